@@ -162,7 +162,7 @@ async fn read_source(
     sets: mpsc::Sender<(usize, Arc<[Pod]>)>,
 ) {
     while let Some(pods) = source.next().await {
-        tracing::info!(source = %source.name(), pods = pods.len(), "pod source updated");
+        tracing::debug!(source = %source.name(), pods = pods.len(), "pod source updated");
         let is_known = |it: &Readiness| it.capabilities.is_some();
         let known = is_known(&readiness.borrow());
         if !known && pods.iter().any(admission::wants_strict_groups) {

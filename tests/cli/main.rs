@@ -3,6 +3,7 @@
 
 mod browser;
 mod clients;
+mod cluster;
 mod command;
 mod nodes;
 mod runs;

@@ -1,6 +1,7 @@
 //! Random numbers for delays: nodes that were started together must not ask together for ever.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
 
 /// A random number from 0 to below 1.
 pub(crate) fn chance() -> f64 {
@@ -8,6 +9,11 @@ pub(crate) fn chance() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     // 53 bits are what a double can hold.
     (random >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A duration that is up to `share` of it longer, by chance.
+pub(crate) fn jittered(duration: Duration, share: f64) -> Duration {
+    duration.mul_f64(share.mul_add(chance(), 1.0))
 }
 
 #[cfg(test)]
@@ -20,5 +26,8 @@ mod tests {
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)), "{numbers:?}");
         assert!(numbers.iter().any(|number| *number < 0.4));
         assert!(numbers.iter().any(|number| *number > 0.6));
+        let second = Duration::from_secs(1);
+        let jittered: Vec<Duration> = (0..100).map(|_| jittered(second, 0.04)).collect();
+        assert!(jittered.iter().all(|wait| *wait >= second && *wait < second.mul_f64(1.04)));
     }
 }

@@ -1,8 +1,135 @@
-//! A client of a cluster's API server, for the agent that is a node of it.
+//! Makes the agent a node of a cluster, as a kubelet does: the node and its lease are kept at the API server, the pods that are bound
+//! to it are run, and their statuses are written back.
 //!
 //! | room | what |
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
+//! | `node` | registration, status (◆ `status`) and lease of the node |
+//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to; `writer` writes statuses and deletes what has ended, `due` ◆ decides what |
+//! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
+//!
+//! The agent knows nothing of this package: it takes pods from a source and objects from a store, whoever fills them, and reports.
+//!
+//! # Invariants
+//! - Nothing that runs is ended because the API server is away: what is known stays until the server says otherwise.
+//! - No status of a pod is written to another pod of its name, and none is deleted (uids are preconditions).
+//! - No object at the server is replaced as a whole but the node's own lease: what others wrote stays.
+//!
+//! # Tasks
+//!
+//! | task | owns | input | output |
+//! |---|---|---|---|
+//! | the agent's reader of [`ApiPods`] | the pods at the server | list and watch | sets of pods, known pods (watch) |
+//! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
+//! | lease | the lease as it was last | time | the lease |
+//! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
+//! | objects, and one task for each | what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | events | the names of written events | events of agent and heartbeat | events |
 
 mod chance;
 pub mod client;
+mod events;
+mod node;
+mod pods;
+mod time;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::cri::Cri;
+use agent::objects::{ObjectMap, ObjectStore};
+use agent::{Agent, TokenIssuer};
+use k8s_openapi::api::core::v1::Taint;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use client::ApiClient;
+use events::Events;
+use node::facts::{NodeFacts, Registration};
+use node::{heartbeat, lease};
+use pods::KnownPods;
+use pods::objects::Objects;
+pub use pods::source::ApiPods;
+use pods::writer::Writer;
+use tokens::ApiTokens;
+
+/// How long a sign of life may take: the next one is due then.
+const HEARTBEAT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a node is registered as.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSettings {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The taints of a node that is registered for the first time.
+    pub taints: Vec<Taint>,
+    /// Its own addresses, the primary one first.
+    pub addresses: Vec<String>,
+}
+
+/// A node's place in a cluster.
+pub struct ClusterNode {
+    client: ApiClient,
+    settings: NodeSettings,
+    known: watch::Sender<Arc<KnownPods>>,
+    objects: Objects,
+}
+
+impl ClusterNode {
+    /// A node with these settings at the API server of `client`. What its pods refer to gets into `store`, beside `others`. Nothing is
+    /// sent yet.
+    #[must_use]
+    pub fn new(
+        client: ApiClient,
+        settings: NodeSettings,
+        store: Arc<ObjectStore>,
+        others: ObjectMap,
+    ) -> Self {
+        let objects = Objects::new(client.clone(), store, others);
+        Self { client, settings, known: watch::Sender::default(), objects }
+    }
+
+    /// The pods that are bound to the node, for the agent.
+    #[must_use]
+    pub fn pods(&self) -> ApiPods {
+        let (client, known) = (self.client.clone(), self.known.clone());
+        ApiPods::new(client, &self.settings.name, known, self.objects.known())
+    }
+
+    /// The issuer of tokens for the agent.
+    #[must_use]
+    pub fn tokens(&self) -> Arc<dyn TokenIssuer> {
+        Arc::new(ApiTokens::new(self.client.clone()))
+    }
+
+    /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
+    pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
+        let NodeSettings { name, labels, taints, addresses } = self.settings;
+        let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
+        let (node_events, of_node) = mpsc::unbounded_channel();
+        let events = Events::new(self.client.clone(), &name);
+        let node = NodeFacts {
+            registration: Registration { name: name.clone(), labels, taints },
+            addresses,
+            view: agent.view(),
+            cri,
+        };
+        let writer = Writer::new(self.client);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
+        tasks.spawn(lease::run(heartbeats, name));
+        tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
+        tasks.spawn(self.objects.run(self.known.subscribe()));
+        tasks.spawn(events.run(agent.events(), of_node));
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a task of the node ended");
+            }
+        }
+        std::future::pending().await
+    }
+}

@@ -1,4 +1,4 @@
-//! `crib agent`: keeps the pods of manifests, in a directory or at a URL, running on any CRI runtime.
+//! `crib agent`: keeps the pods of manifests or of a cluster running on any CRI runtime.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::seccomp_profiles::SeccompProfileArgs;
 use crib_base::volumes_dir::VolumesDirArgs;
 use crib_base::volumes_in_memory;
+use kube_node::ClusterNode;
+use kube_node::client::ApiClient;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,7 @@ use crate::heap;
 use crate::shutdown;
 
 mod cgroups;
+mod cluster;
 mod dead_containers;
 mod images;
 mod logs;
@@ -41,6 +44,7 @@ mod sole;
 mod source;
 
 use cgroups::CgroupArgs;
+use cluster::ClusterArgs;
 use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
@@ -54,11 +58,12 @@ const LONGEST_END: Duration = Duration::from_secs(10);
 /// What the longest delay between restarts of a container may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
 const LONGEST_BACKOFF: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 
-/// Run the pods of manifests on a runtime
+/// Run the pods of manifests, or of a cluster, on a runtime
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests /etc/crib/manifests
   crib agent --runtime-endpoint unix:///run/crib.sock --manifest-mode kubelet --manifests pods/
+  crib agent --runtime-endpoint unix:///run/crib.sock --kubeconfig node.kubeconfig --adopt-node
 
 The agent runs each manifest, recreates the pod of a changed one and ends the pod of a removed one. \
 Pods keep running when the agent exits; the next agent with the same directories adopts them. Pods that no manifest has \
@@ -94,6 +99,8 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     node: NodeArgs,
@@ -119,10 +126,10 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     let file = args.config.as_deref().map(read_config).transpose();
     let file = file.map(Option::unwrap_or_default);
     let sources = file.and_then(|file| {
-        let sources = args.source.sources(&file, &node_name)?;
-        Ok((file, sources))
+        let sources = args.source.sources(&file, &node_name, args.cluster.joins())?;
+        Ok((file, sources, args.cluster.client()?))
     });
-    let (file, sources) = or_say(sources, Exit::BadInput)?;
+    let (file, sources, client) = or_say(sources, Exit::BadInput)?;
     let root_dir = args.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
     let remedy = |problem| format!("{problem}: say where to keep volumes with --root-dir");
     let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
@@ -144,7 +151,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     // is on threads of its own.
     let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
     limits::serve_on();
-    let ended = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
+    let ended = tokio.block_on(serve(&args, &file, config, objects, (sources, client), shutdown));
     // A blocking task that hangs, in a volume say, must not keep the command from ending.
     tokio.shutdown_background();
     if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
@@ -195,7 +202,7 @@ fn config(
     }
     config.seccomp_profile_root = args.seccomp_profiles.directory();
     config.seccomp_default = file.seccomp_default.unwrap_or_default();
-    args.node.apply(file, &mut config)?;
+    args.node.apply(file, args.cluster.joins(), &mut config)?;
     args.cgroups.apply(file, &mut config.cgroups)?;
     args.container_logs.apply(file, &mut config)?;
     let objects = args.images.apply(file, args.adopt_node, &mut config.images)?;
@@ -232,7 +239,7 @@ async fn serve(
     file: &KubeletConfiguration,
     config: agent::Config,
     objects: ObjectMap,
-    sources: Sources,
+    (mut sources, client): (Sources, Option<ApiClient>),
     shutdown: CancellationToken,
 ) -> Result<Exit, Exit> {
     let socket = args.runtime_endpoint.to_string();
@@ -251,18 +258,24 @@ async fn serve(
         Some(directory) => directory.read(&objects).await,
         None => objects.clone(),
     });
+    let node = client.map(|client| cluster::node(client, &config, &store, &objects));
+    if let Some(node) = &node {
+        sources.push(Box::new(node.pods()));
+    }
     let parts = agent::Parts {
         objects: Arc::clone(&store),
-        cri,
+        cri: Arc::clone(&cri),
         clock: Arc::new(SystemClock),
         dialer: Arc::new(PodDialer::new(args.runtime_endpoint.path())),
         sources,
+        tokens: node.as_ref().map(ClusterNode::tokens),
     };
     let agent = agent::start(config, parts);
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = sockets.serve(agent.view()) => {}
         () = follow(directory, objects, &store) => {}
+        () = take_part(node, &agent, cri) => {}
         () = heap::trim_periodically() => {}
     }
     tracing::info!("stopping; the pods keep running");
@@ -274,6 +287,14 @@ async fn serve(
 async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &ObjectStore) {
     match directory {
         Some(directory) => directory.follow(others, store).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Keeps the agent's node in its cluster, if it has one. Never returns.
+async fn take_part(node: Option<ClusterNode>, agent: &agent::Agent, cri: Arc<dyn Cri>) {
+    match node {
+        Some(node) => node.run(agent, cri).await,
         None => std::future::pending().await,
     }
 }

@@ -35,10 +35,10 @@ pub(super) struct NodeArgs {
     /// Resolver configuration that pods inherit, or "" for none [default: /etc/resolv.conf]
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<PathBuf>,
-    /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node]
+    /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, by which nodeSelector and node affinity choose [default: those of a kubelet with --adopt-node, else every selector matches]
+    /// Labels of the node, by which nodeSelector and node affinity choose [default: those of a kubelet with --adopt-node or --kubeconfig, else every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     node_labels: Vec<(String, String)>,
     /// Taints of the node, which a pod needs tolerations for
@@ -56,10 +56,11 @@ pub(super) struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// Sets what the flags say, or else the file. `config` has the node's name already.
+    /// Sets what the flags say, or else the file. `config` has the node's name already. `joins`: the node is one of a cluster.
     pub(super) fn apply(
         &self,
         file: &KubeletConfiguration,
+        joins: bool,
         config: &mut Config,
     ) -> Result<(), String> {
         for address in &self.node_ip {
@@ -84,10 +85,11 @@ impl NodeArgs {
             config.swap_behavior = swap.swap_behavior;
         }
         let rules = &mut config.admission;
-        let of_kubelet = config.adopt_node.then_some(MAX_PODS);
+        let as_kubelet = config.adopt_node || joins;
+        let of_kubelet = as_kubelet.then_some(MAX_PODS);
         rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);
         let labels = given(self.node_labels.clone()).map(|labels| pairs::map(&labels));
-        let of_kubelet = config.adopt_node.then(BTreeMap::new);
+        let of_kubelet = as_kubelet.then(BTreeMap::new);
         rules.node_labels =
             labels.or(of_kubelet).map(|labels| with_own_labels(&config.node_name, labels));
         rules.taints = given(self.register_with_taints.clone())

@@ -24,7 +24,7 @@ enum Mode {
 #[command(next_help_heading = "Manifests")]
 pub(super) struct SourceArgs {
     /// Directory of manifests, or one manifest [default: staticPodPath of --config]
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config", "kubeconfig"])]
     manifests: Option<PathBuf>,
     /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
     #[arg(long, value_name = "DIR")]
@@ -49,11 +49,13 @@ pub(super) struct SourceArgs {
 pub(super) type Sources = Vec<Box<dyn PodSource>>;
 
 impl SourceArgs {
-    /// The sources that the flags name, or else the file; or what is wrong with them, in words.
+    /// The sources that the flags name, or else the file; or what is wrong with them, in words. `joins`: pods come from a cluster
+    /// too, so that there need be no other.
     pub(super) fn sources(
         &self,
         file: &KubeletConfiguration,
         node_name: &str,
+        joins: bool,
     ) -> Result<Sources, String> {
         let mut sources = Sources::new();
         if let Some((path, mode)) = self.directory(file, node_name)? {
@@ -74,9 +76,9 @@ impl SourceArgs {
         } else if self.manifest_url_headers.is_some() {
             return Err("--manifest-url-headers: there is no --manifest-url".to_owned());
         }
-        if sources.is_empty() {
+        if sources.is_empty() && !joins {
             return Err(
-                "there are no manifests: set --manifests to a directory of them, or --manifest-url"
+                "there are no manifests: set --manifests to a directory of them, or --manifest-url, or join a cluster with --kubeconfig"
                     .to_owned(),
             );
         }

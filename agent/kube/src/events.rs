@@ -1,0 +1,247 @@
+//! Writes events to the server: those of pods as the agent counts them, and those of the node.
+//!
+//! Events are news, not state: what the server refuses is dropped, and so is what does not fit into the queue while it is away.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/record/event.go.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use agent::{Event, EventObject, EventType};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::chance::chance;
+use crate::client::{ApiClient, ApiError, PatchKind};
+use crate::time::whole_seconds;
+
+/// How many events wait.
+const QUEUE: usize = 1000;
+/// How often one is tried, and how long after the last time.
+const TRIES: usize = 12;
+const RETRY: Duration = Duration::from_secs(10);
+/// How many events are remembered whose count may grow.
+const REMEMBERED: usize = 4096;
+
+/// Who tells the events.
+const COMPONENT: &str = "kubelet";
+
+/// An event of the node itself.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeEvent {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What an event is about, which tells it from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    object: EventObject,
+    kind: EventType,
+    reason: String,
+    message: String,
+    first_at: Timestamp,
+}
+
+/// Writes events.
+pub(crate) struct Events {
+    client: ApiClient,
+    node: String,
+    /// The names of events that were written.
+    written: HashMap<Identity, String>,
+}
+
+impl Events {
+    pub(crate) fn new(client: ApiClient, node: &str) -> Self {
+        Self { client, node: node.to_owned(), written: HashMap::new() }
+    }
+
+    /// Writes the events that come, for ever.
+    pub(crate) async fn run(
+        mut self,
+        mut of_pods: mpsc::UnboundedReceiver<Event>,
+        mut of_node: mpsc::UnboundedReceiver<NodeEvent>,
+    ) {
+        let (queue, mut queued) = mpsc::channel(QUEUE);
+        let taking = async {
+            loop {
+                let next = tokio::select! {
+                    Some(event) = of_pods.recv() => Queued::OfPod(event),
+                    Some(event) = of_node.recv() => Queued::OfNode(event, Timestamp::now()),
+                    else => std::future::pending().await,
+                };
+                if queue.try_send(next).is_err() {
+                    tracing::warn!("dropped an event: {QUEUE} others wait for the API server");
+                }
+            }
+        };
+        let writing = async {
+            while let Some(next) = queued.recv().await {
+                self.write_in_time(&next).await;
+            }
+        };
+        tokio::join!(taking, writing);
+    }
+
+    async fn write_in_time(&mut self, next: &Queued) {
+        for tried in 0..TRIES {
+            let error = match self.write(next).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+            if error.is_final() {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the API server refused an event; it is dropped");
+                return;
+            }
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "failed to write an event; will retry"
+            );
+            // The first time by chance, so that nodes that lost their server together do not all come back at once.
+            sleep(if tried == 0 { RETRY.mul_f64(chance()) } else { RETRY }).await;
+        }
+        tracing::warn!("dropped an event: the API server could not be reached {TRIES} times");
+    }
+
+    async fn write(&mut self, next: &Queued) -> Result<(), ApiError> {
+        let now = Timestamp::now();
+        let event = match next {
+            Queued::OfPod(event) => event,
+            Queued::OfNode(event, at) => {
+                let object = of_node(&self.node, event, *at, now);
+                return self.client.create(&events("default"), &object).await.map(drop);
+            }
+        };
+        let identity = identity(event);
+        if let Some(name) = self.written.get(&identity) {
+            let path = format!("{}/{name}", events(&event.object.namespace));
+            let patch =
+                json!({"count": event.count, "lastTimestamp": whole_seconds(event.last_at)});
+            match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
+                // The server forgets events after an hour.
+                Err(error) if error.is_not_found() => {}
+                result => return result.map(drop),
+            }
+        }
+        let object = of_pod(&self.node, event, now);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        self.client.create(&events(&event.object.namespace), &object).await?;
+        if self.written.len() >= REMEMBERED {
+            self.written.clear();
+        }
+        self.written.insert(identity, name);
+        Ok(())
+    }
+}
+
+enum Queued {
+    OfPod(Event),
+    OfNode(NodeEvent, Timestamp),
+}
+
+fn identity(event: &Event) -> Identity {
+    Identity {
+        object: event.object.clone(),
+        kind: event.kind,
+        reason: event.reason.clone(),
+        message: event.message.clone(),
+        first_at: event.first_at,
+    }
+}
+
+fn events(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+/// ◆ A name that no other event has.
+fn name(object: &str, now: Timestamp) -> String {
+    format!("{object}.{:x}", now.as_nanosecond())
+}
+
+/// ◆ The event's object.
+fn of_pod(node: &str, event: &Event, now: Timestamp) -> Value {
+    let object = &event.object;
+    let mut involved = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": object.namespace,
+        "name": object.name,
+        "uid": object.uid.as_str(),
+    });
+    if !object.field_path.is_empty() {
+        involved["fieldPath"] = json!(object.field_path);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name(&object.name, now), "namespace": object.namespace},
+        "involvedObject": involved,
+        "type": event.kind.as_str(),
+        "reason": event.reason,
+        "message": event.message,
+        "source": {"component": COMPONENT, "host": node},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node,
+        "count": event.count,
+        "firstTimestamp": whole_seconds(event.first_at),
+        "lastTimestamp": whole_seconds(event.last_at),
+    })
+}
+
+/// ◆ An event of the node: it has no namespace, so that its events are in the default one.
+fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Value {
+    let at = whole_seconds(at);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name(node, now), "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node},
+        "type": "Normal",
+        "reason": event.reason,
+        "message": event.message,
+        "source": {"component": COMPONENT, "host": node},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node,
+        "count": 1,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use api::pod::PodUid;
+
+    use super::*;
+
+    #[test]
+    fn event_names_its_pod_and_container() {
+        let at: Timestamp = "2026-11-28T10:00:00.5Z".parse().unwrap();
+        let event = Event {
+            object: EventObject {
+                uid: PodUid::new("u"),
+                namespace: "ns".to_owned(),
+                name: "web".to_owned(),
+                field_path: "spec.containers{app}".to_owned(),
+            },
+            kind: EventType::Warning,
+            reason: "BackOff".to_owned(),
+            message: "m".to_owned(),
+            count: 3,
+            first_at: at,
+            last_at: at,
+        };
+        let object = of_pod("n1", &event, Timestamp::from_nanosecond(255).unwrap());
+        assert_eq!(object["metadata"], json!({"name": "web.ff", "namespace": "ns"}));
+        let involved = &object["involvedObject"];
+        assert_eq!(involved["fieldPath"], "spec.containers{app}");
+        assert_eq!((&involved["uid"], &object["count"]), (&json!("u"), &json!(3)));
+        assert_eq!(object["source"], json!({"component": "kubelet", "host": "n1"}));
+        assert_eq!(object["lastTimestamp"], "2026-11-28T10:00:00Z");
+    }
+}

@@ -1,0 +1,8 @@
+//! The node's object and its lease: registration, status, signs of life.
+
+pub(crate) mod facts;
+pub(crate) mod heartbeat;
+pub(crate) mod lease;
+pub(crate) mod machine;
+pub(crate) mod registration;
+pub(crate) mod status;

@@ -1,0 +1,57 @@
+//! What is known of the node now: from the agent, from the runtime and from the machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::AgentView;
+use agent::cri::Cri;
+use k8s_openapi::api::core::v1::Taint;
+use tokio::time::timeout;
+
+use super::machine::Machine;
+use super::status::Facts;
+
+/// How long the runtime may take to tell its version and its images.
+const RUNTIME: Duration = Duration::from_secs(5);
+
+/// What a node is registered with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registration {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Those of the object when it is created. Later they belong to others.
+    pub(crate) taints: Vec<Taint>,
+}
+
+/// Where the facts of the node come from.
+pub(crate) struct NodeFacts {
+    pub(crate) registration: Registration,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) view: AgentView,
+    pub(crate) cri: Arc<dyn Cri>,
+}
+
+impl NodeFacts {
+    /// Asks them.
+    pub(crate) async fn now(&self) -> Facts {
+        let version = timeout(RUNTIME, self.cri.version()).await;
+        let runtime = match version {
+            Ok(Ok(version)) => format!("{}://{}", version.runtime_name, version.runtime_version),
+            Ok(Err(_)) | Err(_) => "Unknown://Unknown".to_owned(),
+        };
+        let images = timeout(RUNTIME, self.cri.list_images()).await;
+        Facts {
+            name: self.registration.name.clone(),
+            addresses: self.addresses.clone(),
+            machine: Machine::read(Path::new("/")),
+            runtime,
+            capacity: self.view.capacity().clone(),
+            allocatable: self.view.allocatable().clone(),
+            images: images.ok().and_then(Result::ok),
+            capabilities: self.view.capabilities(),
+            problems: self.view.not_ready(),
+        }
+    }
+}

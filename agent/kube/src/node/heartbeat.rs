@@ -1,0 +1,169 @@
+//! Keeps the node's status as the node is: registers it first, then patches it when it changes, and from time to time.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go syncNodeStatus, tryUpdateNodeStatus.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::facts::NodeFacts;
+use super::registration::{self, register};
+use super::status::{Facts, differs, patch, status};
+use crate::chance::{chance, jittered};
+use crate::client::{ApiClient, ApiError, PatchKind};
+use crate::events::NodeEvent;
+
+/// How often the status is computed (`nodeStatusUpdateFrequency`).
+const PERIOD: Duration = Duration::from_secs(10);
+const JITTER: f64 = 0.04;
+/// How often a status is sent that has not changed (`nodeStatusReportFrequency`).
+const REPORT_PERIOD: Duration = Duration::from_secs(300);
+/// How often an update is tried before the next period.
+const TRIES: usize = 5;
+
+/// ◆ When an unchanged status is due.
+#[derive(Debug, Default)]
+struct Cadence {
+    due: Option<Instant>,
+}
+
+impl Cadence {
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    /// After a change, and after the start, the period is up to a half shorter or longer by `chance`: nodes that changed together
+    /// do not report together for ever.
+    fn reported(&mut self, changed: bool, now: Instant, chance: f64) {
+        let share = match changed || self.due.is_none() {
+            true => 0.5 + chance,
+            false => 1.0,
+        };
+        self.due = Some(now + REPORT_PERIOD.mul_f64(share));
+    }
+}
+
+/// Registers the node and keeps its status, for ever. A change of whether it is ready is sent at once.
+/// Tells `events` when it becomes ready or not.
+pub(crate) async fn run(
+    client: ApiClient,
+    node: NodeFacts,
+    events: mpsc::UnboundedSender<NodeEvent>,
+) {
+    let starting = NodeEvent { reason: "Starting", message: "Starting kubelet.".to_owned() };
+    // Without a receiver nobody writes events.
+    let _ = events.send(starting);
+    register(&client, &node).await;
+    let mut view = node.view.clone();
+    let mut cadence = Cadence::default();
+    loop {
+        update(&client, &node, &mut cadence, &events).await;
+        tokio::select! {
+            () = sleep(jittered(PERIOD, JITTER)) => {}
+            () = view.readiness_changed() => {}
+        }
+    }
+}
+
+async fn update(
+    client: &ApiClient,
+    node: &NodeFacts,
+    cadence: &mut Cadence,
+    events: &mpsc::UnboundedSender<NodeEvent>,
+) {
+    let facts = node.now().await;
+    for tried in 0..TRIES {
+        match try_update(client, &facts, cadence, tried).await {
+            Ok(None) => return,
+            Ok(Some(reason)) => {
+                let message = format!("Node {} status is now: {reason}", facts.name);
+                let _ = events.send(NodeEvent { reason, message });
+                return;
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(node = %facts.name, error, "failed to update node status");
+            }
+        }
+    }
+}
+
+/// Returns what the node has become, if it was the other before.
+async fn try_update(
+    client: &ApiClient,
+    facts: &Facts,
+    cadence: &mut Cadence,
+    tried: usize,
+) -> Result<Option<&'static str>, ApiError> {
+    let path = registration::path(&facts.name);
+    // The first time, any version will do that the server has at hand.
+    let version: &[(&str, &str)] = if tried == 0 { &[("resourceVersion", "0")] } else { &[] };
+    let before = client.get(&path, version).await?;
+    let mut after = before.clone();
+    after["status"] = status(facts, &before["status"], Timestamp::now());
+    let changed = differs(&before["status"], &after["status"]);
+    if !changed && !cadence.is_due(Instant::now()) {
+        return Ok(None);
+    }
+    let patch = patch(&before, &after).map_err(|error| ApiError::Malformed(error.to_string()))?;
+    if let Some(patch) = patch {
+        let path = format!("{path}/status");
+        client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
+    }
+    cadence.reported(changed, Instant::now(), chance());
+    Ok(became(&before["status"], &after["status"]))
+}
+
+/// ◆ The reason of the event about a node that has become ready, or is not any more. A new node is no event.
+fn became(before: &Value, after: &Value) -> Option<&'static str> {
+    let (before, after) = (is_ready(before)?, is_ready(after)?);
+    match (before, after) {
+        (false, true) => Some("NodeReady"),
+        (true, false) => Some("NodeNotReady"),
+        (true, true) | (false, false) => None,
+    }
+}
+
+fn is_ready(status: &Value) -> Option<bool> {
+    let mut conditions = status["conditions"].as_array()?.iter();
+    let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+    Some(ready["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn node_that_becomes_ready_is_an_event() {
+        let of = |status: &str| json!({"conditions": [{"type": "Ready", "status": status}]});
+        let (yes, no, unknown) = (of("True"), of("False"), of("Unknown"));
+        assert_eq!(became(&no, &yes), Some("NodeReady"));
+        assert_eq!(became(&unknown, &yes), Some("NodeReady"));
+        assert_eq!(became(&yes, &no), Some("NodeNotReady"));
+        assert_eq!(became(&yes, &yes), None);
+        assert_eq!(became(&Value::Null, &yes), None);
+    }
+
+    #[test]
+    fn unchanged_status_is_due_after_five_minutes_more_or_less() {
+        let start = Instant::now();
+        let mut cadence = Cadence::default();
+        assert!(cadence.is_due(start));
+        cadence.reported(false, start, 0.0);
+        assert!(!cadence.is_due(start + Duration::from_secs(149)));
+        assert!(cadence.is_due(start + Duration::from_secs(150)));
+        let second = start + Duration::from_secs(150);
+        cadence.reported(false, second, 0.0);
+        assert!(!cadence.is_due(second + Duration::from_secs(299)));
+        assert!(cadence.is_due(second + Duration::from_secs(300)));
+        cadence.reported(true, second, 1.0);
+        assert!(!cadence.is_due(second + Duration::from_secs(449)));
+        assert!(cadence.is_due(second + Duration::from_secs(450)));
+    }
+}

@@ -1,0 +1,161 @@
+//! The node's lease: the sign of life by which the controller-manager tells a live node from a lost one.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/component-helpers/apimachinery/lease/controller.go, pkg/util/node SetNodeOwnerFunc.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::registration;
+use crate::chance::jittered;
+use crate::client::{ApiClient, ApiError};
+use crate::time::micros;
+
+const NAMESPACE: &str = "kube-node-lease";
+/// How long a lease is good for.
+const DURATION: Duration = Duration::from_secs(40);
+/// How often it is renewed: a quarter of that.
+const PERIOD: Duration = Duration::from_secs(10);
+const JITTER: f64 = 0.04;
+/// How often a renewal is tried before the next period.
+const TRIES: usize = 5;
+/// The first delay before it is created or read again, and the longest one.
+const FIRST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(7);
+
+fn path(name: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}")
+}
+
+/// ◆ The lease, renewed. `base` is how it was last; null if there is none. It belongs to the node, if that is known.
+fn renewed(base: &Value, name: &str, node_uid: Option<&str>, now: Timestamp) -> Value {
+    let mut lease = base.clone();
+    if lease.is_null() {
+        lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+        });
+    }
+    lease["spec"]["holderIdentity"] = json!(name);
+    lease["spec"]["leaseDurationSeconds"] = json!(DURATION.as_secs());
+    lease["spec"]["renewTime"] = json!(micros(now));
+    if let Some(uid) = node_uid {
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
+        lease["metadata"]["ownerReferences"] = json!([owner]);
+    }
+    lease
+}
+
+/// Renews the lease for ever. There is none before the node exists.
+pub(crate) async fn run(client: ApiClient, name: String) {
+    let lease = Lease { client, path: path(&name), name };
+    let mut latest = Value::Null;
+    loop {
+        if latest.is_null() {
+            latest = lease.ensured().await;
+        } else {
+            latest = lease.renew(latest).await;
+        }
+        sleep(jittered(PERIOD, JITTER)).await;
+    }
+}
+
+struct Lease {
+    client: ApiClient,
+    path: String,
+    name: String,
+}
+
+impl Lease {
+    /// The lease as it is once it was created or renewed, however long that takes.
+    async fn ensured(&self) -> Value {
+        let mut wait = FIRST;
+        loop {
+            match self.ensure().await {
+                Ok(lease) => return lease,
+                Err(error) => self.log(&error, "failed to ensure the node's lease; will retry"),
+            }
+            sleep(wait).await;
+            wait = wait.saturating_mul(2).min(LONGEST);
+        }
+    }
+
+    async fn ensure(&self) -> Result<Value, ApiError> {
+        match self.client.get(&self.path, &[]).await {
+            Ok(lease) => self.put(&lease).await,
+            Err(error) if error.is_not_found() => {
+                let lease =
+                    renewed(&Value::Null, &self.name, Some(&self.node().await?), Timestamp::now());
+                let leases = self.path.trim_end_matches(&self.name).trim_end_matches('/');
+                self.client.create(leases, &lease).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lease after a renewal; null if it is to be created anew.
+    async fn renew(&self, mut latest: Value) -> Value {
+        for _ in 0..TRIES {
+            match self.put(&latest).await {
+                Ok(lease) => return lease,
+                Err(error) => {
+                    self.log(&error, "failed to renew the node's lease");
+                    if error.is_conflict() {
+                        latest = self.ensured().await;
+                    } else if error.is_not_found() {
+                        return Value::Null;
+                    }
+                }
+            }
+        }
+        latest
+    }
+
+    async fn put(&self, latest: &Value) -> Result<Value, ApiError> {
+        let has_owner = latest["metadata"]["ownerReferences"]
+            .as_array()
+            .is_some_and(|owners| !owners.is_empty());
+        // A lease that someone else made belongs to the node as soon as there is one.
+        let node = if has_owner { None } else { self.node().await.ok() };
+        let lease = renewed(latest, &self.name, node.as_deref(), Timestamp::now());
+        self.client.replace(&self.path, &lease).await
+    }
+
+    async fn node(&self) -> Result<String, ApiError> {
+        let node = self.client.get(&registration::path(&self.name), &[]).await?;
+        Ok(node["metadata"]["uid"].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn log(&self, error: &ApiError, message: &str) {
+        let error = error as &dyn std::error::Error;
+        tracing::warn!(node = %self.name, error, "{message}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn renewal_keeps_the_version_and_names_the_owner_once() {
+        let now = "2026-11-28T10:00:00Z".parse().unwrap();
+        let new = renewed(&Value::Null, "n", Some("u"), now);
+        assert_eq!(
+            new["spec"],
+            json!({"holderIdentity": "n", "leaseDurationSeconds": 40, "renewTime": "2026-11-28T10:00:00.000000Z"})
+        );
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
+        assert_eq!(new["metadata"]["ownerReferences"], owner);
+        let mut base = new.clone();
+        base["metadata"]["resourceVersion"] = json!("7");
+        let later = "2026-11-28T10:00:10Z".parse().unwrap();
+        let next = renewed(&base, "n", None, later);
+        assert_eq!(next["metadata"], base["metadata"]);
+        assert_eq!(next["spec"]["renewTime"], "2026-11-28T10:00:10.000000Z");
+    }
+}

@@ -1,0 +1,154 @@
+//! Registers the node: creates its object, or takes over the one that there is.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go registerWithAPIServer, tryRegisterWithAPIServer, initialNode.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::facts::{NodeFacts, Registration};
+use super::status::{patch, status};
+use crate::client::{ApiClient, ApiError, PatchKind};
+
+/// The first delay, and the longest one.
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(7);
+
+/// The annotation of nodes whose volumes the controller-manager attaches.
+const ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+/// The labels that a node which is registered again gets anew.
+const DEFAULT_LABELS: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
+/// Where the node's object is.
+pub(crate) fn path(name: &str) -> String {
+    format!("/api/v1/nodes/{name}")
+}
+
+/// A new node's object.
+pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
+    let mut spec = json!({});
+    if !registration.taints.is_empty() {
+        spec["taints"] = api::manifest::to_json(&registration.taints);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": registration.name,
+            "labels": registration.labels,
+            "annotations": {ATTACH: "true"},
+        },
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// ◆ The node that there is, with what a new one would have: default labels and the annotation. Taints are left alone.
+fn reconciled(existing: &Value, initial: &Value) -> Value {
+    let mut node = existing.clone();
+    for label in DEFAULT_LABELS {
+        if let Some(wanted) = initial["metadata"]["labels"].get(label) {
+            node["metadata"]["labels"][label] = wanted.clone();
+        }
+    }
+    node["metadata"]["annotations"][ATTACH] = initial["metadata"]["annotations"][ATTACH].clone();
+    node
+}
+
+/// Registers the node, however long it takes.
+pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) {
+    let name = &node.registration.name;
+    let mut wait = FIRST;
+    loop {
+        let status = status(&node.now().await, &Value::Null, Timestamp::now());
+        match try_register(client, &initial(&node.registration, &status)).await {
+            Ok(was_there) => {
+                tracing::info!(node = %name, was_there, "registered node");
+                return;
+            }
+            Err(error) => {
+                let (node, error) = (name, &error as &dyn std::error::Error);
+                tracing::warn!(%node, error, "failed to register node; will retry");
+            }
+        }
+        sleep(wait).await;
+        wait = wait.saturating_mul(2).min(LONGEST);
+    }
+}
+
+/// Returns whether there was a node of that name.
+async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError> {
+    match client.create("/api/v1/nodes", node).await {
+        Ok(_) => return Ok(false),
+        // A client that may not create nodes may have one nevertheless.
+        Err(error) if error.is_already_exists() || error.is_forbidden() => {}
+        Err(error) => return Err(error),
+    }
+    let path = path(node["metadata"]["name"].as_str().unwrap_or_default());
+    let existing = client.get(&path, &[]).await?;
+    let patch = patch(&existing, &reconciled(&existing, node));
+    if let Some(patch) = patch.map_err(|error| ApiError::Malformed(error.to_string()))? {
+        let path = format!("{path}/status");
+        client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::api::core::v1::Taint;
+
+    use super::*;
+
+    fn registration() -> Registration {
+        let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        Registration {
+            name: "n".to_owned(),
+            labels: BTreeMap::from([label("kubernetes.io/os", "linux"), label("disk", "ssd")]),
+            taints: vec![Taint {
+                key: "k".to_owned(),
+                effect: "NoSchedule".to_owned(),
+                ..Taint::default()
+            }],
+        }
+    }
+
+    #[test]
+    fn new_node_has_labels_and_taints() {
+        let node = initial(&registration(), &json!({"phase": "x"}));
+        assert_eq!(node["metadata"]["labels"]["disk"], "ssd");
+        assert_eq!(node["metadata"]["annotations"][ATTACH], "true");
+        assert_eq!(node["spec"]["taints"], json!([{"key": "k", "effect": "NoSchedule"}]));
+        assert_eq!(node["status"], json!({"phase": "x"}));
+    }
+
+    #[test]
+    fn existing_node_keeps_its_own_labels_and_taints() {
+        let existing = json!({
+            "metadata": {"name": "n", "labels": {"kubernetes.io/os": "plan9", "theirs": "1"}},
+            "spec": {"taints": [{"key": "theirs"}], "podCIDR": "10.0.0.0/24"},
+        });
+        let node = reconciled(&existing, &initial(&registration(), &Value::Null));
+        let labels = json!({"kubernetes.io/os": "linux", "theirs": "1"});
+        assert_eq!(node["metadata"]["labels"], labels);
+        assert_eq!(node["metadata"]["annotations"][ATTACH], "true");
+        assert_eq!(node["spec"], existing["spec"]);
+    }
+}

@@ -1,0 +1,389 @@
+//! ◆ The status of a node, and whether it is worth a request. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go and pkg/kubelet/kubelet_node_status.go.
+
+use std::collections::BTreeMap;
+
+use agent::cri::{Capabilities, Image};
+use api::patch::{PatchError, strategic};
+use api::quantity::{Format, Quantity};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::machine::Machine;
+use crate::time::whole_seconds;
+
+/// How many images a status has (`nodeStatusMaxImages`), and how many names each.
+const MOST_IMAGES: usize = 50;
+const MOST_NAMES: usize = 5;
+
+/// What of the API the agent follows, with crib's own version behind it.
+pub(crate) const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
+
+/// The resources without which a node is not ready.
+const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+
+/// What is known of the node now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Its name, which is its host name too.
+    pub(crate) name: String,
+    /// Its own addresses, the primary one first.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) machine: Machine,
+    /// The runtime, as `crib://0.1.0`.
+    pub(crate) runtime: String,
+    /// Quantities by resource name.
+    pub(crate) capacity: BTreeMap<String, String>,
+    pub(crate) allocatable: BTreeMap<String, String>,
+    /// The images of the runtime; `None` if it does not answer.
+    pub(crate) images: Option<Vec<Image>>,
+    /// What the runtime can do, once it has said so.
+    pub(crate) capabilities: Option<Capabilities>,
+    /// Why pods cannot be run.
+    pub(crate) problems: Vec<String>,
+}
+
+/// A condition that a kubelet sets.
+struct Condition {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// The status that a node with these facts has, after `before`. Fields that the agent does not set stay.
+pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
+    let mut status = before.as_object().cloned().unwrap_or_default();
+    let internal = facts.addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
+    let hostname = json!({"type": "Hostname", "address": facts.name});
+    status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
+    status.insert("capacity".to_owned(), quantities(&facts.capacity));
+    status.insert("allocatable".to_owned(), quantities(&facts.allocatable));
+    status.insert("nodeInfo".to_owned(), node_info(facts));
+    if let Some(images) = &facts.images {
+        set_or_remove(&mut status, "images", image_list(images));
+    }
+    if let Some(capabilities) = &facts.capabilities {
+        let handlers = capabilities.handlers.iter().flatten().map(|(name, features)| {
+            let features = json!({
+                "recursiveReadOnlyMounts": features.recursive_read_only_mounts,
+                "userNamespaces": features.user_namespaces,
+            });
+            json!({"name": name, "features": features})
+        });
+        set_or_remove(&mut status, "runtimeHandlers", handlers.collect());
+        let strict = capabilities.strict_supplemental_groups;
+        status.insert("features".to_owned(), json!({"supplementalGroupsPolicy": strict}));
+    }
+    let known = before["conditions"].as_array().cloned().unwrap_or_default();
+    status.insert("conditions".to_owned(), with_conditions(known, conditions(facts), now));
+    Value::Object(status)
+}
+
+fn set_or_remove(status: &mut Map<String, Value>, field: &str, list: Vec<Value>) {
+    if list.is_empty() {
+        status.remove(field);
+    } else {
+        status.insert(field.to_owned(), Value::Array(list));
+    }
+}
+
+/// Quantities as the API server writes them back, so that they are compared with its own.
+fn quantities(amounts: &BTreeMap<String, String>) -> Value {
+    let text = |name: &String, text: &String| match Quantity::parse(text) {
+        Ok(amount) if is_bytes(name) => {
+            Quantity::whole(amount.value(), Format::BinarySi).to_string()
+        }
+        Ok(amount) => amount.to_string(),
+        Err(_) => text.clone(),
+    };
+    amounts.iter().map(|(name, amount)| (name.clone(), Value::from(text(name, amount)))).collect()
+}
+
+fn is_bytes(resource: &str) -> bool {
+    matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-")
+}
+
+fn node_info(facts: &Facts) -> Value {
+    let machine = &facts.machine;
+    json!({
+        "machineID": machine.machine_id,
+        "systemUUID": machine.system_uuid,
+        "bootID": machine.boot_id,
+        "kernelVersion": machine.kernel_version,
+        "osImage": machine.os_image,
+        "containerRuntimeVersion": facts.runtime,
+        "kubeletVersion": VERSION,
+        // Deprecated, and empty since 1.33.
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": architecture(),
+    })
+}
+
+/// The machine's architecture, as Go names it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The largest images first; digests before tags.
+fn image_list(images: &[Image]) -> Vec<Value> {
+    let mut images: Vec<&Image> = images.iter().collect();
+    images.sort_by(|one, other| other.size.cmp(&one.size).then_with(|| one.id.cmp(&other.id)));
+    let image = |image: &Image| {
+        let names: Vec<&String> =
+            image.repo_digests.iter().chain(&image.repo_tags).take(MOST_NAMES).collect();
+        json!({"names": names, "sizeBytes": image.size})
+    };
+    images.into_iter().take(MOST_IMAGES).map(image).collect()
+}
+
+/// The conditions that a kubelet sets, in their order: `Ready` is the last one. There is no eviction, so that there is no pressure.
+fn conditions(facts: &Facts) -> [Condition; 4] {
+    let none = |kind, reason, message: &str| Condition {
+        kind,
+        status: "False",
+        reason,
+        message: message.to_owned(),
+    };
+    let missing = REQUIRED.iter().filter(|name| !facts.capacity.contains_key(**name));
+    let missing: Vec<&str> = missing.copied().collect();
+    let mut problems = facts.problems.clone();
+    if !missing.is_empty() {
+        problems.push(format!("missing node capacity for resources: {}", missing.join(", ")));
+    }
+    let (status, reason, message) = match problems.as_slice() {
+        [] => ("True", "KubeletReady", "kubelet is posting ready status".to_owned()),
+        [one] => ("False", "KubeletNotReady", one.clone()),
+        several => ("False", "KubeletNotReady", format!("[{}]", several.join(", "))),
+    };
+    [
+        none(
+            "MemoryPressure",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        none("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        none("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        Condition { kind: "Ready", status, reason, message },
+    ]
+}
+
+/// The conditions of others stay where they are; a condition's transition is when its status changed.
+fn with_conditions(mut known: Vec<Value>, own: [Condition; 4], now: Timestamp) -> Value {
+    for condition in own {
+        let before = known.iter().position(|before| before["type"] == condition.kind);
+        let at = whole_seconds(now);
+        let since = before.map(|index| &known[index]);
+        let since = since.filter(|before| before["status"] == condition.status);
+        let since = since.and_then(|before| before["lastTransitionTime"].as_str());
+        let value = json!({
+            "type": condition.kind,
+            "status": condition.status,
+            "lastHeartbeatTime": at,
+            "lastTransitionTime": since.unwrap_or(&at),
+            "reason": condition.reason,
+            "message": condition.message,
+        });
+        match before {
+            Some(index) => known[index] = value,
+            None => known.push(value),
+        }
+    }
+    Value::Array(known)
+}
+
+/// Whether two statuses differ in more than when the agent last said so.
+pub(crate) fn differs(before: &Value, after: &Value) -> bool {
+    let timeless = |status: &Value| {
+        let mut status = status.clone();
+        let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+        for condition in conditions {
+            if let Some(fields) = condition.as_object_mut() {
+                fields.remove("lastHeartbeatTime");
+            }
+        }
+        status
+    };
+    timeless(before) != timeless(after)
+}
+
+/// The patch of the node's status, with labels and annotations, that makes `after` of `before`; `None` if nothing differs.
+///
+/// Addresses are merged by type, of which there may be two: they are replaced as a whole (pkg/util/node/node.go
+/// fixupPatchForNodeStatusAddresses).
+pub(crate) fn patch(before: &Value, after: &Value) -> Result<Option<Value>, PatchError> {
+    let Some(schema) = strategic::schema_of("v1", "Node") else {
+        return Ok(None);
+    };
+    let counted = |node: &Value| {
+        let metadata = &node["metadata"];
+        let metadata =
+            json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
+        json!({"metadata": metadata, "status": node["status"]})
+    };
+    let mut patch = strategic::between(schema, &counted(before), &counted(after))?;
+    let (old, new) = (&before["status"]["addresses"], &after["status"]["addresses"]);
+    if let Some(status) = patch.get_mut("status").and_then(Value::as_object_mut) {
+        status.remove("$setElementOrder/addresses");
+        status.remove("addresses");
+        if old != new {
+            let mut addresses = new.as_array().cloned().unwrap_or_default();
+            addresses.push(json!({"$patch": "replace"}));
+            status.insert("addresses".to_owned(), Value::Array(addresses));
+        }
+    }
+    let is_empty = patch.as_object().is_some_and(Map::is_empty);
+    Ok((!is_empty).then_some(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use agent::HandlerFeatures;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn facts() -> Facts {
+        let amounts = [
+            ("cpu", "2"),
+            ("memory", "16777216000"),
+            ("pods", "110"),
+            ("ephemeral-storage", "1024"),
+        ];
+        let amounts: BTreeMap<String, String> =
+            amounts.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+        Facts {
+            name: "n".to_owned(),
+            addresses: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
+            runtime: "crib://0.1.0".to_owned(),
+            capacity: amounts.clone(),
+            allocatable: amounts,
+            ..Facts::default()
+        }
+    }
+
+    fn condition(status: &Value, kind: &str) -> Value {
+        let mut conditions = status["conditions"].as_array().unwrap().iter();
+        conditions.find(|condition| condition["type"] == kind).unwrap().clone()
+    }
+
+    #[test]
+    fn ready_node_says_so_and_keeps_the_conditions_of_others() {
+        let before =
+            json!({"conditions": [{"type": "Mine", "status": "True"}], "volumesInUse": ["v"]});
+        let status = status(&facts(), &before, at(0));
+        let kinds: Vec<&Value> =
+            status["conditions"].as_array().unwrap().iter().map(|known| &known["type"]).collect();
+        assert_eq!(kinds, ["Mine", "MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
+        let ready = condition(&status, "Ready");
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("KubeletReady")));
+        assert_eq!(status["volumesInUse"], json!(["v"]));
+        assert_eq!(status["capacity"]["memory"], "16000Mi");
+        assert_eq!(
+            status["addresses"],
+            json!([
+                {"type": "InternalIP", "address": "10.0.0.1"},
+                {"type": "InternalIP", "address": "fd00::1"},
+                {"type": "Hostname", "address": "n"},
+            ])
+        );
+    }
+
+    #[test]
+    fn problems_and_missing_resources_make_a_node_not_ready() {
+        let mut facts = facts();
+        let first = status(&facts, &Value::Null, at(0));
+        facts.problems.push("container runtime is down".to_owned());
+        let second = status(&facts, &first, at(60));
+        assert_eq!(condition(&second, "Ready")["message"], "container runtime is down");
+        facts.capacity.remove("pods");
+        let third = status(&facts, &second, at(120));
+        let ready = condition(&third, "Ready");
+        assert_eq!(
+            ready["message"],
+            "[container runtime is down, missing node capacity for resources: pods]"
+        );
+        assert_eq!(ready["lastTransitionTime"], whole_seconds(at(60)));
+        assert_eq!(ready["lastHeartbeatTime"], whole_seconds(at(120)));
+        assert_eq!(condition(&third, "MemoryPressure")["lastTransitionTime"], whole_seconds(at(0)));
+    }
+
+    #[test]
+    fn heartbeats_alone_are_no_difference() {
+        let first = status(&facts(), &Value::Null, at(0));
+        let second = status(&facts(), &first, at(10));
+        assert_ne!(first, second);
+        assert!(!differs(&first, &second));
+        let other = Facts { runtime: "crib://0.2.0".to_owned(), ..facts() };
+        assert!(differs(&first, &status(&other, &second, at(20))));
+    }
+
+    #[test]
+    fn images_are_the_largest_with_digests_first() {
+        let image = |size: u64| Image {
+            id: format!("sha256:{size}"),
+            repo_tags: vec![format!("tag:{size}")],
+            repo_digests: vec![format!("digest@{size}")],
+            size,
+            ..Image::default()
+        };
+        let images: Vec<Image> = (0..60).map(image).collect();
+        let facts = Facts { images: Some(images), ..facts() };
+        let status = status(&facts, &Value::Null, at(0));
+        let images = status["images"].as_array().unwrap();
+        assert_eq!(images.len(), MOST_IMAGES);
+        assert_eq!(images[0], json!({"names": ["digest@59", "tag:59"], "sizeBytes": 59}));
+    }
+
+    #[test]
+    fn runtime_tells_handlers_and_features() {
+        let features = HandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+        let capabilities = Capabilities {
+            handlers: Some(BTreeMap::from([(String::new(), features)])),
+            strict_supplemental_groups: true,
+        };
+        let facts = Facts { capabilities: Some(capabilities), ..facts() };
+        let status = status(&facts, &Value::Null, at(0));
+        let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": false});
+        assert_eq!(status["runtimeHandlers"], json!([{"name": "", "features": features}]));
+        assert_eq!(status["features"], json!({"supplementalGroupsPolicy": true}));
+    }
+
+    /// What the API server makes of a patch of a node.
+    fn patched(before: &Value, patch: &Value) -> Value {
+        let mut node = before.clone();
+        strategic::apply(strategic::schema_of("v1", "Node").unwrap(), &mut node, patch).unwrap();
+        node
+    }
+
+    #[test]
+    fn patch_makes_the_new_status_and_leaves_what_the_agent_does_not_know() {
+        let mut status_before = status(&facts(), &Value::Null, at(0));
+        status_before["declaredFeatures"] = json!(["Foreign"]);
+        let before = json!({"metadata": {"labels": {"a": "b"}}, "status": status_before});
+        let other =
+            Facts { addresses: vec!["10.0.0.9".to_owned(), "fd00::9".to_owned()], ..facts() };
+        let mut after = before.clone();
+        after["metadata"]["labels"]["c"] = json!("d");
+        after["status"] = status(&other, &before["status"], at(10));
+        let found = patch(&before, &after).unwrap().unwrap();
+        assert_eq!(patched(&before, &found), after);
+        assert_eq!(patch(&before, &before).unwrap(), None);
+        // A change that another client made meanwhile is kept.
+        let mut meanwhile = before.clone();
+        meanwhile["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "X"}));
+        let merged = patched(&meanwhile, &found);
+        assert_eq!(condition(&merged["status"], "X"), json!({"type": "X"}));
+    }
+}

@@ -1,0 +1,20 @@
+//! The pods that are bound to the node: they are followed with the objects that they refer to, and what becomes of them is written
+//! back.
+
+use std::collections::BTreeMap;
+
+use api::pod::{Pod, PodUid};
+
+pub(crate) mod due;
+pub(crate) mod objects;
+pub(crate) mod source;
+pub(crate) mod status_json;
+pub(crate) mod writer;
+
+/// The pods at the server, as they were seen last.
+pub(crate) type KnownPods = BTreeMap<PodUid, Pod>;
+
+/// Where a pod's object is.
+fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}

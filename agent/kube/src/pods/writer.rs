@@ -1,0 +1,141 @@
+//! Writes the statuses of pods to the server, and deletes pods whose end is written and of which nothing is left.
+//!
+//! A status that cannot be written is written in the next round, or with the pod's next one.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go syncBatch, syncPod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::reporting::status::merge::merged;
+use agent::{PodReport, Reports};
+use api::manifest::pod_json;
+use api::pod::{Pod, PodUid};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::due::{Written, is_due, may_be_deleted};
+use super::status_json::patch;
+use super::{KnownPods, path};
+use crate::client::{ApiClient, ApiError, PatchKind};
+
+/// How often all statuses are compared with those at the server.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// Writes statuses.
+pub(crate) struct Writer {
+    client: ApiClient,
+    written: BTreeMap<PodUid, Written>,
+}
+
+impl Writer {
+    pub(crate) fn new(client: ApiClient) -> Self {
+        Self { client, written: BTreeMap::new() }
+    }
+
+    /// Writes what is new of the `reports` about pods that the server has, for ever.
+    pub(crate) async fn run(
+        mut self,
+        mut reports: watch::Receiver<Arc<Reports>>,
+        mut known: watch::Receiver<Arc<KnownPods>>,
+    ) {
+        let mut rounds = interval(ROUND);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let anew = tokio::select! {
+                _ = rounds.tick() => true,
+                Ok(()) = reports.changed() => false,
+                Ok(()) = known.changed() => false,
+            };
+            let reports = Arc::clone(&reports.borrow_and_update());
+            known.mark_unchanged();
+            self.write_all(&reports, &known, anew).await;
+        }
+    }
+
+    async fn write_all(
+        &mut self,
+        reports: &Reports,
+        known: &watch::Receiver<Arc<KnownPods>>,
+        anew: bool,
+    ) {
+        let at_first = Arc::clone(&known.borrow());
+        self.written.retain(|uid, _| at_first.contains_key(uid));
+        for uid in at_first.keys() {
+            // Those that went while others were written are no longer this node's to ask for.
+            let at_server = known.borrow().get(uid).cloned();
+            let (Some(at_server), Some(report)) = (at_server, reports.get(uid)) else {
+                continue;
+            };
+            if !is_due(report, &at_server, self.written.get(uid), anew) {
+                continue;
+            }
+            match self.write(report).await {
+                Ok(written) => {
+                    self.written.insert(uid.clone(), written);
+                }
+                Err(error) => {
+                    let is_away = !error.is_final();
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(pod = %at_server.full_name(), error, "failed to write a pod's status; will retry");
+                    // The others would wait as long for a server that does not answer.
+                    if is_away {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes one status, unless the pod is gone or is another one.
+    async fn write(&self, report: &PodReport) -> Result<Written, ApiError> {
+        let mut written = Written {
+            status: Arc::clone(&report.published),
+            finished: report.finished,
+            deleted: false,
+        };
+        let path = path(&report.namespace, &report.name);
+        let Some(pod) = self.pod(&path, &report.uid).await? else {
+            return Ok(written);
+        };
+        let before = pod.api().status.clone().unwrap_or_default();
+        let own = report.published.as_ref().clone();
+        let after = merged(&pod, &before, own, !report.finished, Timestamp::now());
+        let patch = patch(pod.uid().as_str(), &before, &after)
+            .map_err(|error| ApiError::Malformed(error.to_string()))?;
+        let pod = match patch {
+            Some(patch) => {
+                let path = format!("{path}/status");
+                decoded(self.client.patch(&path, PatchKind::StrategicMerge, &patch).await?)?
+            }
+            None => pod,
+        };
+        if may_be_deleted(&pod, report.finished) {
+            match self.client.delete_now(&path, pod.uid().as_str()).await {
+                Ok(_) => {
+                    tracing::info!(pod = %pod.full_name(), "deleted the pod at the API server: nothing of it is left")
+                }
+                // It is gone, or another pod has its name.
+                Err(error) if error.is_not_found() || error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+            written.deleted = true;
+        }
+        Ok(written)
+    }
+
+    /// The pod at the server; `None` if it is gone, or is another one of that name.
+    async fn pod(&self, path: &str, uid: &PodUid) -> Result<Option<Pod>, ApiError> {
+        match self.client.get(path, &[]).await {
+            Ok(object) => Ok(Some(decoded(object)?).filter(|pod| pod.uid() == uid)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn decoded(object: serde_json::Value) -> Result<Pod, ApiError> {
+    pod_json::from_json(object).map(Pod::new).map_err(ApiError::Malformed)
+}

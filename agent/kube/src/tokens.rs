@@ -1,0 +1,98 @@
+//! Tokens of service accounts, which the server issues for a pod.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go; staging/src/k8s.io/api/authentication/v1 TokenRequest.
+
+use agent::{IssuedToken, TokenIssuer, TokenRequest};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use crate::client::ApiClient;
+
+/// Asks the API server for tokens.
+pub(crate) struct ApiTokens {
+    client: ApiClient,
+}
+
+impl ApiTokens {
+    pub(crate) fn new(client: ApiClient) -> Self {
+        Self { client }
+    }
+}
+
+/// ◆ A token that is good as long as the pod is there.
+fn body(wanted: &TokenRequest) -> Value {
+    let audiences: Vec<&String> = wanted.audience.iter().collect();
+    json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {
+            "audiences": audiences,
+            "expirationSeconds": wanted.seconds,
+            "boundObjectRef": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": wanted.pod,
+                "uid": wanted.uid.as_str(),
+            },
+        },
+    })
+}
+
+/// ◆ What the server issued.
+fn issued(answer: &Value) -> Option<IssuedToken> {
+    let status = &answer["status"];
+    Some(IssuedToken {
+        text: status["token"].as_str()?.to_owned(),
+        expires_at: status["expirationTimestamp"].as_str()?.parse().ok()?,
+    })
+}
+
+#[async_trait]
+impl TokenIssuer for ApiTokens {
+    async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
+        let TokenRequest { namespace, account, .. } = wanted;
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let answer = self.client.create(&path, &body(wanted)).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        issued(&answer).ok_or_else(|| "the API server's answer has no token".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use api::pod::PodUid;
+
+    use super::*;
+
+    #[test]
+    fn token_is_bound_to_its_pod() {
+        let mut wanted = TokenRequest {
+            uid: PodUid::new("u"),
+            pod: "web".to_owned(),
+            namespace: "ns".to_owned(),
+            account: "robot".to_owned(),
+            audience: None,
+            seconds: 3607,
+        };
+        let spec = body(&wanted)["spec"].clone();
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"});
+        assert_eq!(
+            spec,
+            json!({"audiences": [], "expirationSeconds": 3607, "boundObjectRef": bound})
+        );
+        wanted.audience = Some("vault".to_owned());
+        assert_eq!(body(&wanted)["spec"]["audiences"], json!(["vault"]));
+    }
+
+    #[test]
+    fn answer_has_a_token_and_its_end() {
+        let answer =
+            json!({"status": {"token": "t", "expirationTimestamp": "2026-11-28T10:00:00Z"}});
+        let issued = issued(&answer).unwrap();
+        assert_eq!(issued.text, "t");
+        assert_eq!(issued.expires_at, "2026-11-28T10:00:00Z".parse().unwrap());
+        assert!(super::issued(&json!({"status": {}})).is_none());
+    }
+}

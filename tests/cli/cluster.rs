@@ -1,0 +1,8 @@
+//! `crib agent --kubeconfig`: a node of a cluster, whose API server is in the test.
+
+pub(crate) mod api_server;
+pub(crate) mod faults;
+pub(crate) mod joined;
+pub(crate) mod node;
+pub(crate) mod objects;
+pub(crate) mod pods;

@@ -1,0 +1,131 @@
+//! An API server that is away, slow, forgetful or refusing, and an agent that is killed: nothing that runs is ended.
+
+use std::time::Duration;
+
+use super::api_server::ApiServer;
+use super::joined::{Joined, condition, pod};
+use crate::command::*;
+
+/// How often the container of a pod was started, and which one runs.
+fn run(pod: &Value) -> (Value, Value) {
+    let container = &pod["status"]["containerStatuses"][0];
+    (container["restartCount"].clone(), container["containerID"].clone())
+}
+
+#[tokio::test]
+async fn agent_waits_for_a_server_that_is_away_at_the_start() {
+    let mut joined = Joined::new(ApiServer::away()).await;
+    joined.place.file("static/own.yaml", &pod("own", "sleep 3600"));
+    let manifests = joined.place.path("static");
+    let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
+    // What is on the machine runs without a cluster.
+    harness::eventually(PATIENCE, "the manifest's pod runs", async || {
+        let running = joined.running().await;
+        if running.len() == 1 { Ok(()) } else { Err(running) }
+    })
+    .await;
+    joined.server.come();
+    joined.wait_for_ready_node().await;
+    joined.create_pod(&pod("web", "sleep 3600"));
+    joined.wait_for_phase("web", "Running").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn pods_run_on_while_the_server_is_away_and_are_seen_to_afterwards() {
+    let mut joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    let signs = joined.place.path("signs");
+    std::fs::create_dir(&signs).unwrap();
+    let volume = format!(
+        "    volumeMounts: [{{name: signs, mountPath: /signs}}]\n  volumes: [{{name: signs, hostPath: {{path: {}}}}}]\n",
+        signs.display()
+    );
+    let waits = pod("ends", "while ! test -e /signs/go; do sleep 0.1; done; exit 0");
+    for manifest in [pod("stays", "sleep 3600"), pod("goes", "sleep 3600"), waits + &volume] {
+        joined.create_pod(&manifest);
+    }
+    for name in ["stays", "goes", "ends"] {
+        joined.wait_for_phase(name, "Running").await;
+    }
+    let before = run(&joined.pod("stays"));
+    joined.server.go().await;
+    // Meanwhile one is deleted by force, one ends, one is new; and the server forgets what happened when.
+    joined.delete_pod("goes", Some(0));
+    std::fs::write(signs.join("go"), "").unwrap();
+    harness::eventually(PATIENCE, "one has ended, and nothing else", async || {
+        let running = joined.running().await;
+        if running.len() == 2 { Ok(()) } else { Err(running) }
+    })
+    .await;
+    joined.create_pod(&pod("new", "sleep 3600"));
+    for number in 0..40 {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{number}"), "namespace": "default"}});
+        joined.server.store().create(map, jiff::Timestamp::now()).unwrap();
+    }
+    joined.server.come();
+    joined.wait_for_phase("ends", "Succeeded").await;
+    joined.wait_for_phase("new", "Running").await;
+    harness::eventually(PATIENCE, "the deleted one has ended", async || {
+        let running = joined.running().await;
+        if running.len() == 2 { Ok(()) } else { Err(running) }
+    })
+    .await;
+    assert_eq!(run(&joined.pod("stays")), before);
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn refused_patches_are_repeated() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    joined.wait_for_ready_node().await;
+    joined.server.refuse_patches(2);
+    joined.create_pod(&pod("web", "exit 0"));
+    joined.wait_for_phase("web", "Succeeded").await;
+    assert_eq!(joined.server.patches_to_refuse(), 0);
+    joined.delete_pod("web", None);
+    joined.wait_until_gone("web").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn slow_server_delays_nothing_but_its_own_answers() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    joined.wait_for_ready_node().await;
+    joined.server.be_slow(Duration::from_millis(500));
+    joined.create_pod(&pod("web", "sleep 3600"));
+    let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
+    joined.wait_for_pod("web", "ready", is_ready).await;
+    joined.delete_pod("web", Some(1));
+    joined.wait_until_gone("web").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn killed_agent_is_followed_by_one_that_goes_on() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let first = joined.agent(&[]);
+    joined.create_pod(&pod("stays", "sleep 3600"));
+    joined.create_pod(&pod("goes", "trap 'exit 0' TERM; while :; do sleep 0.1; done"));
+    for name in ["stays", "goes"] {
+        joined.wait_for_phase(name, "Running").await;
+    }
+    let before = joined.pod("stays");
+    first.signal(Signal::SIGKILL);
+    first.end().await;
+    joined.delete_pod("goes", Some(20));
+    let patches = joined.server.count("PATCH /api/v1/namespaces/default/pods/stays");
+    let second = joined.agent(&[]);
+    joined.wait_until_gone("goes").await;
+    joined.wait_for_ready_node().await;
+    let after = joined.pod("stays");
+    assert_eq!(run(&after), run(&before));
+    assert_eq!(after["status"]["startTime"], before["status"]["startTime"]);
+    assert_eq!(after["status"]["phase"], "Running");
+    // The second agent found what the first had written, and had nothing to add but what it saw anew.
+    let more = joined.server.count("PATCH /api/v1/namespaces/default/pods/stays") - patches;
+    assert!(more <= 2, "{more} patches");
+    joined.end(second).await;
+}

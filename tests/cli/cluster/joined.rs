@@ -1,0 +1,155 @@
+//! An agent that is the node `n1` of an API server's cluster, on a runtime of its own.
+
+use api::manifest::{Strictness, parse, to_json};
+use cluster::{DeleteOptions, Key, Kind};
+use jiff::Timestamp;
+
+use super::api_server::ApiServer;
+use crate::command::*;
+
+/// The name of the node.
+pub(crate) const NODE: &str = "n1";
+
+/// A runtime, and agents that use it, one after another.
+pub(crate) struct Joined {
+    pub(crate) place: Place,
+    pub(crate) server: ApiServer,
+    runtime: Running,
+    endpoint: String,
+}
+
+impl Joined {
+    /// A runtime beside the server. No agent runs yet.
+    pub(crate) async fn new(server: ApiServer) -> Self {
+        let place = Place::unchecked();
+        place.file("kubeconfig", &server.kubeconfig());
+        let (runtime, endpoint) = place.runtime().await;
+        Self { place, server, runtime, endpoint }
+    }
+
+    /// Starts the agent.
+    pub(crate) fn agent(&self, more: &[&str]) -> Running {
+        let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
+        let (root, kubeconfig) = (path("root"), path("kubeconfig"));
+        let args = [
+            "agent",
+            "--runtime-endpoint",
+            &self.endpoint,
+            "--root-dir",
+            &root,
+            "--kubeconfig",
+            &kubeconfig,
+            "--node-name",
+            NODE,
+            "--adopt-node",
+        ];
+        self.place.start(&[&args[..], more].concat())
+    }
+
+    /// Ends what runs: pods end with their runtime.
+    pub(crate) async fn end(self, agent: Running) {
+        agent.stop().await;
+        self.runtime.stop().await;
+    }
+
+    /// Creates the pod of a manifest, and binds it to the node. Returns its uid.
+    pub(crate) fn create_pod(&self, manifest: &str) -> String {
+        let parsed = parse("pod.yaml", manifest, Strictness::Strict);
+        assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+        let mut pod = to_json(parsed.pods[0].api());
+        // The server gives one that no other pod of the name had.
+        pod["metadata"].as_object_mut().unwrap().remove("uid");
+        let now = Timestamp::now();
+        let created = self.server.store().create(pod, now).unwrap();
+        self.server.store().bind(&created.key, NODE, now).unwrap();
+        created.uid().to_owned()
+    }
+
+    /// Deletes a pod as kubectl does.
+    pub(crate) fn delete_pod(&self, name: &str, grace: Option<i64>) {
+        let options = DeleteOptions { grace_seconds: grace, ..DeleteOptions::default() };
+        let key = Key::pod("default", name);
+        self.server.store().delete(&key, &options, Timestamp::now()).unwrap();
+    }
+
+    /// An object at the server; null if there is none.
+    pub(crate) fn object(&self, kind: Kind, namespace: &str, name: &str) -> Value {
+        let object = self.server.store().get(&Key::new(kind, namespace, name));
+        object.map(|object| object.value.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn node(&self) -> Value {
+        self.object(Kind::of("v1", "Node"), "", NODE)
+    }
+
+    pub(crate) fn pod(&self, name: &str) -> Value {
+        self.object(Kind::pod(), "default", name)
+    }
+
+    /// Waits until a pod at the server is as wanted.
+    pub(crate) async fn wait_for_pod(
+        &self,
+        name: &str,
+        what: &str,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
+        wait(&format!("pod {name}: {what}"), || self.pod(name), is_so).await
+    }
+
+    pub(crate) async fn wait_for_phase(&self, name: &str, phase: &str) -> Value {
+        self.wait_for_pod(name, phase, |pod| pod["status"]["phase"] == phase).await
+    }
+
+    pub(crate) async fn wait_until_gone(&self, name: &str) {
+        self.wait_for_pod(name, "gone", Value::is_null).await;
+    }
+
+    pub(crate) async fn wait_for_ready_node(&self) -> Value {
+        let is_ready = |node: &Value| condition(node, "Ready")["status"] == "True";
+        wait("the node is ready", || self.node(), is_ready).await
+    }
+
+    /// The ids of the runtime's containers that run.
+    pub(crate) async fn running(&self) -> Vec<String> {
+        let args = ["ps", "--runtime-endpoint", &self.endpoint, "-o", "json"];
+        let ended = self.place.crib(&args).await.exits(0);
+        let listed: Value = serde_json::from_str(&ended.out).unwrap();
+        let containers = listed["containers"].as_array().cloned().unwrap_or_default();
+        containers.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// Waits until a value is as wanted.
+pub(crate) async fn wait(
+    what: &str,
+    look: impl Fn() -> Value,
+    is_so: impl Fn(&Value) -> bool,
+) -> Value {
+    harness::eventually(PATIENCE, what, async || {
+        let seen = look();
+        if is_so(&seen) { Ok(seen) } else { Err(seen) }
+    })
+    .await
+}
+
+/// A condition in an object's status; null if there is none.
+pub(crate) fn condition(object: &Value, kind: &str) -> Value {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+}
+
+/// A pod whose container runs this script.
+pub(crate) fn pod(name: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: app
+    image: crib.local/host
+    command: [sh, -c, \"{script}\"]
+"
+    )
+}

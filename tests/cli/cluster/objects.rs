@@ -1,0 +1,150 @@
+//! What pods take from the cluster beside themselves: ConfigMaps, Secrets, Services, tokens; and what is told of them, events.
+
+use cluster::{Kind, Part};
+use jiff::Timestamp;
+
+use super::api_server::ApiServer;
+use super::joined::{Joined, condition, pod, wait};
+use crate::command::*;
+
+fn object(kind: &str, name: &str, data: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+    });
+    object.as_object_mut().unwrap().extend(data.as_object().unwrap().clone());
+    object
+}
+
+fn config_map(name: &str, text: &str) -> Value {
+    object("ConfigMap", name, json!({"data": {"color": text}}))
+}
+
+fn create(joined: &Joined, object: Value) {
+    joined.server.store().create(object, Timestamp::now()).unwrap();
+}
+
+/// A pod with these volumes of a container that runs a script.
+fn with_volume(name: &str, script: &str, source: &str) -> String {
+    pod(name, script)
+        + "    volumeMounts: [{name: v, mountPath: /v}]\n"
+        + &format!("  volumes: [{{name: v, {source}}}]\n")
+}
+
+#[tokio::test]
+async fn pods_have_objects_of_the_cluster() {
+    let joined = Joined::new(ApiServer::start()).await;
+    create(&joined, config_map("settings", "blue"));
+    create(&joined, object("Secret", "login", json!({"data": {"password": "czNjcmV0"}})));
+    let ports =
+        json!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 443, "protocol": "TCP"}]}});
+    create(&joined, object("Service", "kubernetes", ports));
+    let agent = joined.agent(&[]);
+    let script =
+        "test $(cat /v/color) = blue && test $P = s3cret && test $KUBERNETES_SERVICE_PORT = 443";
+    let manifest = with_volume("reads", script, "configMap: {name: settings}").replace(
+        "    volumeMounts",
+        "    env: [{name: P, valueFrom: {secretKeyRef: {name: login, key: password}}}]\n    volumeMounts",
+    );
+    joined.create_pod(&manifest);
+    joined.wait_for_phase("reads", "Succeeded").await;
+    // They are followed by their names, and no longer than a pod needs them.
+    let lists = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
+    assert!(lists() >= 1);
+    assert_eq!(joined.server.count("GET /api/v1/configmaps"), 0);
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn pod_waits_for_an_object_and_sees_it_change() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    let script = "until test $(cat /v/color) = red; do sleep 0.1; done";
+    joined.create_pod(&with_volume("waits", script, "configMap: {name: later}"));
+    let told = || {
+        let events = cluster::Selection::of(Kind::of("v1", "Event"));
+        let events = joined.server.store().list(&events).items;
+        events.iter().map(|event| event.value["message"].clone()).collect()
+    };
+    let is_told = |messages: &Value| messages.to_string().contains("later\\\" not found");
+    wait("an event about the missing object", told, is_told).await;
+    assert_eq!(joined.pod("waits")["status"]["phase"], "Pending");
+    create(&joined, config_map("later", "blue"));
+    joined.wait_for_phase("waits", "Running").await;
+    let key = cluster::Key::new(Kind::of("v1", "ConfigMap"), "default", "later");
+    let changed = joined.server.store().change(&key, Part::Main, |map| {
+        map["data"]["color"] = json!("red");
+        Ok(())
+    });
+    changed.unwrap();
+    joined.wait_for_phase("waits", "Succeeded").await;
+    joined.end(agent).await;
+}
+
+/// Whether it is there is not known, so that a pod which could do without it waits.
+#[tokio::test]
+async fn forbidden_object_is_not_taken_for_a_missing_one() {
+    let joined = Joined::new(ApiServer::start()).await;
+    create(&joined, config_map("settings", "blue"));
+    joined.server.forbid(Some("/api/v1/namespaces/default/configmaps"));
+    let agent = joined.agent(&[]);
+    let source = "configMap: {name: settings, optional: true}";
+    joined.create_pod(&with_volume("careful", "test $(cat /v/color) = blue", source));
+    let messages = || {
+        let events = cluster::Selection::of(Kind::of("v1", "Event"));
+        let events = joined.server.store().list(&events).items;
+        events.iter().map(|event| event.value["message"].clone()).collect()
+    };
+    let is_told = |messages: &Value| messages.to_string().contains("no relationship found");
+    wait("an event about the refusal", messages, is_told).await;
+    joined.server.forbid(None);
+    joined.wait_for_phase("careful", "Succeeded").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn tokens_are_those_of_the_server() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    let source = "projected: {sources: [{serviceAccountToken: {path: token, audience: vault, expirationSeconds: 3600}}]}";
+    let script =
+        "cat /v/token; grep -q robot /v/token && grep -q caller /v/token && grep -q vault /v/token";
+    let manifest = with_volume("caller", script, source)
+        .replace("spec:\n", "spec:\n  serviceAccountName: robot\n");
+    joined.create_pod(&manifest);
+    joined.wait_for_phase("caller", "Succeeded").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn events_of_pods_and_of_the_node_are_written() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    let uid = joined.create_pod(&pod("web", "sleep 3600"));
+    let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
+    joined.wait_for_pod("web", "ready", is_ready).await;
+    let events = || {
+        let events = cluster::Selection::of(Kind::of("v1", "Event"));
+        let events = joined.server.store().list(&events).items;
+        events.iter().map(|event| event.value.clone()).collect()
+    };
+    let reasons = |events: &Value| -> Vec<String> {
+        let events = events.as_array().unwrap().iter();
+        events.map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+    };
+    let has_all = |events: &Value| {
+        let reasons = reasons(events);
+        ["Starting", "Created", "Started"]
+            .iter()
+            .all(|wanted| reasons.iter().any(|it| it == wanted))
+    };
+    let events = wait("the events", events, has_all).await;
+    let events = events.as_array().unwrap();
+    let started = events.iter().find(|event| event["reason"] == "Started").unwrap();
+    assert_eq!(started["involvedObject"]["uid"], uid.as_str());
+    assert_eq!(started["involvedObject"]["fieldPath"], "spec.containers{app}");
+    let starting = events.iter().find(|event| event["reason"] == "Starting").unwrap();
+    assert_eq!(starting["involvedObject"]["kind"], "Node");
+    joined.end(agent).await;
+}
