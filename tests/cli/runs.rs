@@ -8,6 +8,7 @@ pub(crate) mod debug;
 pub(crate) mod describe;
 pub(crate) mod ends;
 pub(crate) mod events;
+pub(crate) mod forty_steps;
 pub(crate) mod get;
 pub(crate) mod lifecycle;
 pub(crate) mod live;

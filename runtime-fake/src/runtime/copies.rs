@@ -35,14 +35,14 @@ impl Runtime {
         if container.state != ContainerState::Running {
             return Err(wrong_state(&container, wanted));
         }
-        let first = async || match pod.keeper.call(Call::State).await? {
-            Outcome::State { containers, .. } => {
-                let found =
-                    containers.into_iter().find(|one| one.container == container.id.as_str());
-                let pid = found.map_or(0, |one| one.pid);
-                if pid > 0 { Ok(pid) } else { Err(wrong_state(&container, wanted)) }
-            }
-            outcome => Err(Error::from(unexpected(&outcome))),
+        let first = async || {
+            let outcome = pod.keeper.call(Call::State).await?;
+            let Outcome::State { containers, .. } = outcome else {
+                return Err(Error::from(unexpected(&outcome)));
+            };
+            let found = containers.into_iter().find(|one| one.container == container.id.as_str());
+            let pid = found.map(|one| one.pid).filter(|pid| *pid > 0);
+            pid.ok_or_else(|| wrong_state(&container, wanted))
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let pid = first().await?;

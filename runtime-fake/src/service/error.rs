@@ -155,14 +155,12 @@ fn pull(error: &PullError) -> Code {
 
 fn copy(error: &CopyError) -> Code {
     match error {
-        CopyError::Io { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound => Code::NotFound,
-            kind => match system(kind) {
-                // What a container's files and mounts allow, and not a failure of the daemon.
-                Code::Internal => Code::FailedPrecondition,
-                code => code,
-            },
-        },
+        CopyError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        CopyError::Io { source, .. } if system(source.kind()) == Code::ResourceExhausted => {
+            Code::ResourceExhausted
+        }
+        // What a container's files and mounts do not allow is no failure of the daemon.
+        CopyError::Io { .. } => Code::FailedPrecondition,
         CopyError::Refused { .. } => Code::FailedPrecondition,
         CopyError::Archive(_) => Code::InvalidArgument,
         CopyError::Receiver(_) => Code::Cancelled,

@@ -133,6 +133,8 @@ async fn exec_and_describe_take_objects() {
     let described = out(&place, &["describe", "deploy/web"]).await;
     let names = described.lines().filter(|line| line.starts_with("Name:"));
     assert_eq!(names.count(), 2, "{described}");
+    let none = place.crib(&["describe", "-l", "app=none"]).await.exits(0);
+    assert_eq!(none.err, "crib: no resources found in default namespace\n");
     assert_eq!(
         out(&place, &["describe", "-l", "app=web"]).await.matches("\nContainers:").count(),
         2

@@ -15,16 +15,16 @@ use crate::terminal_text::plain;
 /// The least important lines that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What went wrong.
+    /// Errors only.
     Error,
-    /// And what looks wrong.
+    /// Errors and warnings.
     Warn,
-    /// And every change of state.
+    /// Also changes of state.
     #[default]
     Info,
-    /// And every call.
+    /// Also every call.
     Debug,
-    /// And everything.
+    /// Everything.
     Trace,
 }
 

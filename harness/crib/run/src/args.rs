@@ -37,13 +37,13 @@ pub struct RunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// The same, as kubectl takes them; repeatable
+    /// The same as an option, as in kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     /// Print only container output and errors
     #[arg(long, short, conflicts_with = "output")]
     pub(crate) quiet: bool,
-    /// Print what a kubelet would record as events, and not only what nothing else tells
+    /// Print all events that a kubelet would record, not only those that no other line shows
     #[arg(long, conflicts_with_all = ["quiet", "output"])]
     pub(crate) events: bool,
     /// Output format; json is one object a line: transition, readiness, event, log, result
@@ -52,7 +52,7 @@ pub struct RunArgs {
     /// End the pods after this time (90, 1.5s, 1m30s) and exit 124
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
-    /// Start one Job of each CronJob now, whatever its schedule says, and none later
+    /// Start one Job of each CronJob immediately, and ignore the schedules
     #[arg(long)]
     pub(crate) now: bool,
     /// Apply changes of the manifests while the pods run, until --timeout or Ctrl-C

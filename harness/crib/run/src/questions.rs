@@ -190,6 +190,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn watcher_that_falls_behind_gets_the_reason() {
+        let run = tempfile::tempdir().unwrap();
+        let mut questions = serve(run.path()).unwrap();
+        let mut stream = UnixStream::connect(run_socket::path(run.path())).await.unwrap();
+        stream.write_all(b"\"watch\"\n").await.unwrap();
+        let question = questions.recv().await.unwrap();
+        let store = Store::with_history(1, 1);
+        let list = store.list(&Selection::default());
+        let watch = store.watch(Selection::default(), list.version).unwrap();
+        for name in ["a", "b"] {
+            let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+            store.create(object, jiff::Timestamp::UNIX_EPOCH).unwrap();
+        }
+        question.answer.send(Reply::Watch(list, watch)).unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let mut all = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            all.push(serde_json::from_str::<WatchEvent>(&line).unwrap());
+        }
+        assert_eq!(all[0], WatchEvent::Bookmark);
+        assert!(
+            matches!(all.as_slice(), [_, WatchEvent::Error(why)] if !why.is_empty()),
+            "{all:?}"
+        );
+    }
+
+    #[tokio::test]
     async fn invalid_requests_are_dropped() {
         let run = tempfile::tempdir().unwrap();
         let mut questions = serve(run.path()).unwrap();

@@ -14,13 +14,13 @@ use super::{CallError, Cri};
 /// A container's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Made, not started.
+    /// Created, not started.
     Created,
     /// Started.
     Running,
     /// Ended.
     Exited,
-    /// Lost.
+    /// Its state is unknown.
     Unknown,
 }
 

@@ -9,9 +9,9 @@ use super::{CallError, Cri};
 /// A pod's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Its namespaces are there.
+    /// Its namespaces exist.
     Ready,
-    /// They are not.
+    /// They do not.
     #[value(name = "notready")]
     NotReady,
 }

@@ -16,7 +16,9 @@ impl Loop {
                 let objects = self.hub.objects();
                 (Some(Reply::Answer(Answer { objects, ..Answer::default() })), None)
             }
-            Request::Watch => (self.hub.watch().map(|(list, watch)| Reply::Watch(list, watch)), None),
+            Request::Watch => {
+                (self.hub.watch().map(|(list, watch)| Reply::Watch(list, watch)), None)
+            }
             Request::AddEphemeralContainer { pod, container } => {
                 let added = self.hub.add_ephemeral_container(&PodUid::new(pod), *container);
                 (Some(Reply::Answer(Answer { refused: added.err(), ..self.pods_now() })), None)

@@ -72,14 +72,13 @@ pub(crate) enum Empty {
 /// How manifests are read.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct ManifestArgs {
-    /// Accept unknown fields in manifests, and keys that an object has twice, with a warning
+    /// Accept unknown fields and duplicate keys in manifests, with a warning
     #[arg(long)]
     pub lenient: bool,
-    /// Refuse what is only warned about otherwise: limits that cannot be applied, kinds that are not run, and
-    /// Services that are not served as they are written
+    /// Turn warnings into errors: limits that cannot be applied, kinds that are not run, and Services that are not served as written
     #[arg(long)]
     pub strict: bool,
-    /// How many documents the manifests may have together
+    /// Maximum number of documents in all manifests
     #[arg(long, value_name = "NUMBER", default_value_t = Self::default().max_documents)]
     pub max_documents: usize,
 }

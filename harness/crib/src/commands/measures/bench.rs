@@ -60,7 +60,7 @@ work only ratios mean something. docs/performance.md shows results and describes
 
 Pods carry a label and are removed at the end, and those of a benchmark that was killed by the next one. Containers run an \
 image of this machine's programs from a registry in this process, which the runtime has to reach at 127.0.0.1 without TLS, \
-or --image. A signal ends the benchmark early and removes its pods; a second one ends it at once.
+or --image. A signal ends the benchmark early and removes its pods; a second one ends it immediately.
 
 Exit codes:
     0  everything was measured, apart from what the notes name
@@ -80,7 +80,7 @@ pub(crate) struct BenchArgs {
     /// Do not measure these sections; repeatable, or separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     skip: Vec<Section>,
-    /// Measure little of everything, in seconds: whether it works, not how fast it is
+    /// Measure everything briefly, within seconds: for a check whether it works
     #[arg(long)]
     quick: bool,
     /// How often calls are measured; what takes longer is measured less often [default: 50]

@@ -86,7 +86,7 @@ to check a runtime.
 Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
 that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
 which the runtime has to reach at 127.0.0.1 without TLS, or --image. A signal ends the check early and removes its pods; \
-a second one ends it at once.
+a second one ends it immediately.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed

@@ -29,7 +29,7 @@ pub(crate) struct ExplainRunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// The same, as kubectl takes them; repeatable
+    /// The same as an option, as in kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub(crate) struct TopArgs {
     /// The most of it first
     #[arg(long, value_enum)]
     sort_by: Option<SortBy>,
-    /// Leave the headings out
+    /// Omit the headings
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]

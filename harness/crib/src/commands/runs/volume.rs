@@ -75,7 +75,7 @@ struct RmArgs {
     /// Remove all volumes that no pod uses
     #[arg(short, long, conflicts_with = "names")]
     all: bool,
-    /// A volume that does not exist is no error
+    /// Ignore volumes that do not exist
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]

@@ -68,9 +68,9 @@ const LONGEST_BACKOFF: RangeInclusive<Duration> = Duration::from_secs(1)..=Durat
 The agent runs each manifest, recreates the pod of a changed one and ends the pod of a removed one. \
 Pods keep running when the agent exits; the next agent with the same directories adopts them. Pods that no manifest has \
 are ended only if this agent started them: give a runtime of its own --adopt-node to end the others too. SIGTERM or \
-SIGINT ends the agent within 10 s, a second signal at once.
+SIGINT ends the agent within 10 s, a second signal immediately.
 
-Flags have the names that they have for a kubelet, where it has them. Fields of --config count where no flag is given.")]
+Flags have the kubelet's names where a kubelet has them. A flag takes precedence over its field in --config.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(long, value_name = "unix:///PATH", env = "CONTAINER_RUNTIME_ENDPOINT")]

@@ -33,9 +33,8 @@ Examples:
   crib runtime --listen unix:///tmp/crib.sock --state-dir /tmp/crib
   crictl --runtime-endpoint unix:///run/crib/crib.sock pods
 
-SIGTERM or SIGINT ends it in order; containers keep running and are found again by the next start with the same \
-state directory, unless --ephemeral is given. It takes at most 10 s, and 30 s where pods have to be removed, whatever \
-hangs. A second signal ends it at once.")]
+SIGTERM or SIGINT shuts it down; containers keep running and are found again by the next start with the same \
+state directory, unless --ephemeral is given. It takes at most 10 s, or 30 s if pods have to be removed, even if calls hang. A second signal ends it immediately.")]
 pub(crate) struct RuntimeArgs {
     /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
     #[arg(long, value_name = "unix:///PATH")]

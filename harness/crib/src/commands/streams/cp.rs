@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::client::Endpoints;
 use crate::client::find::ContainerNameArgs;
 use crate::commands::prelude::*;
+use crate::objects::workload_pods::Best;
 use crate::stream::{TransportArgs, standard_input};
 
 use end::{End, InContainer};
@@ -106,7 +107,8 @@ fn told(notes: Vec<String>) -> Exit {
 }
 
 async fn reach<'a>(all: &'a [Cri], name: &str, args: &CpArgs) -> Result<Reached<'a>, CallError> {
-    let (cri, container) = find::container_of(all, name, &args.container_name).await?;
+    let found = find::container_of(all, name, &args.container_name, Best::ToConnect);
+    let find::Meant { cri, container, .. } = found.await?;
     // Of no container: a runtime that has the call says so.
     let mut client = cri.runtime.files.clone();
     let probe = async { client.read(ReadRequest::default()).await };

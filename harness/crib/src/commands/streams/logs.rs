@@ -260,8 +260,7 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
 /// Prints what a container that has ended wrote.
 pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
     let status = cri.call("ContainerStatus", cri.runtime.container(id)).await?;
-    let filter = Filter { since: None, timestamps: false, limit: None, stream: None };
-    let mut follower = Follower::open(status.log_path.as_ref(), None, filter, false)?;
+    let mut follower = Follower::open(status.log_path.as_ref(), None, Filter::default(), false)?;
     if follower.read()? {
         follower.finish()?;
     }

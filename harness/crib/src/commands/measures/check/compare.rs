@@ -9,7 +9,7 @@ use crib_base::named_text;
 use crate::commands::prelude::*;
 use crate::reported::write_file;
 
-/// Compare two reports of crib check: new failures, mended rules, slower calls
+/// Compare two reports of crib check: new failures, fixed rules, slower calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -17,7 +17,7 @@ const GAP: usize = 3;
 /// Which columns there are.
 #[derive(Debug, Args)]
 pub(super) struct TableArgs {
-    /// Leave the headings out
+    /// Omit the headings
     #[arg(long)]
     pub(super) no_headers: bool,
     /// Show all labels in a last column

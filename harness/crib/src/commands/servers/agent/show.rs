@@ -33,7 +33,7 @@ pub(super) struct ShowArgs {
     /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
-    /// Port of /healthz and of /pods, which shows all pods to everybody who can connect; 0: none [default: 0]
+    /// Port of /healthz and of /pods, which shows all pods to anyone who can connect; 0: none [default: 0]
     #[arg(long, value_name = "PORT")]
     read_only_port: Option<u16>,
     /// Address of both [default: 127.0.0.1]

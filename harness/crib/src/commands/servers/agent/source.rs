@@ -32,7 +32,7 @@ pub(super) struct SourceArgs {
     /// How the manifests of --manifests are read [default: crib; kubelet for staticPodPath of --config]
     #[arg(long, value_name = "MODE", value_enum)]
     manifest_mode: Option<Mode>,
-    /// How often manifests are read again although nothing says that they changed (20s, 1m) [default: 20s]
+    /// How often manifests are read again even if no change was noticed (20s, 1m) [default: 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     file_check_frequency: Option<Duration>,
     /// URL of a Pod or PodList, read as a kubelet reads it [default: staticPodURL of --config]

@@ -17,7 +17,7 @@ Examples:
   crib proxy ctl --control /tmp/c.sock remove full
 
 Prints each rule as a line of JSON: its name (or number), whether it is on, how many calls met it and how many of those it \
-was applied to. A rule that is switched on counts anew. A rule that is added comes after the others; one without a name has the \
+was applied to. A rule that is switched on counts from zero. A rule that is added comes after the others; one without a name has the \
 next number.
 
 Exit codes:

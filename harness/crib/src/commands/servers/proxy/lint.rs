@@ -8,7 +8,7 @@ use proxy::{LINT_RULES, SeenCall, lint};
 use super::recording::read;
 use crate::commands::prelude::*;
 
-/// Judge the client of a recording: deadlines, polling, the order of calls
+/// Check the client of a recording: deadlines, polling, the order of calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

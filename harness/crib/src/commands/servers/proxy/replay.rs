@@ -18,7 +18,7 @@ Examples:
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
 A request gets the answer that was recorded for an equal one: the n-th equal request the n-th answer, later ones the last. \
-A stream has its messages in order. Other requests are answered with FAILED_PRECONDITION, and told on standard error with \
+A stream has its messages in order. Other requests are answered with FAILED_PRECONDITION, and reported on standard error with \
 the nearest recorded call and the first field that differs.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
@@ -32,7 +32,7 @@ pub(super) struct ReplayArgs {
     /// Socket for the clients
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
-    /// Answer as late after a request as it was recorded, not at once
+    /// Answer after the recorded time, not immediately
     #[arg(long)]
     timed: bool,
 }

@@ -25,19 +25,19 @@ pub(super) struct ServeArgs {
     /// The runtime's socket, which need not exist yet
     #[arg(long, value_name = "unix:///PATH")]
     upstream: UnixEndpoint,
-    /// What the runtime does wrong: a rule; repeatable
+    /// A fault of the runtime, written as a rule; repeatable
     #[arg(long, value_name = "RULE")]
     fault: Vec<Fault>,
     /// File with a rule a line; those of --fault follow them
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// What decides which calls `probability` hits: the same seed, the same run [default: the file's, or 0]
+    /// Seed for `probability`: an equal seed selects the same calls [default: the file's, or 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Socket for `crib proxy ctl`, which switches, adds and removes rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// Judge the client at the end: print what it does wrong, as `crib proxy lint` does, and exit with 1 if it does anything
+    /// Check the client at the end: print its mistakes, as `crib proxy lint` does, and exit with 1 if there are any
     #[arg(long)]
     lint: bool,
 }
