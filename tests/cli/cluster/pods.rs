@@ -32,10 +32,8 @@ async fn bound_pod_runs_and_its_status_is_written() {
 async fn deleted_pod_ends_with_its_grace_period_before_its_object_goes() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
-    let said = joined.place.path("said");
-    std::fs::write(&said, "").unwrap();
-    // It ends by itself when it is asked to: were it killed, it would not say so.
-    let script = "trap 'echo ended; exit 7' TERM; echo began; while :; do sleep 0.1; done";
+    // It ends by itself when it is asked to: were it killed, its exit code would say so.
+    let script = "trap 'exit 7' TERM; while :; do sleep 0.1; done";
     joined.create_pod(&pod("web", script));
     joined.wait_for_phase("web", "Running").await;
     let mut watch = joined
@@ -157,7 +155,17 @@ async fn pod_that_takes_the_name_of_another_gets_its_own_status() {
     joined.end(agent).await;
 }
 
-/// The time is the server's, which has no order for its pods otherwise.
+#[tokio::test]
+async fn pod_that_was_deleted_before_it_ran_goes() {
+    let joined = Joined::new(ApiServer::start()).await;
+    joined.create_pod(&pod("early", "sleep 3600"));
+    joined.delete_pod("early", Some(30));
+    assert_eq!(joined.pod("early")["metadata"]["deletionGracePeriodSeconds"], 30);
+    let agent = joined.agent(&[]);
+    joined.wait_until_gone("early").await;
+    joined.end(agent).await;
+}
+
 #[tokio::test]
 async fn pods_that_were_there_before_the_agent_are_run() {
     let joined = Joined::new(ApiServer::start()).await;
