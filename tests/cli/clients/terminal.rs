@@ -100,6 +100,7 @@ async fn words_of_manifest_do_not_steer_terminal(#[values("run", "explain-run")]
     let shown = |text: &str| history.iter().any(|line| line.contains(text));
     assert!(shown("spec.\u{241b}]2;owned\u{2407}"), "{history:#?}");
     assert!(shown("spec.\u{fffd}redro"), "{history:#?}");
+    place.wait_until_clean().await;
 }
 
 /// Said on a machine whose pods have no way to other hosts.

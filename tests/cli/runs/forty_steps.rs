@@ -53,7 +53,7 @@ spec:
   containers: [{name: main, image: crib.local/host, command: [sh, -c, "echo trying; exit 3"]}]
 "#;
 
-/// A step: the words after `crib`, the exit code, and all that is printed.
+/// A step: the words after `crib`, the exit code, and all that is printed; `*` is anything, such as progress.
 type Step = (&'static [&'static str], i32, &'static str);
 
 const STEPS: &[Step] = &[
@@ -130,9 +130,9 @@ web-*-* 1/1 Running 0 AGE
     (&["get", "pods", "none"], 1, "crib: pods \"none\" not found\n"),
     (&["get", "pdos"], 2, "crib: the server doesn't have a resource type \"pdos\"\n"),
     (&["logs", "job/migrate"], 0, "migrated\n"),
-    (&["logs", "deploy/web"], 0, "Found 2 pods, using pod/web-*-*\nup\n"),
+    (&["logs", "deploy/web"], 0, "crib: Found 2 pods, using pod/web-*-*\nup\n"),
     (&["logs", "-l", "app=web", "--prefix"], 0, "[pod/web-*-*/main] up\n[pod/web-*-*/main] up\n"),
-    (&["logs", "pair"], 0, "Defaulted container \"app\" out of: app, side\napp is up\n"),
+    (&["logs", "pair"], 0, "crib: Defaulted container \"app\" out of: app, side\napp is up\n"),
     (&["logs", "pair", "-c", "side"], 0, "side is up\n"),
     (&["logs", "pair", "--all-containers"], 0, "app is up\nside is up\n"),
     (&["logs", "-p", "bad"], 0, "trying\n"),
@@ -141,12 +141,12 @@ web-*-* 1/1 Running 0 AGE
     (
         &["exec", "pair", "--", "cat", "/etc/hostname"],
         0,
-        "Defaulted container \"app\" out of: app, side\npair\n",
+        "crib: Defaulted container \"app\" out of: app, side\npair\n",
     ),
     (&["exec", "deploy/web", "--", "sh", "-c", "exit 7"], 7, ""),
-    (&["cp", "PLACE/letter", "pair:/dev/shm/letter", "-c", "app"], 0, ""),
+    (&["cp", "PLACE/letter", "pair:/dev/shm/letter", "-c", "app"], 0, "*"),
     (&["exec", "pair", "-c", "app", "--", "cat", "/dev/shm/letter"], 0, "dear pod\n"),
-    (&["cp", "pair:/dev/shm/letter", "PLACE/answer", "-c", "app"], 0, ""),
+    (&["cp", "pair:/dev/shm/letter", "PLACE/answer", "-c", "app"], 0, "*"),
     (
         &[
             "debug",
@@ -189,14 +189,16 @@ web-*-* 1/1 Running 0 AGE
 /// What differs from day to day: names, ages, addresses, amounts, and the spaces between columns.
 fn normal(text: &str) -> String {
     let mut text = text.replace('\r', "");
+    // Headings are bold in a terminal.
+    text = Regex::new("\u{1b}\\[[0-9;]*m").unwrap().replace_all(&text, "").into_owned();
     // Names first: what is generated may end like an age.
     for (pattern, replacement) in [
         (r"web-[a-z0-9]+-[a-z0-9]{5}\b", "web-*-*"),
         (r"migrate-[a-z0-9]{5}\b", "migrate-*"),
+        (r"(?m)^pair +[0-9]+m? +[0-9]+Mi$", "pair CPU MEMORY"),
         (r"\b[0-9]+[smh]([0-9]+[sm])?\b", "AGE"),
         (r"\b[0-9]+ \(AGE ago\)", "N (AGE ago)"),
         (r"\b10\.[0-9]+\.[0-9]+\.[0-9]+", "IP"),
-        (r"(?m)^pair +[0-9]+m? +[0-9]+Mi$", "pair CPU MEMORY"),
         (r" +", " "),
     ] {
         text = Regex::new(pattern).unwrap().replace_all(&text, replacement).into_owned();

@@ -1,0 +1,163 @@
+//! The hub as manifests, controllers, the agent and other commands use it.
+
+use agent::source;
+use api::manifest::{Strictness, parse};
+use serde_json::json;
+
+use super::*;
+use crate::output::view::tests::{pod as report, reports};
+
+fn hub() -> Hub {
+    Hub::new(source::fixed().1, "here".to_owned(), 1)
+}
+
+/// A pod as a cluster prints it.
+fn pod(uid: &str) -> Pod {
+    let metadata = json!({
+        "name": "p", "namespace": "default", "uid": uid, "resourceVersion": "77",
+        "finalizers": ["example.org/held"],
+    });
+    let spec = json!({"containers": [{"name": "c", "image": "i"}], "nodeName": "there"});
+    Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+}
+
+fn now() -> Timestamp {
+    Timestamp::UNIX_EPOCH
+}
+
+#[test]
+fn pod_of_another_cluster_has_its_node_status_and_end_here() {
+    let mut hub = hub();
+    hub.create(vec![pod("u")], now());
+    let value = &hub.pods()[0].value;
+    assert_eq!(value["spec"]["nodeName"], "here");
+    assert_eq!(value["metadata"].get("finalizers"), None);
+    let mut running = report("p", "Running");
+    running.uid = PodUid::new("u");
+    hub.observe(&reports(vec![running.clone()]), now());
+    assert_eq!(hub.pods()[0].value["status"]["phase"], "Running");
+    assert!(hub.delete(|_| Some("gone"), |_| None, Deletion::Forgotten, now()));
+    hub.observe(&reports(vec![running.clone()]), now());
+    assert!(hub.pods()[0].is_terminating(), "the agent still ends it");
+    running.removed = true;
+    hub.observe(&reports(vec![running]), now());
+    assert_eq!(hub.pods(), []);
+}
+
+#[test]
+fn ephemeral_container_stays_in_a_pod_whose_manifest_changes() {
+    let mut hub = hub();
+    hub.create(vec![pod("u")], now());
+    let container = || serde_json::from_value(json!({"name": "e", "image": "i"})).unwrap();
+    hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap();
+    let again = hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap_err();
+    assert!(again.contains("duplicate value"), "{again}");
+    let gone = hub.add_ephemeral_container(&PodUid::new("v"), container()).unwrap_err();
+    assert!(gone.contains("not one of this run"), "{gone}");
+    let mut changed = pod("u").api().clone();
+    changed.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    hub.update(&[Pod::new(changed)]);
+    let value = &hub.pods()[0].value;
+    assert_eq!(value["metadata"]["labels"]["a"], "b");
+    assert_eq!(value["spec"]["ephemeralContainers"][0]["name"], "e");
+    assert_eq!(hub.desired()[0].ephemeral_containers().len(), 1);
+}
+
+#[test]
+fn new_pod_takes_the_place_of_one_that_ends() {
+    let mut hub = hub();
+    hub.create(vec![pod("old")], now());
+    hub.delete(|_| Some("replaced"), |_| None, Deletion::Forgotten, now());
+    hub.create(vec![pod("new")], now());
+    let uids = |hub: &Hub| -> Vec<String> {
+        let mut pods = hub.pods();
+        pods.sort_by_key(|object| object.uid() == "new");
+        pods.iter().map(|object| object.uid().to_owned()).collect()
+    };
+    assert_eq!(uids(&hub), ["old", "new"], "the old one still ends");
+    assert_eq!(hub.objects().len(), 1);
+    let ended = |uid: &str, removed: bool| {
+        let mut report = report("p", "Running");
+        (report.uid, report.removed) = (PodUid::new(uid), removed);
+        report
+    };
+    hub.observe(&reports(vec![ended("old", true), ended("new", false)]), now());
+    assert_eq!(uids(&hub), ["new"], "the end of the old one is not that of the new one");
+}
+
+/// A pod that was stopped, and one that had ended before.
+#[test]
+fn stopped_pods_keep_their_last_state() {
+    let mut hub = hub();
+    let named = |name: &str| {
+        let mut api = pod(name).api().clone();
+        api.metadata.name = Some(name.to_owned());
+        Pod::new(api)
+    };
+    hub.create(vec![named("runs"), named("done"), named("surplus")], now());
+    let phases = |phases: [&str; 3], removed: bool| {
+        let names = ["runs", "done", "surplus"].into_iter().zip(phases);
+        reports(names.map(|(name, phase)| PodReport { removed, ..report(name, phase) }).collect())
+    };
+    hub.observe(&phases(["Running", "Succeeded", "Running"], false), now());
+    hub.delete(
+        |pod| (pod.name() == "surplus").then_some("x"),
+        |_| None,
+        Deletion::Forgotten,
+        now(),
+    );
+    hub.delete(|_| Some("interrupted"), |_| Some(10), Deletion::Stopped, now());
+    let mut ending: Vec<_> = hub.ending().map(|(name, until)| (name, until.as_second())).collect();
+    ending.sort();
+    assert_eq!(ending, [("default/runs".to_owned(), 10), ("default/surplus".to_owned(), 30)]);
+    hub.observe(&phases(["Failed", "Succeeded", "Failed"], true), now());
+    let shown = hub.shown();
+    let mut ends: Vec<_> = shown.pods.iter().map(|pod| (pod.status(), pod.end)).collect();
+    ends.sort_by_key(|(status, _)| *status);
+    assert_eq!(ends, [("Stopped", PodEnd::Stopped), ("Succeeded", PodEnd::None)]);
+    assert_eq!((shown.removed, hub.ending().count()), (1, 0));
+}
+
+#[test]
+fn status_observes_the_generation_of_its_object() {
+    let mut hub = hub();
+    let set = |hub: &mut Hub, replicas: usize| {
+        let text = format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: {replicas}\n  \
+             selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
+             spec: {{containers: [{{name: c, image: i}}]}}\n"
+        );
+        let parsed = parse("m.yaml", &text, Strictness::Strict);
+        hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
+        let status = json!({"observedGeneration": 1, "replicas": 1});
+        hub.set_statuses(parsed.workloads.iter().map(|it| (it, status.clone())), now());
+        hub.objects()[0].clone()
+    };
+    for (replicas, generation) in [(1, 1), (3, 2), (3, 2), (4, 3)] {
+        let object = set(&mut hub, replicas);
+        assert_eq!(object["metadata"]["generation"], generation);
+        assert_eq!(object["status"]["observedGeneration"], generation);
+    }
+}
+
+#[test]
+fn changed_manifest_changes_its_object() {
+    let mut hub = hub();
+    let set = |hub: &mut Hub, replicas: usize| {
+        let text = format!(
+            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, uid: u{replicas}}}\nspec:\n  replicas: {replicas}\n  \
+             selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
+             spec: {{containers: [{{name: c, image: i}}]}}\n"
+        );
+        let parsed = parse("m.yaml", &text, Strictness::Strict);
+        assert_eq!(parsed.problems, []);
+        hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
+        hub.objects()
+    };
+    let before = set(&mut hub, 1);
+    let after = set(&mut hub, 3);
+    assert_eq!(after[0]["spec"]["replicas"], 3);
+    assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+    hub.set_others(Vec::new(), now());
+    assert_eq!(hub.objects(), [json!(null); 0]);
+}
