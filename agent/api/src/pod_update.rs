@@ -48,6 +48,10 @@ pub fn with_ephemeral_container(
     if !target.is_empty() && possible.all(|possible| possible.name != target) {
         return Err(format!("{field}.targetContainerName: {target:?} not found"));
     }
+    // The check below would name the init container's field.
+    if spec.init_containers.iter().flatten().any(|init| init.name == container.name) {
+        return Err(format!("{field}.name: duplicate value {:?}", container.name));
+    }
     // As a container it gets the defaults of one, and must be valid as one; names are those of all containers.
     let first = spec.containers.len();
     let all = before.iter().map(as_container).chain([as_container(&container)]);
