@@ -27,7 +27,6 @@
 
 pub mod binary;
 pub mod client;
-pub mod cri_log;
 pub mod deadline;
 pub mod events;
 pub mod eventually;
@@ -46,6 +45,7 @@ pub mod witness;
 
 pub use client::Client;
 pub use cri;
+pub use cri_log;
 pub use events::Events;
 pub use eventually::{PATIENCE, WaitError, eventually};
 pub use leak::Leaks;

@@ -1,6 +1,10 @@
 //! `crib logs`: prints the log file of a container.
 
-use harness::cri_log::Stream;
+use std::io::{self, Write as _};
+
+use cri_log::Stream;
+use cri_log::follower::{Follower, LogError};
+use cri_log::reader::{Filter, Piece};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -16,12 +20,6 @@ use crate::objects::metadata;
 use crate::objects::pod_containers::previous_attempt;
 use crate::objects::selectors::Labels;
 use crate::objects::workload_pods::Best;
-
-mod follower;
-mod reader;
-
-use follower::Follower;
-use reader::Filter;
 
 /// How many lines of each container there are where pods are chosen by their labels.
 const TAIL_OF_SELECTED: usize = 10;
@@ -237,22 +235,23 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
         None => (args.selector.is_some() && args.stream.is_none()).then_some(TAIL_OF_SELECTED),
         Some(lines) => lines.try_into().ok(),
     };
-    let mut follower = Follower::open(status.log_path.as_ref(), tail, filter, args.follow)?;
-    let mut more = follower.read()?;
+    let follower = Follower::open(status.log_path.as_ref(), tail, filter, args.follow);
+    let mut follower = follower.map_err(unreadable)?;
+    let mut more = print(&mut follower)?;
     while args.follow && more {
         let ended = has_ended(cri, &container.id).await?;
         // What was written before the container was seen to have ended is in the file by now.
-        more = follower.read()?;
+        more = print(&mut follower)?;
         if ended {
             break;
         }
         if more {
-            follower.changed().await?;
-            more = follower.read()?;
+            follower.changed().await.map_err(unreadable)?;
+            more = print(&mut follower)?;
         }
     }
-    if more {
-        follower.finish()?;
+    if let Some(piece) = follower.finish().filter(|_| more) {
+        write(&piece).map_err(CallError::Output)?;
     }
     Ok(())
 }
@@ -260,11 +259,40 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
 /// Prints what a container that has ended wrote.
 pub(super) async fn print_all(cri: &Cri, id: &str) -> Result<(), CallError> {
     let status = cri.call("ContainerStatus", cri.runtime.container(id)).await?;
-    let mut follower = Follower::open(status.log_path.as_ref(), None, Filter::default(), false)?;
-    if follower.read()? {
-        follower.finish()?;
+    let follower = Follower::open(status.log_path.as_ref(), None, Filter::default(), false);
+    let mut follower = follower.map_err(unreadable)?;
+    let more = print(&mut follower)?;
+    if let Some(piece) = follower.finish().filter(|_| more) {
+        write(&piece).map_err(CallError::Output)?;
     }
     Ok(())
+}
+
+/// Prints what is there. Whether more is wanted.
+fn print(follower: &mut Follower) -> Result<bool, CallError> {
+    while let Some(pieces) = follower.read().map_err(unreadable)? {
+        for piece in pieces {
+            write(&piece).map_err(CallError::Output)?;
+        }
+    }
+    Ok(!follower.is_done())
+}
+
+fn write(piece: &Piece) -> io::Result<()> {
+    match piece.stream {
+        Stream::Stdout => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(&piece.bytes)?;
+            stdout.flush()
+        }
+        Stream::Stderr => io::stderr().lock().write_all(&piece.bytes),
+    }
+}
+
+fn unreadable(LogError { path, source }: LogError) -> CallError {
+    let doing =
+        format!("read the log {}: is it on this machine, and may you read it?", path.display());
+    CallError::Io { doing, source }
 }
 
 /// Whether nothing more will be written. A container that is gone has ended, and so have those of a run that is over.

@@ -1,33 +1,36 @@
 //! ◆ Turns the bytes of a log file into what is printed: entries that are wanted, byte by byte as the container wrote them.
 
-use harness::cri_log::{Stream, parse};
 use jiff::Timestamp;
+
+use super::{Stream, parse};
 
 /// Selects and formats entries.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Filter {
+pub struct Filter {
     /// Before each line.
-    pub(crate) prefix: String,
+    pub prefix: String,
     /// Nothing older.
-    pub(crate) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// With the time before each line.
-    pub(crate) timestamps: bool,
+    pub timestamps: bool,
     /// Not more bytes.
-    pub(crate) limit: Option<u64>,
+    pub limit: Option<u64>,
     /// Of this stream only.
-    pub(crate) stream: Option<Stream>,
+    pub stream: Option<Stream>,
 }
 
 /// Bytes for one of the two outputs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) stream: Stream,
-    pub(crate) bytes: Vec<u8>,
+pub struct Piece {
+    /// Which one.
+    pub stream: Stream,
+    /// What the container wrote there, with the ends of lines.
+    pub bytes: Vec<u8>,
 }
 
 /// Reads a log, however its bytes are cut.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub struct Reader {
     filter: Filter,
     unread: Vec<u8>,
     /// Whether the last entry of standard output and of standard error was the piece of a line.
@@ -36,18 +39,21 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(filter: Filter) -> Self {
+    /// A reader of a log from its beginning, or that of a line.
+    #[must_use]
+    pub fn new(filter: Filter) -> Self {
         let left = filter.limit.unwrap_or(u64::MAX);
         Self { filter, unread: Vec::new(), open: [false; 2], left }
     }
 
     /// Whether as much was read as is wanted.
-    pub(crate) fn is_done(&self) -> bool {
+    #[must_use]
+    pub fn is_done(&self) -> bool {
         self.left == 0
     }
 
     /// Takes the next bytes of the file and gives what they complete.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -68,7 +74,7 @@ impl Reader {
     }
 
     /// What is left when nothing more will come: an entry without the end of its line.
-    pub(crate) fn finish(&mut self) -> Option<Piece> {
+    pub fn finish(&mut self) -> Option<Piece> {
         let rest = std::mem::take(&mut self.unread);
         if rest.is_empty() {
             return None;
@@ -120,7 +126,7 @@ impl Reader {
 
 /// Where the last lines of a log begin: fed with all of it, in chunks.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub struct Tail {
     lines: usize,
     starts: std::collections::VecDeque<u64>,
     line: Vec<u8>,
@@ -133,7 +139,9 @@ pub(crate) struct Tail {
 const HEAD: usize = 64;
 
 impl Tail {
-    pub(crate) fn new(lines: usize) -> Self {
+    /// Finds where the last `lines` lines begin.
+    #[must_use]
+    pub fn new(lines: usize) -> Self {
         Self {
             lines,
             starts: std::collections::VecDeque::new(),
@@ -144,7 +152,8 @@ impl Tail {
         }
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    /// Takes the next bytes of the file.
+    pub fn push(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.offset += 1;
             if *byte == b'\n' {
@@ -179,13 +188,15 @@ impl Tail {
     }
 
     /// Where to begin reading.
-    pub(crate) fn start(&self) -> u64 {
+    #[must_use]
+    pub fn start(&self) -> u64 {
         self.starts.front().copied().unwrap_or(self.begin)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
     use rstest::rstest;
 

@@ -1,10 +1,18 @@
-//! ◆ Parses the log format of CRI runtimes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file for each
-//! container attempt.
+//! The log format of CRI runtimes: `<RFC 3339 time> <stdout|stderr> <tags> <text>\n`, one file for each container attempt.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | ◆ entries, and [`Joiner`], which joins them to lines of text |
+//! | [`reader`] | ◆ which entries are wanted, byte by byte as the container wrote them |
+//! | [`follower`] | a log file that grows and is rotated |
 //!
 //! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`):
 //! tags are separated by `:`, and the first is `P` for a partial line, continued in the next
 //! entry of the same stream, or `F` for the end of a line. [`Joiner`] takes bytes as they
-//! arrive and returns whole lines. It reads no files, so tests can cut the bytes anywhere.
+//! arrive and returns whole lines, so tests can cut the bytes anywhere.
+
+pub mod follower;
+pub mod reader;
 
 use std::fmt;
 
@@ -170,5 +178,4 @@ impl Open {
 }
 
 #[cfg(test)]
-#[path = "cri_log/tests.rs"]
 mod tests;

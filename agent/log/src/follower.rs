@@ -1,0 +1,229 @@
+//! Follows a growing log file through rotation by a kubelet (rename and recreate) and truncation.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use inotify::{EventStream, Inotify, WatchMask};
+use tokio_stream::StreamExt as _;
+
+use super::reader::{Filter, Piece, Reader, Tail};
+
+/// How long a change is waited for before the container is looked at: its end changes no file.
+const LOOK: Duration = Duration::from_secs(1);
+/// How much is read at a time, in bytes.
+const CHUNK: usize = 64 * 1024;
+
+/// A log that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read the log {}", path.display())]
+pub struct LogError {
+    /// The file.
+    pub path: PathBuf,
+    /// The cause.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A log file that is being read.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    name: OsString,
+    file: Option<File>,
+    /// What has the name now, when what is left of `file` has been read.
+    next: Option<File>,
+    reader: Reader,
+    changes: EventStream<Vec<u8>>,
+}
+
+impl Follower {
+    /// Begins with the last `tail` lines, or with the first. A file that is not there is an error unless it `may_be_missing`.
+    /// Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the file cannot be read or watched.
+    pub fn open(
+        path: &Path,
+        tail: Option<usize>,
+        filter: Filter,
+        may_be_missing: bool,
+    ) -> Result<Self, LogError> {
+        let failed = failed(path);
+        let changes = Inotify::init()
+            .and_then(|inotify| {
+                let directory = path.parent().unwrap_or(Path::new("/"));
+                let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::MODIFY;
+                // If the directory does not exist, opening the file reports it.
+                let _ = inotify.watches().add(directory, mask);
+                inotify.into_event_stream(vec![0; 16 * 1024])
+            })
+            .map_err(&failed)?;
+        let mut file = match File::open(path) {
+            Ok(file) => Some(file),
+            Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        if let Some((lines, file)) = tail.zip(file.as_mut()) {
+            let mut tail = Tail::new(lines);
+            let mut chunk = vec![0; CHUNK];
+            loop {
+                match file.read(&mut chunk).map_err(&failed)? {
+                    0 => break,
+                    length => tail.push(chunk.get(..length).unwrap_or_default()),
+                }
+            }
+            file.seek(SeekFrom::Start(tail.start())).map_err(&failed)?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            name: path.file_name().unwrap_or_default().to_owned(),
+            file,
+            next: None,
+            reader: Reader::new(filter),
+            changes,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether as much was read as is wanted.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.reader.is_done()
+    }
+
+    /// Reads on, a chunk at a time; `None` if there is no more for now, or no more is wanted.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(&mut self) -> Result<Option<Vec<Piece>>, LogError> {
+        let mut chunk = vec![0; CHUNK];
+        while !self.is_done() {
+            let length = match &mut self.file {
+                Some(file) => file.read(&mut chunk).map_err(failed(&self.path))?,
+                None => 0,
+            };
+            if length > 0 {
+                return Ok(Some(self.reader.push(chunk.get(..length).unwrap_or_default())));
+            }
+            if let Some(file) = &mut self.file
+                && was_truncated(file).map_err(failed(&self.path))?
+            {
+                file.rewind().map_err(failed(&self.path))?;
+            } else if let Some(next) = self.next.take() {
+                self.file = Some(next);
+            } else if let Some(next) = self.successor()? {
+                // Something may have been written to the old file until the new one was there.
+                self.next = Some(next);
+            } else {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What has no end, when nothing more will come.
+    pub fn finish(&mut self) -> Option<Piece> {
+        self.reader.finish()
+    }
+
+    /// The file that has the name now, when it is another one.
+    fn successor(&self) -> Result<Option<File>, LogError> {
+        let failed = failed(&self.path);
+        let next = match File::open(&self.path) {
+            Ok(next) => next,
+            // Between the renaming and the new file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let Some(file) = &self.file else {
+            return Ok(Some(next));
+        };
+        let (old, new) = (file.metadata().map_err(&failed)?, next.metadata().map_err(&failed)?);
+        let same = old.ino() == new.ino() && old.dev() == new.dev();
+        Ok((!same).then_some(next))
+    }
+
+    /// Waits until the file has changed, or for a second. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the directory can no longer be watched.
+    pub async fn changed(&mut self) -> Result<(), LogError> {
+        let change = async {
+            while let Some(event) = self.changes.next().await {
+                match event {
+                    // The queue ran over: anything may have changed.
+                    Ok(event) if event.name.is_none() => return Ok(()),
+                    Ok(event) if event.name.as_deref() == Some(self.name.as_os_str()) => {
+                        return Ok(());
+                    }
+                    Ok(_) => {}
+                    Err(error) => return Err(failed(&self.path)(error)),
+                }
+            }
+            Ok(())
+        };
+        tokio::time::timeout(LOOK, change).await.unwrap_or(Ok(()))
+    }
+}
+
+/// Whether the runtime has truncated the file: it is shorter than what was read of it.
+fn was_truncated(file: &mut File) -> io::Result<bool> {
+    Ok(file.metadata()?.len() < file.stream_position()?)
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> LogError {
+    move |source| LogError { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn text(follower: &mut Follower) -> String {
+        let mut bytes = Vec::new();
+        while let Some(pieces) = follower.read().unwrap() {
+            bytes.extend(pieces.into_iter().flat_map(|piece| piece.bytes));
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn follower_reads_the_rest_of_a_rotated_file_before_the_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("0.log"), dir.path().join("old"));
+        let entry = |text: &str| format!("2026-01-01T00:00:01Z stdout F {text}\n");
+        std::fs::write(&path, entry("a") + &entry("b")).unwrap();
+        let mut follower = Follower::open(&path, Some(1), Filter::default(), false).unwrap();
+        assert_eq!(text(&mut follower), "b\n");
+        std::fs::write(&path, entry("a") + &entry("b") + &entry("c")).unwrap();
+        std::fs::rename(&path, &old).unwrap();
+        assert_eq!(text(&mut follower), "c\n");
+        std::fs::write(&path, entry("d")).unwrap();
+        follower.changed().await.unwrap();
+        assert_eq!(text(&mut follower), "d\n");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(text(&mut follower), "");
+        std::fs::write(&path, entry("e")).unwrap();
+        assert_eq!(text(&mut follower), "e\n");
+    }
+
+    #[tokio::test]
+    async fn missing_file_is_an_error_unless_it_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let error = Follower::open(&path, None, Filter::default(), false).unwrap_err();
+        assert_eq!(error.to_string(), format!("failed to read the log {}", path.display()));
+        assert!(Follower::open(&path, None, Filter::default(), true).is_ok());
+    }
+}
