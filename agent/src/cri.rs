@@ -18,6 +18,7 @@ pub mod grpc;
 mod lists;
 mod wire;
 
+pub use grpc::ConnectError;
 pub use lists::{LastLists, ListedContainer, ListedSandbox, Lists};
 
 /// The container runtime: one method per CRI call, each with the kubelet's deadline.
@@ -103,6 +104,17 @@ pub trait Cri: Send + Sync {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError>;
+    /// The URL of a stream of a command that is to be run in a container. (Exec)
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, CriError>;
+    /// The URL of a stream of a container's first process. (Attach)
+    async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError>;
+    /// The URL of a stream that forwards ports of a sandbox. (PortForward)
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError>;
     /// How many bytes a container's writable layer takes; 0 if the runtime does not say. (ContainerStats)
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError>;
     /// Reopens a container's log file. (ReopenContainerLog)
@@ -282,6 +294,19 @@ pub struct ExecOutput {
     pub exit_code: i32,
 }
 
+/// Which streams of a process are carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Its standard input.
+    pub stdin: bool,
+    /// Its standard output.
+    pub stdout: bool,
+    /// Its standard error; not with a terminal.
+    pub stderr: bool,
+    /// Whether they are a terminal.
+    pub tty: bool,
+}
+
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {code}: {message}")]
@@ -396,68 +421,4 @@ impl fmt::Display for Code {
             Self::Internal => "internal error of the runtime",
         })
     }
-}
-
-/// The reason why no runtime could be reached.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The endpoint is not a unix socket address.
-    #[error(
-        "the runtime endpoint {endpoint:?} is not a unix socket; expected unix:///path/to/runtime.sock"
-    )]
-    NotUnix {
-        /// The given endpoint.
-        endpoint: String,
-    },
-    /// The kernel limits socket paths to 107 bytes.
-    #[error(
-        "the socket path {path} is {length} bytes long; the limit of unix sockets is 107 bytes"
-    )]
-    PathTooLong {
-        /// The given path.
-        path: String,
-        /// In bytes.
-        length: usize,
-    },
-    /// No server listens on the socket.
-    #[error(
-        "no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or set --runtime-endpoint"
-    )]
-    NotReachable {
-        /// The socket.
-        path: String,
-        /// The operating system's error.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The user lacks permission for the socket.
-    #[error(
-        "failed to connect to the runtime at {path}; run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint"
-    )]
-    NotPermitted {
-        /// The socket.
-        path: String,
-        /// The operating system's error.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The server is not a container runtime.
-    #[error(
-        "the server at {path} does not implement the Container Runtime Interface v1; set --runtime-endpoint to the socket of a container runtime"
-    )]
-    NotCri {
-        /// The socket.
-        path: String,
-        /// Its answer to Version.
-        #[source]
-        source: CriError,
-    },
-    /// The server does not answer.
-    #[error("the server at {path} did not answer within {} s; check the container runtime", waited.as_secs())]
-    Silent {
-        /// The socket.
-        path: String,
-        /// How long the agent waited.
-        waited: Duration,
-    },
 }

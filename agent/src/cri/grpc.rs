@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
-    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version, wire,
+    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -34,7 +34,7 @@ mod calls;
 mod connect;
 mod lists;
 
-pub use connect::connect;
+pub use connect::{ConnectError, connect};
 
 /// See [`connect`].
 struct GrpcCri {
@@ -262,6 +262,42 @@ impl Cri for GrpcCri {
         let deadline = timeout.map(|timeout| timeout.saturating_add(DEADLINE));
         let answer = self.call(request, deadline).await?;
         Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
+    }
+
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, CriError> {
+        let request = v1::ExecRequest {
+            container_id: id.as_str().to_owned(),
+            cmd: command.to_vec(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
+        let request = v1::AttachRequest {
+            container_id: id.as_str().to_owned(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError> {
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+            port: ports.iter().map(|port| i32::from(*port)).collect(),
+        };
+        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {

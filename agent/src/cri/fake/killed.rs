@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::FakeCri;
 use crate::cri::{
     Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
-    RegistryAuth, RuntimeStatus, Version,
+    RegistryAuth, RuntimeStatus, StreamOptions, Version,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -287,6 +287,23 @@ impl Cri for KilledCri {
         let (id, command) = (id.clone(), command.to_vec());
         self.changes("ExecSync", |fake| async move { fake.exec_sync(&id, &command, timeout).await })
             .await
+    }
+
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, CriError> {
+        self.reads("Exec", self.fake.exec(id, command, streams)).await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
+        self.reads("Attach", self.fake.attach(id, streams)).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError> {
+        self.reads("PortForward", self.fake.port_forward(id, ports)).await
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {

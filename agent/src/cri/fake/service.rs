@@ -14,7 +14,7 @@ use super::{Container, FakeCri, PoisonError, Sandbox, failed, not_found, pod_of}
 use crate::cri::{
     Capabilities, Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image,
     ListedContainer, ListedSandbox, ListedState, RegistryAuth, RuntimeCondition, RuntimeStatus,
-    Version,
+    StreamOptions, Version,
 };
 use crate::labels;
 use crate::observed::{
@@ -362,6 +362,23 @@ impl Cri for FakeCri {
         Ok(self.lock().memory.clone())
     }
 
+    async fn exec(
+        &self,
+        _: &ContainerId,
+        _: &[String],
+        _: StreamOptions,
+    ) -> Result<String, CriError> {
+        Err(no_streams("Exec"))
+    }
+
+    async fn attach(&self, _: &ContainerId, _: StreamOptions) -> Result<String, CriError> {
+        Err(no_streams("Attach"))
+    }
+
+    async fn port_forward(&self, _: &SandboxId, _: &[u16]) -> Result<String, CriError> {
+        Err(no_streams("PortForward"))
+    }
+
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
         self.called("ContainerStats", &self.about(id))?;
         Ok(0)
@@ -388,4 +405,10 @@ impl Cri for FakeCri {
             }),
         ))
     }
+}
+
+/// There is no process whose streams could be carried.
+fn no_streams(call: &'static str) -> CriError {
+    let message = "this fake has no stream server".to_owned();
+    CriError { call, code: Code::Unimplemented, message }
 }

@@ -53,6 +53,9 @@ calls! {
         UpdatePodSandboxResources(UpdatePodSandboxResourcesRequest) -> UpdatePodSandboxResourcesResponse,
         PodSandboxStats(PodSandboxStatsRequest) -> PodSandboxStatsResponse,
         ContainerStats(ContainerStatsRequest) -> ContainerStatsResponse,
+        Exec(ExecRequest) -> ExecResponse,
+        Attach(AttachRequest) -> AttachResponse,
+        PortForward(PortForwardRequest) -> PortForwardResponse,
         ExecSync(ExecSyncRequest) -> ExecSyncResponse,
         ReopenContainerLog(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
     }

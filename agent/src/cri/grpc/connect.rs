@@ -7,12 +7,76 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 
 use super::GrpcCri;
-use crate::cri::{ConnectError, Cri};
+use crate::cri::{Cri, CriError};
 
 /// The maximum length of a unix socket path, without the terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
 /// How long [`connect`] waits for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// The reason why no runtime could be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The endpoint is not a unix socket address.
+    #[error(
+        "the runtime endpoint {endpoint:?} is not a unix socket; expected unix:///path/to/runtime.sock"
+    )]
+    NotUnix {
+        /// The given endpoint.
+        endpoint: String,
+    },
+    /// The kernel limits socket paths to 107 bytes.
+    #[error(
+        "the socket path {path} is {length} bytes long; the limit of unix sockets is 107 bytes"
+    )]
+    PathTooLong {
+        /// The given path.
+        path: String,
+        /// In bytes.
+        length: usize,
+    },
+    /// No server listens on the socket.
+    #[error(
+        "no container runtime listens at {path}; start one with `crib runtime --listen unix://{path}`, or set --runtime-endpoint"
+    )]
+    NotReachable {
+        /// The socket.
+        path: String,
+        /// The operating system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The user lacks permission for the socket.
+    #[error(
+        "failed to connect to the runtime at {path}; run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint"
+    )]
+    NotPermitted {
+        /// The socket.
+        path: String,
+        /// The operating system's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The server is not a container runtime.
+    #[error(
+        "the server at {path} does not implement the Container Runtime Interface v1; set --runtime-endpoint to the socket of a container runtime"
+    )]
+    NotCri {
+        /// The socket.
+        path: String,
+        /// Its answer to Version.
+        #[source]
+        source: CriError,
+    },
+    /// The server does not answer.
+    #[error("the server at {path} did not answer within {} s; check the container runtime", waited.as_secs())]
+    Silent {
+        /// The socket.
+        path: String,
+        /// How long the agent waited.
+        waited: Duration,
+    },
+}
 
 /// Connects to the runtime at an endpoint such as `unix:///run/crib/crib.sock`, and returns once it has answered Version.
 /// After a broken connection the next call reconnects.
