@@ -331,15 +331,26 @@ impl AgentView {
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
-        let with_status = |pod: &Pod| {
-            let mut api = pod.api().clone();
-            if let Some(report) = reports.get(pod.uid()) {
-                api.status = Some(report.status.as_ref().clone());
-            }
-            api
-        };
-        List { items: pods.iter().map(with_status).collect(), metadata: ListMeta::default() }
+        let items = pods.iter().map(|pod| with_status(pod, &reports)).collect();
+        List { items, metadata: ListMeta::default() }
     }
+
+    /// The pod of a name with its present status.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<ApiPod> {
+        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
+        let mut named =
+            pods.iter().filter(|pod| (pod.namespace(), pod.name()) == (namespace, name));
+        named.next().map(|pod| with_status(pod, &reports))
+    }
+}
+
+fn with_status(pod: &Pod, reports: &Reports) -> ApiPod {
+    let mut api = pod.api().clone();
+    if let Some(report) = reports.get(pod.uid()) {
+        api.status = Some(report.status.as_ref().clone());
+    }
+    api
 }
 
 impl Agent {

@@ -6,3 +6,6 @@ pub(crate) mod joined;
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod pods;
+pub(crate) mod server;
+pub(crate) mod server_client;
+pub(crate) mod server_streams;

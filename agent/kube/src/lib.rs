@@ -69,6 +69,8 @@ pub struct NodeSettings {
     pub taints: Vec<Taint>,
     /// Its own addresses, the primary one first.
     pub addresses: Vec<String>,
+    /// The port of its server; `None`: it has none.
+    pub server_port: Option<u16>,
 }
 
 /// A node's place in a cluster.
@@ -108,13 +110,14 @@ impl ClusterNode {
 
     /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
     pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
-        let NodeSettings { name, labels, taints, addresses } = self.settings;
+        let NodeSettings { name, labels, taints, addresses, server_port } = self.settings;
         let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
         let (node_events, of_node) = mpsc::unbounded_channel();
         let events = Events::new(self.client.clone(), &name);
         let node = NodeFacts {
             registration: Registration { name: name.clone(), labels, taints },
             addresses,
+            server_port,
             view: agent.view(),
             cri,
         };

@@ -61,6 +61,12 @@ pub struct KubeletConfiguration {
     pub http_check_frequency: Option<Duration>,
     #[serde(deserialize_with = "duration")]
     pub sync_frequency: Option<Duration>,
+    pub port: Option<u16>,
+    pub address: Option<String>,
+    pub tls_cert_file: Option<String>,
+    pub tls_private_key_file: Option<String>,
+    pub authentication: Option<Authentication>,
+    pub authorization: Option<Authorization>,
     pub healthz_port: Option<u16>,
     pub read_only_port: Option<u16>,
     pub healthz_bind_address: Option<String>,
@@ -93,6 +99,68 @@ pub struct FeatureGates {
     /// Whether memory is shared as `memoryThrottlingFactor` and `memoryReservationPolicy` say.
     #[serde(rename = "MemoryQoS")]
     pub memory_qos: Option<bool>,
+}
+
+/// `authentication`: who clients of the node's server are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Authentication {
+    /// Clients with a certificate.
+    pub x509: Option<X509Authentication>,
+    /// Clients without credentials.
+    pub anonymous: Option<AnonymousAuthentication>,
+    /// Clients with a token.
+    pub webhook: Option<WebhookAuthentication>,
+}
+
+/// `authentication.x509`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct X509Authentication {
+    /// The file with the authorities of the certificates.
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: Option<String>,
+}
+
+/// `authentication.anonymous`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnonymousAuthentication {
+    /// Whether they are admitted.
+    pub enabled: Option<bool>,
+}
+
+/// `authentication.webhook`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookAuthentication {
+    /// Whether the API server reviews the tokens.
+    pub enabled: Option<bool>,
+    /// How long its answers count.
+    #[serde(rename = "cacheTTL", deserialize_with = "duration")]
+    pub cache_ttl: Option<Duration>,
+}
+
+/// `authorization`: what clients of the node's server may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Authorization {
+    /// `Webhook` or `AlwaysAllow`.
+    pub mode: Option<String>,
+    /// How the API server is asked.
+    pub webhook: Option<WebhookAuthorization>,
+}
+
+/// `authorization.webhook`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookAuthorization {
+    /// How long its permissions count.
+    #[serde(rename = "cacheAuthorizedTTL", deserialize_with = "duration")]
+    pub cache_authorized_ttl: Option<Duration>,
+    /// How long its refusals count.
+    #[serde(rename = "cacheUnauthorizedTTL", deserialize_with = "duration")]
+    pub cache_unauthorized_ttl: Option<Duration>,
 }
 
 /// `crashLoopBackOff`
@@ -197,7 +265,8 @@ mod tests {
     fn supported_fields_are_read_and_others_are_named() {
         let text = format!(
             "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
-             authentication: {{anonymous: {{enabled: false}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
+             authentication: {{anonymous: {{enabled: false}}, webhook: {{cacheTTL: 0s, enabled: true}}, x509: {{clientCAFile: /ca}}}}\n\
+             authorization: {{mode: Webhook, webhook: {{cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 5s}}}}\nregisterWithTaints:\n- {{key: a, effect: NoSchedule}}\n\
              crashLoopBackOff: {{maxContainerRestartPeriod: 30s}}\ncgroupDriver: systemd\ncgroupsPerQOS: true\n\
              cpuCFSQuotaPeriod: 10ms\nsingleProcessOOMKill: false\npodLogsDir: /logs\ncpuManagerPolicy: none\n\
              memorySwap: {{swapBehavior: LimitedSwap}}\nfeatureGates: {{ContainerStopSignals: true, DisableNodeKubeProxyVersion: true}}\n"
@@ -219,10 +288,12 @@ mod tests {
         assert_eq!(config.cpu_cfs_quota_period, Some(Duration::from_millis(10)));
         assert_eq!(config.single_process_oom_kill, Some(false));
         assert_eq!(config.pod_logs_dir.as_deref(), Some("/logs"));
-        assert_eq!(
-            ignored,
-            ["authentication", "cpuManagerPolicy", "featureGates.DisableNodeKubeProxyVersion"]
-        );
+        let authentication = config.authentication.unwrap();
+        assert_eq!(authentication.anonymous.unwrap().enabled, Some(false));
+        assert_eq!(authentication.x509.unwrap().client_ca_file.as_deref(), Some("/ca"));
+        let reviews = config.authorization.unwrap().webhook.unwrap();
+        assert_eq!(reviews.cache_unauthorized_ttl, Some(Duration::from_secs(5)));
+        assert_eq!(ignored, ["cpuManagerPolicy", "featureGates.DisableNodeKubeProxyVersion"]);
     }
 
     #[rstest]

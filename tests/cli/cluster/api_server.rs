@@ -26,6 +26,9 @@ use crate::command::*;
 /// What clients show who they are with.
 pub(crate) const TOKEN: &str = "the-node";
 
+/// The token of a client of nodes.
+pub(crate) const VISITOR: &str = "the-visitor";
+
 /// How many changes the server remembers: a client that was away while there were more has to list again.
 const HISTORY: usize = 32;
 
@@ -203,6 +206,10 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     if shared.faults.lock().unwrap().forbidden.as_ref() == Some(&path) {
         return status(403, "Forbidden", "no relationship found between node and this object");
     }
+    if head.method == Method::POST && path.ends_with("reviews") {
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        return review(&path, &serde_json::from_slice(&body).unwrap());
+    }
     let Some(target) = target(&path) else {
         return status(404, "NotFound", "the server could not find the requested resource");
     };
@@ -225,6 +232,31 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
         let (reason, code) = error.reason();
         status(code, reason, &error.to_string())
     })
+}
+
+/// Who has the token [`VISITOR`], and what clients of nodes may do: a visitor may look at the health, and masters may do all.
+fn review(path: &str, object: &Value) -> Response<Body> {
+    let spec = &object["spec"];
+    let status = match path {
+        "/apis/authentication.k8s.io/v1/tokenreviews" if spec["token"] == VISITOR => {
+            json!({"authenticated": true, "user": {"username": "visitor", "groups": ["guests"]}})
+        }
+        "/apis/authentication.k8s.io/v1/tokenreviews" => json!({"authenticated": false}),
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+            let of = &spec["resourceAttributes"];
+            let groups = spec["groups"].as_array().unwrap();
+            let is_known = groups.contains(&json!("system:authenticated"));
+            let is_visit = spec["user"] == "visitor" && of["subresource"] == "healthz";
+            let asked = of["resource"] == "nodes" && of["name"] == super::joined::NODE;
+            let allowed = groups.contains(&json!("system:masters")) || is_visit;
+            json!({"allowed": asked && is_known && allowed})
+        }
+        _ => return status(404, "NotFound", "the server could not find the requested resource"),
+    };
+    json_answer(
+        201,
+        &json!({"kind": object["kind"], "apiVersion": object["apiVersion"], "status": status}),
+    )
 }
 
 fn take_conflict(shared: &Shared) -> bool {

@@ -27,7 +27,7 @@ impl Joined {
         Self { place, server, runtime, endpoint }
     }
 
-    /// Starts the agent.
+    /// Starts the agent, without a server of its node unless the arguments have its port.
     pub(crate) fn agent(&self, more: &[&str]) -> Running {
         let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
         let (root, kubeconfig) = (path("root"), path("kubeconfig"));
@@ -43,13 +43,24 @@ impl Joined {
             NODE,
             "--adopt-node",
         ];
-        self.place.start(&[&args[..], more].concat())
+        let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
+        self.place.start(&[&args[..], no_server, more].concat())
     }
 
     /// Ends what runs: pods end with their runtime.
     pub(crate) async fn end(self, agent: Running) {
         agent.stop().await;
+        self.end_runtime().await;
+    }
+
+    /// Ends the runtime, beside which no agent runs.
+    pub(crate) async fn end_runtime(self) {
         self.runtime.stop().await;
+    }
+
+    /// The runtime's endpoint.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     /// Creates the pod of a manifest, and binds it to the node. Returns its uid.

@@ -29,6 +29,7 @@ pub(crate) struct Registration {
 pub(crate) struct NodeFacts {
     pub(crate) registration: Registration,
     pub(crate) addresses: Vec<String>,
+    pub(crate) server_port: Option<u16>,
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
 }
@@ -45,6 +46,7 @@ impl NodeFacts {
         Facts {
             name: self.registration.name.clone(),
             addresses: self.addresses.clone(),
+            server_port: self.server_port,
             machine: Machine::read(Path::new("/")),
             runtime,
             capacity: self.view.capacity().clone(),

@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub(crate) name: String,
     /// Its own addresses, the primary one first.
     pub(crate) addresses: Vec<String>,
+    /// The port of the agent's server, if there is one.
+    pub(crate) server_port: Option<u16>,
     pub(crate) machine: Machine,
     /// The runtime, as `crib://0.1.0`.
     pub(crate) runtime: String,
@@ -61,6 +63,13 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     status.insert("capacity".to_owned(), quantities(&facts.capacity));
     status.insert("allocatable".to_owned(), quantities(&facts.allocatable));
     status.insert("nodeInfo".to_owned(), node_info(facts));
+    match facts.server_port {
+        Some(port) => {
+            let endpoint = json!({"kubeletEndpoint": {"Port": port}});
+            status.insert("daemonEndpoints".to_owned(), endpoint);
+        }
+        None => drop(status.remove("daemonEndpoints")),
+    }
     if let Some(images) = &facts.images {
         set_or_remove(&mut status, "images", image_list(images));
     }
@@ -266,6 +275,7 @@ mod tests {
         Facts {
             name: "n".to_owned(),
             addresses: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
+            server_port: Some(10250),
             runtime: "crib://0.1.0".to_owned(),
             capacity: amounts.clone(),
             allocatable: amounts,
@@ -289,6 +299,7 @@ mod tests {
         let ready = condition(&status, "Ready");
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("KubeletReady")));
         assert_eq!(status["volumesInUse"], json!(["v"]));
+        assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 10250}}));
         assert_eq!(status["capacity"]["memory"], "16000Mi");
         assert_eq!(
             status["addresses"],

@@ -25,6 +25,7 @@ use crib_base::volumes_dir::VolumesDirArgs;
 use crib_base::volumes_in_memory;
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
+use kubelet_server::Server;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,7 @@ mod images;
 mod logs;
 mod node;
 mod pairs;
+mod server;
 mod show;
 mod sole;
 mod source;
@@ -49,6 +51,7 @@ use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
 use logs::ContainerLogArgs;
 use node::NodeArgs;
+use server::ServerArgs;
 use show::ShowArgs;
 use source::{SourceArgs, Sources};
 
@@ -116,6 +119,8 @@ pub(crate) struct AgentArgs {
     seccomp_profiles: SeccompProfileArgs,
     #[command(flatten)]
     show: ShowArgs,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Runs until a signal. Called while the process has one thread.
@@ -258,7 +263,17 @@ async fn serve(
         Some(directory) => directory.read(&objects).await,
         None => objects.clone(),
     });
-    let node = client.map(|client| cluster::node(client, &config, &store, &objects));
+    let server = match &client {
+        Some(_) => or_say(args.server.bind(file, &config).await, Exit::BadInput)?,
+        None => {
+            ServerArgs::warn_without_cluster(file);
+            None
+        }
+    };
+    let (server, port) = server.unzip();
+    let server = server.zip(client.clone());
+    let node_name = config.node_name.clone();
+    let node = client.map(|client| cluster::node(client, &config, port, &store, &objects));
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
     }
@@ -275,6 +290,7 @@ async fn serve(
         () = shutdown.cancelled() => {}
         () = sockets.serve(agent.view()) => {}
         () = follow(directory, objects, &store) => {}
+        () = serve_node(server, &node_name, &agent, Arc::clone(&cri)) => {}
         () = take_part(node, &agent, cri) => {}
         () = heap::trim_periodically() => {}
     }
@@ -287,6 +303,19 @@ async fn serve(
 async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &ObjectStore) {
     match directory {
         Some(directory) => directory.follow(others, store).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Serves the API server and its clients, if the agent is a node. Never returns.
+async fn serve_node(
+    server: Option<(Server, ApiClient)>,
+    node: &str,
+    agent: &agent::Agent,
+    cri: Arc<dyn Cri>,
+) {
+    match server {
+        Some((server, client)) => server.serve(node, &client, agent.view(), cri).await,
         None => std::future::pending().await,
     }
 }

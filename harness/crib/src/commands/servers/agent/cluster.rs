@@ -39,10 +39,11 @@ impl ClusterArgs {
     }
 }
 
-/// The node that an agent with this configuration is, whose pods find objects of the cluster in `store`, beside `others`.
+/// The node that an agent with this configuration and a server on this port is, whose pods find objects of the cluster in `store`, beside `others`.
 pub(super) fn node(
     client: ApiClient,
     config: &Config,
+    server_port: Option<u16>,
     store: &Arc<ObjectStore>,
     others: &ObjectMap,
 ) -> ClusterNode {
@@ -51,6 +52,7 @@ pub(super) fn node(
         labels: config.admission.node_labels.clone().unwrap_or_default(),
         taints: config.admission.taints.clone(),
         addresses: config.node_ips.clone(),
+        server_port,
     };
     ClusterNode::new(client, settings, Arc::clone(store), others.clone())
 }

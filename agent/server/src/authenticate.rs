@@ -1,0 +1,221 @@
+//! Who a client is: by its certificate, by its token, or nobody in particular.
+//!
+//! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go: a token that is refused is an
+//! error even where anonymous clients are admitted, and a certificate of another authority is as good as none beside a token.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use kube_node::client::ApiClient;
+use ring::digest::{Digest, SHA256, digest};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use serde_json::{Value, json};
+use webpki::EndEntityCert;
+
+use super::expiring::Expiring;
+use super::subject::{self, User};
+
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+/// The group of all that showed who they are.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Why a client is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unauthenticated {
+    /// It did not say who it is.
+    #[error("there are no credentials")]
+    NoCredentials,
+    /// Its certificate is of no use.
+    #[error("the client's certificate is refused: {0}")]
+    Certificate(String),
+    /// The API server does not know its token.
+    #[error("the token is refused")]
+    Token,
+    /// The API server was not reached, or gave no opinion.
+    #[error("failed to have the token reviewed: {0}")]
+    Review(String),
+}
+
+/// What clients are recognized by.
+#[derive(Debug)]
+pub(crate) struct Authenticator {
+    /// Verifies client certificates, if there is an authority for them.
+    pub(crate) certificates: Option<Arc<dyn ClientCertVerifier>>,
+    /// Asks the API server about tokens, if it is to.
+    pub(crate) tokens: Option<TokenReviewer>,
+    /// Whether others are admitted.
+    pub(crate) anonymous: bool,
+}
+
+impl Authenticator {
+    /// The user of a request.
+    pub(crate) async fn user(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Result<User, Unauthenticated> {
+        let by_certificate = match (&self.certificates, peer) {
+            (Some(verifier), [own, others @ ..]) => Some(of_certificate(verifier, own, others)),
+            _ => None,
+        };
+        let mut user = match (by_certificate, bearer(headers), &self.tokens) {
+            (Some(Ok(user)), _, _) => user,
+            (_, Some(token), Some(reviewer)) => reviewer.review(token).await?,
+            (Some(Err(problem)), _, _) => return Err(Unauthenticated::Certificate(problem)),
+            (None, _, _) if self.anonymous => return Ok(anonymous()),
+            (None, _, _) => return Err(Unauthenticated::NoCredentials),
+        };
+        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        Ok(user)
+    }
+}
+
+fn anonymous() -> User {
+    User {
+        name: "system:anonymous".to_owned(),
+        groups: vec!["system:unauthenticated".to_owned()],
+        ..User::default()
+    }
+}
+
+fn of_certificate(
+    verifier: &Arc<dyn ClientCertVerifier>,
+    own: &CertificateDer<'static>,
+    others: &[CertificateDer<'static>],
+) -> Result<User, String> {
+    let verified = verifier.verify_client_cert(own, others, UnixTime::now());
+    verified.map_err(|error| error.to_string())?;
+    let parsed = EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
+    subject::user(parsed.subject()).ok_or_else(|| "its subject has no common name".to_owned())
+}
+
+/// ◆ The token of an Authorization header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.split(' ').next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Asks the API server about tokens, and remembers the answers.
+#[derive(Debug)]
+pub(crate) struct TokenReviewer {
+    client: ApiClient,
+    /// How long an answer counts.
+    keep: Duration,
+    /// By digest, so that no token is kept; `None`: it is refused.
+    known: Mutex<Expiring<Vec<u8>, Option<User>>>,
+}
+
+impl TokenReviewer {
+    pub(crate) fn new(client: ApiClient, keep: Duration) -> Self {
+        Self { client, keep, known: Mutex::default() }
+    }
+
+    async fn review(&self, token: &str) -> Result<User, Unauthenticated> {
+        let hash: Digest = digest(&SHA256, token.as_bytes());
+        let key = hash.as_ref().to_vec();
+        let known = self.lock().get(&key, Instant::now()).cloned();
+        let reviewed = match known {
+            Some(known) => known,
+            None => {
+                let request = json!({
+                    "apiVersion": "authentication.k8s.io/v1",
+                    "kind": "TokenReview",
+                    "spec": {"token": token},
+                });
+                let answer = self.client.create(REVIEWS, &request).await;
+                let answer = answer.map_err(|error| Unauthenticated::Review(error.to_string()))?;
+                let reviewed = reviewed(&answer["status"])?;
+                let now = Instant::now();
+                self.lock().insert(key, reviewed.clone(), now + self.keep, now);
+                reviewed
+            }
+        };
+        reviewed.ok_or(Unauthenticated::Token)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Expiring<Vec<u8>, Option<User>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// ◆ The user in the status of a TokenReview; `None` if the token is refused.
+fn reviewed(status: &Value) -> Result<Option<User>, Unauthenticated> {
+    if status["authenticated"] == true {
+        let user = &status["user"];
+        let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
+        let extra = user["extra"].as_object().into_iter().flatten();
+        return Ok(Some(User {
+            name: text("username"),
+            uid: text("uid"),
+            groups: texts(&user["groups"]),
+            extra: extra.map(|(name, values)| (name.clone(), texts(values))).collect(),
+        }));
+    }
+    match status["error"].as_str().filter(|error| !error.is_empty()) {
+        Some(error) => Err(Unauthenticated::Review(error.to_owned())),
+        None => Ok(None),
+    }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten();
+    texts.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use http::HeaderValue;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("Bearer abc", Some("abc"))]
+    #[case("bearer abc", Some("abc"))]
+    #[case("Bearer abc def", Some("abc"))]
+    #[case("Bearer ", None)]
+    #[case("Bearer  abc", None)]
+    #[case("Basic abc", None)]
+    #[case("", None)]
+    fn header_has_token(#[case] header: &'static str, #[case] expected: Option<&str>) {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(header))]);
+        assert_eq!(bearer(&headers), expected);
+    }
+
+    #[test]
+    fn review_has_user_or_error() {
+        let status = json!({"authenticated": true, "user": {"username": "a", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}});
+        let user = User {
+            name: "a".to_owned(),
+            uid: "1".to_owned(),
+            groups: vec!["g".to_owned()],
+            extra: BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]),
+        };
+        assert_eq!(reviewed(&status).unwrap(), Some(user));
+        assert_eq!(reviewed(&json!({})).unwrap(), None);
+        assert_eq!(reviewed(&json!({"authenticated": false, "error": ""})).unwrap(), None);
+        assert!(reviewed(&json!({"error": "away"})).is_err());
+    }
+
+    #[rstest]
+    #[case(false)]
+    #[case(true)]
+    #[tokio::test]
+    async fn clients_without_credentials_are_anonymous_or_refused(#[case] anonymous: bool) {
+        let authenticator = Authenticator { certificates: None, tokens: None, anonymous };
+        let user = authenticator.user(&[], &HeaderMap::new()).await;
+        assert_eq!(
+            user.ok().map(|user| user.name),
+            anonymous.then(|| "system:anonymous".to_owned())
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! ◆ A bounded map whose entries count for a time: what the API server said of tokens and of rights. Pure.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Instant;
+
+/// How many entries there may be. Each token that a client makes up is one.
+const MOST: usize = 4096;
+
+/// The map.
+#[derive(Debug)]
+pub(crate) struct Expiring<K, V>(HashMap<K, (V, Instant)>);
+
+impl<K, V> Default for Expiring<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
+    /// What is known for a key at this time.
+    pub(crate) fn get(&self, key: &K, now: Instant) -> Option<&V> {
+        self.0.get(key).filter(|(_, until)| now < *until).map(|(value, _)| value)
+    }
+
+    /// Adds an entry. When there are too many, what has expired goes, or else what expires first.
+    pub(crate) fn insert(&mut self, key: K, value: V, until: Instant, now: Instant) {
+        if self.0.len() >= MOST {
+            self.0.retain(|_, (_, until)| now < *until);
+        }
+        if self.0.len() >= MOST {
+            let first = self.0.iter().min_by_key(|(_, (_, until))| *until);
+            if let Some(first) = first.map(|(key, _)| key.clone()) {
+                self.0.remove(&first);
+            }
+        }
+        self.0.insert(key, (value, until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn entries_expire_and_are_bounded() {
+        let start = Instant::now();
+        let at = |seconds: usize| start + Duration::from_secs(seconds as u64);
+        let mut map = Expiring::default();
+        for key in 0..MOST {
+            map.insert(key, key, at(1 + key), start);
+        }
+        assert_eq!(map.get(&0, start), Some(&0));
+        assert_eq!(map.get(&0, at(1)), None);
+        map.insert(MOST, 0, at(MOST), start);
+        assert_eq!((map.0.len(), map.get(&0, start), map.get(&1, start)), (MOST, None, Some(&1)));
+        map.insert(MOST + 1, 0, at(MOST), at(MOST - 10));
+        assert_eq!(map.0.len(), 12);
+    }
+}

@@ -1,0 +1,158 @@
+//! The HTTPS server of a node, on port 10250 as a kubelet's: the API server asks it for logs, and connects through it to processes
+//! and ports of pods.
+//!
+//! | file | what |
+//! |---|---|
+//! | `connections` | how many clients there are, and for how long one may be a stranger |
+//! | `tls` | the server's certificate; whose certificates are an identity |
+//! | `requests` | one request: who, whether, what |
+//! | `authenticate`, `subject` ◆ | who a client is: by certificate or by TokenReview |
+//! | `authorize`, `attributes` ◆ | whether it may: by SubjectAccessReview |
+//! | `expiring` ◆ | how long the API server's answers count |
+//! | `route` ◆, `query` ◆ | what a URL asks for |
+//! | `logs`, `pods`, `streams` | logs, pods, and the runtime's URLs of exec, attach and port-forward |
+//! | `tunnel` | passes an upgraded connection through |
+//!
+//! It knows the agent by its [`AgentView`] and the runtime by [`Cri`].
+//!
+//! # Invariants
+//! - Nothing is served before the client is known and allowed: one decoded path decides about rights and about what is served.
+//! - No name in a URL is used as a file's: log files are where the runtime says.
+//! - Nothing of a client but its request reaches the runtime's stream server: no token, no cookie.
+//!
+//! # Tasks
+//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped.
+
+mod answer;
+mod attributes;
+mod authenticate;
+mod authorize;
+mod connections;
+mod expiring;
+mod logs;
+mod pods;
+mod query;
+mod requests;
+mod route;
+mod streams;
+mod subject;
+mod tls;
+mod tunnel;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent::AgentView;
+use agent::cri::Cri;
+use kube_node::client::ApiClient;
+use rustls::server::danger::ClientCertVerifier;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use authenticate::{Authenticator, TokenReviewer};
+use authorize::{AccessReviewer, Authorizer};
+use requests::Api;
+pub use tls::{KeyPairFiles, TlsError};
+
+/// How long the API server may take to review a token or a right.
+const REVIEW_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where and with what the server serves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its certificate.
+    pub certificate: KeyPairFiles,
+    /// The authorities of client certificates, in PEM; `None`: no certificate is an identity.
+    pub client_authority: Option<PathBuf>,
+    /// Whether clients without credentials are admitted, as `system:anonymous`.
+    pub anonymous: bool,
+    /// How long an answer about a token counts; `None`: the API server is not asked about tokens.
+    pub token_reviews: Option<Duration>,
+    /// Who decides what a client may do.
+    pub authorization: Authorization,
+}
+
+/// Who decides what a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// Nobody: all clients may do everything.
+    AlwaysAllow,
+    /// The API server.
+    Webhook {
+        /// How long a permission counts.
+        keep_allowed: Duration,
+        /// How long a refusal counts.
+        keep_refused: Duration,
+    },
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Its certificate or its client authority cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Its address cannot be used.
+    #[error("failed to bind {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A server that listens, and does not serve yet.
+pub struct Server {
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    certificates: Option<Arc<dyn ClientCertVerifier>>,
+    settings: Settings,
+}
+
+impl Server {
+    /// Binds the server.
+    ///
+    /// # Errors
+    /// If a file or the address cannot be used.
+    pub async fn bind(settings: Settings) -> Result<Self, ServerError> {
+        let authority = settings.client_authority.as_deref();
+        let certificates = authority.map(tls::client_verifier).transpose()?;
+        let tls = tls::acceptor(&settings.certificate, certificates.as_ref())?;
+        let address = settings.address;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
+        Ok(Self { listener, tls, certificates, settings })
+    }
+
+    /// Serves for ever, as the node of this name at the API server of `client`.
+    pub async fn serve(self, node: &str, client: &ApiClient, view: AgentView, cri: Arc<dyn Cri>) {
+        let client = client.with_limit(REVIEW_LIMIT);
+        let tokens = self.settings.token_reviews;
+        let authorizer = match self.settings.authorization {
+            Authorization::AlwaysAllow => Authorizer::AlwaysAllow,
+            Authorization::Webhook { keep_allowed, keep_refused } => {
+                Authorizer::Webhook(AccessReviewer {
+                    client: client.clone(),
+                    node: node.to_owned(),
+                    keep_allowed,
+                    keep_refused,
+                    known: Mutex::default(),
+                })
+            }
+        };
+        let authenticator = Authenticator {
+            certificates: self.certificates,
+            tokens: tokens.map(|keep| TokenReviewer::new(client, keep)),
+            anonymous: self.settings.anonymous,
+        };
+        let api = Arc::new(Api { view, cri, authenticator, authorizer });
+        connections::serve(self.listener, self.tls, api).await;
+    }
+}

@@ -1,0 +1,253 @@
+//! The server's certificate and key, from files or made by itself, and what client certificates are verified with.
+//!
+//! As for a kubelet, a client may show any certificate: one of another authority is no identity, and no error of the handshake.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName as Subject, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// Why the server has no certificate to serve with.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("failed to read {}: {problem}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A file cannot be written.
+    #[error("failed to write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// No certificate can be made.
+    #[error("failed to make a certificate")]
+    Make(#[from] rcgen::Error),
+    /// The certificate cannot be served.
+    #[error("failed to use the certificate {}", path.display())]
+    Use {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: Error,
+    },
+    /// The authority cannot verify certificates.
+    #[error("failed to use the client authority {}: {problem}", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// The files of a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPairFiles {
+    /// The certificate, with those of the authorities above it, in PEM.
+    pub certificate: PathBuf,
+    /// The key, in PEM.
+    pub key: PathBuf,
+}
+
+impl KeyPairFiles {
+    /// The files in a directory, where a certificate is made for these names unless there is one already.
+    ///
+    /// # Errors
+    /// If it cannot be made or written.
+    pub fn own(directory: &Path, names: &[String]) -> Result<Self, TlsError> {
+        let files =
+            Self { certificate: directory.join("kubelet.crt"), key: directory.join("kubelet.key") };
+        if files.certificate.exists() && files.key.exists() {
+            return Ok(files);
+        }
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = DistinguishedName::new();
+        let name = names.first().cloned().unwrap_or_default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let made = params.self_signed(&key)?;
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| TlsError::Write { path, source }
+        };
+        fs::create_dir_all(directory).map_err(failed(directory))?;
+        write(&files.key, &key.serialize_pem()).map_err(failed(&files.key))?;
+        write(&files.certificate, &made.pem()).map_err(failed(&files.certificate))?;
+        Ok(files)
+    }
+}
+
+/// Writes a file that only its owner may read; it is there as a whole or not at all.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = fs::File::options();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&new, path)
+}
+
+/// What verifies client certificates by the authorities in a file.
+pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let problem = |problem: String| TlsError::Authority { path: path.to_owned(), problem };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| problem(error.to_string()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let built: Arc<dyn ClientCertVerifier> =
+        verifier.build().map_err(|error| problem(error.to_string()))?;
+    Ok(built)
+}
+
+/// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
+pub(crate) fn acceptor(
+    files: &KeyPairFiles,
+    verifier: Option<&Arc<dyn ClientCertVerifier>>,
+) -> Result<TlsAcceptor, TlsError> {
+    let failed = |source| TlsError::Use { path: files.certificate.clone(), source };
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::Read { path: files.key.clone(), problem: error.to_string() })?;
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?;
+    let config = match verifier {
+        Some(verifier) => {
+            let any = AnyCertificate(Arc::clone(verifier));
+            config.with_client_cert_verifier(Arc::new(any))
+        }
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_single_cert(chain, key).map_err(failed)?;
+    // Upgrades need HTTP/1.1.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let problem = |problem: String| TlsError::Read { path: path.to_owned(), problem };
+    let found =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = found.map_err(|error| problem(error.to_string()))?;
+    if found.is_empty() {
+        return Err(problem("there is no certificate in it".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Takes any certificate whose key the client has. Whose it is, is decided for each request.
+#[derive(Debug)]
+struct AnyCertificate(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[Subject] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn own_certificate_is_made_once_and_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = dir.path().join("pki");
+        let names = ["n1".to_owned(), "127.0.0.1".to_owned()];
+        let files = KeyPairFiles::own(&pki, &names).unwrap();
+        let first = fs::read(&files.certificate).unwrap();
+        let mode = fs::metadata(&files.key).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&pki).unwrap().count(), 2);
+        acceptor(&files, None).map(drop).unwrap();
+        assert_eq!(KeyPairFiles::own(&pki, &names).unwrap(), files);
+        assert_eq!(fs::read(&files.certificate).unwrap(), first);
+        // A start that was killed before the certificate was written.
+        fs::remove_file(&files.certificate).unwrap();
+        KeyPairFiles::own(&pki, &names).unwrap();
+        acceptor(&files, None).map(drop).unwrap();
+        client_verifier(&files.certificate).map(drop).unwrap();
+    }
+
+    #[test]
+    fn unusable_files_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let empty = dir.path().join("empty");
+        fs::write(&empty, "").unwrap();
+        let error = client_verifier(&empty).unwrap_err().to_string();
+        let expected = format!("failed to read {}: there is no certificate in it", empty.display());
+        assert_eq!(error, expected);
+        let files = KeyPairFiles { certificate: empty.clone(), key: dir.path().join("none") };
+        assert!(acceptor(&files, None).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! Flags of `crib agent` about the HTTPS server of the node, which the API server and its clients use.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent::Config;
+use agent::local_node::kubelet_config::KubeletConfiguration;
+use clap::{ArgAction, Args, ValueEnum};
+use kubelet_server::{Authorization, KeyPairFiles, Server, ServerError, Settings};
+
+/// Where a kubelet's server listens.
+const PORT: u16 = 10250;
+/// How long the API server's answers count (Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go).
+const TOKENS: Duration = Duration::from_secs(120);
+const ALLOWED: Duration = Duration::from_secs(300);
+const REFUSED: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server of the node, with --kubeconfig")]
+pub(super) struct ServerArgs {
+    /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: none [default: 10250]
+    #[arg(long, value_name = "PORT", requires = "kubeconfig")]
+    port: Option<u16>,
+    /// Address of the server [default: 0.0.0.0]
+    #[arg(long, value_name = "IP", requires = "kubeconfig")]
+    address: Option<IpAddr>,
+    /// The server's certificate in PEM [default: made once for the node's name and addresses, and kept in --root-dir]
+    #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_private_key_file"])]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of --tls-cert-file in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_cert_file"])]
+    tls_private_key_file: Option<PathBuf>,
+    /// Authorities of client certificates in PEM: the common name is the user, the organizations are the groups [default: none,
+    /// no client certificate counts]
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    client_ca_file: Option<PathBuf>,
+    /// Admit clients without credentials, as system:anonymous [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    anonymous_auth: Option<bool>,
+    /// Have the API server review bearer tokens of clients (TokenReview) [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    authentication_token_webhook: Option<bool>,
+    /// Who decides what clients may do: Webhook, the API server (SubjectAccessReview), or AlwaysAllow [default: Webhook]
+    #[arg(long, value_name = "MODE", ignore_case = false, requires = "kubeconfig")]
+    authorization_mode: Option<AuthorizationMode>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum AuthorizationMode {
+    AlwaysAllow,
+    Webhook,
+}
+
+impl ServerArgs {
+    /// Binds the server that the flags describe, or else the file; `None` if there is to be none.
+    pub(super) async fn bind(
+        &self,
+        file: &KubeletConfiguration,
+        config: &Config,
+    ) -> Result<Option<(Server, u16)>, String> {
+        let port = self.port.or(file.port).unwrap_or(PORT);
+        if port == 0 {
+            return Ok(None);
+        }
+        let address = SocketAddr::new(self.ip(file)?, port);
+        let settings = Settings {
+            address,
+            certificate: self.certificate(file, config)?,
+            client_authority: self.client_authority(file),
+            anonymous: self.anonymous(file),
+            token_reviews: self.token_reviews(file),
+            authorization: self.authorization(file)?,
+        };
+        let server = Server::bind(settings).await.map_err(|error| {
+            let problem = in_words(&error);
+            match error {
+                ServerError::Tls(_) => problem,
+                ServerError::Bind { .. } => {
+                    format!("{problem}: set another --port or --address, or --port 0 for no server")
+                }
+            }
+        })?;
+        tracing::info!(%address, "the server of the node is listening");
+        Ok(Some((server, port)))
+    }
+
+    /// Warns about fields of the file that have no effect without a cluster.
+    pub(super) fn warn_without_cluster(file: &KubeletConfiguration) {
+        let fields = [
+            ("port", file.port.is_some()),
+            ("address", file.address.is_some()),
+            ("tlsCertFile", file.tls_cert_file.is_some()),
+            ("tlsPrivateKeyFile", file.tls_private_key_file.is_some()),
+            ("authentication", file.authentication.is_some()),
+            ("authorization", file.authorization.is_some()),
+        ];
+        let given = fields.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
+        let given: Vec<&str> = given.collect();
+        if !given.is_empty() {
+            let fields = given.join(", ");
+            tracing::warn!(fields, "fields of --config have no effect without --kubeconfig");
+        }
+    }
+
+    fn ip(&self, file: &KubeletConfiguration) -> Result<IpAddr, String> {
+        let in_file = file.address.as_deref().filter(|text| !text.is_empty());
+        match (self.address, in_file) {
+            (Some(address), _) => Ok(address),
+            (None, Some(text)) => text
+                .parse()
+                .map_err(|_| format!("--config: address: {text:?} is not an IP address")),
+            (None, None) => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        }
+    }
+
+    fn certificate(
+        &self,
+        file: &KubeletConfiguration,
+        config: &Config,
+    ) -> Result<KeyPairFiles, String> {
+        let of_flags = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
+        let in_file = (path(file.tls_cert_file.as_ref()), path(file.tls_private_key_file.as_ref()));
+        match (of_flags, in_file) {
+            (Some((certificate, key)), _) | (None, (Some(certificate), Some(key))) => {
+                Ok(KeyPairFiles { certificate, key })
+            }
+            (None, (None, None)) => {
+                let names = [&[config.node_name.clone()][..], &config.node_ips].concat();
+                KeyPairFiles::own(&config.root_dir.join("pki"), &names)
+                    .map_err(|error| in_words(&error))
+            }
+            (None, _) => {
+                Err("--config: tlsCertFile and tlsPrivateKeyFile need each other".to_owned())
+            }
+        }
+    }
+
+    fn client_authority(&self, file: &KubeletConfiguration) -> Option<PathBuf> {
+        let x509 = file.authentication.as_ref().and_then(|all| all.x509.as_ref());
+        let in_file = path(x509.and_then(|x509| x509.client_ca_file.as_ref()));
+        self.client_ca_file.clone().or(in_file)
+    }
+
+    fn anonymous(&self, file: &KubeletConfiguration) -> bool {
+        let anonymous = file.authentication.as_ref().and_then(|all| all.anonymous.as_ref());
+        let in_file = anonymous.and_then(|anonymous| anonymous.enabled);
+        self.anonymous_auth.or(in_file).unwrap_or_default()
+    }
+
+    fn token_reviews(&self, file: &KubeletConfiguration) -> Option<Duration> {
+        let webhook = file.authentication.as_ref().and_then(|all| all.webhook.as_ref());
+        let in_file = webhook.and_then(|webhook| webhook.enabled);
+        let keep = webhook.and_then(|webhook| webhook.cache_ttl);
+        let is_on = self.authentication_token_webhook.or(in_file).unwrap_or(true);
+        is_on.then(|| given(keep).unwrap_or(TOKENS))
+    }
+
+    fn authorization(&self, file: &KubeletConfiguration) -> Result<Authorization, String> {
+        let in_file = file.authorization.as_ref();
+        let mode = in_file.and_then(|authorization| authorization.mode.as_deref());
+        let mode = mode.filter(|mode| !mode.is_empty()).map(|mode| {
+            AuthorizationMode::from_str(mode, false).map_err(|_| {
+                format!("--config: authorization.mode: {mode:?} is neither Webhook nor AlwaysAllow")
+            })
+        });
+        let mode = match self.authorization_mode {
+            Some(mode) => mode,
+            None => mode.transpose()?.unwrap_or(AuthorizationMode::Webhook),
+        };
+        let webhook = in_file.and_then(|authorization| authorization.webhook.as_ref());
+        let allowed = webhook.and_then(|webhook| webhook.cache_authorized_ttl);
+        let refused = webhook.and_then(|webhook| webhook.cache_unauthorized_ttl);
+        Ok(match mode {
+            AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
+            AuthorizationMode::Webhook => Authorization::Webhook {
+                keep_allowed: given(allowed).unwrap_or(ALLOWED),
+                keep_refused: given(refused).unwrap_or(REFUSED),
+            },
+        })
+    }
+}
+
+/// As in a kubelet's file, zero is no value.
+fn given(duration: Option<Duration>) -> Option<Duration> {
+    duration.filter(|duration| !duration.is_zero())
+}
+
+fn path(text: Option<&String>) -> Option<PathBuf> {
+    text.filter(|text| !text.is_empty()).map(|text| Path::new(text).to_owned())
+}
+
+fn in_words(error: &dyn Error) -> String {
+    let cause = error.source().map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}

@@ -1,0 +1,168 @@
+//! Who may depend on whom: the packages of this workspace, and what each must not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::process::Command;
+
+use crate::root;
+
+/// Packages of this workspace → the packages of this workspace they may depend on, for whatever purpose.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("cri", &[]),
+    ("cri-compiler", &[]),
+    ("file-tree", &[]),
+    ("file-copy", &["file-tree", "fuzz-target", "image"]),
+    ("cri-log", &[]),
+    ("fetch", &[]),
+    ("fuzz-target", &[]),
+    ("image-reference", &[]),
+    ("image", &["fetch", "file-tree", "fuzz-target", "image-reference"]),
+    ("keeper", &["file-tree", "fuzz-target", "shares"]),
+    ("network", &["fuzz-target", "shares"]),
+    ("shares", &[]),
+    ("stream", &["fuzz-target"]),
+    (
+        "runtime-fake",
+        &["cri", "file-copy", "file-tree", "fuzz-target", "image", "keeper", "network", "stream"],
+    ),
+    ("api", &["fuzz-target"]),
+    ("cluster", &["api"]),
+    ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
+    ("kube-node", &["agent", "api", "fetch"]),
+    ("kubelet-server", &["agent", "api", "cri-log", "kube-node"]),
+    ("proxy", &["cri", "fuzz-target"]),
+    ("harness", &["cri", "cri-log", "file-tree", "image", "network", "proxy", "stream"]),
+    ("registry", &["file-tree", "harness", "image-reference"]),
+    ("check", &["cri", "file-tree", "harness", "proxy", "registry"]),
+    ("bench", &["check", "cri", "file-tree", "harness"]),
+    ("crib-base", &["agent", "api", "cri", "file-tree", "harness"]),
+    (
+        "crib-run",
+        &["agent", "api", "cluster", "cri", "crib-base", "file-tree", "harness", "runtime-fake"],
+    ),
+    (
+        "crib",
+        &[
+            "agent",
+            "api",
+            "bench",
+            "check",
+            "cluster",
+            "cri",
+            "cri-log",
+            "crib-base",
+            "crib-run",
+            "fetch",
+            "file-copy",
+            "file-tree",
+            "harness",
+            "image",
+            "kube-node",
+            "kubelet-server",
+            "network",
+            "proxy",
+            "registry",
+            "runtime-fake",
+        ],
+    ),
+];
+
+/// What a package must not depend on, for what it must not know.
+const FOREIGN: &[(&str, &[&str], &str)] = &[
+    (
+        "runtime-fake",
+        &["k8s-openapi", "kube", "saphyr-parser"],
+        "the runtime knows no pod, restart policy or manifest",
+    ),
+    (
+        "keeper",
+        &["cri", "fetch", "hyper", "tokio", "tonic"],
+        "a keeper speaks to its daemon only, and has one thread",
+    ),
+    (
+        "api",
+        &["async-trait", "fetch", "hyper", "nix", "rustix", "rustls", "tokio", "tonic", "tracing"],
+        "it decides about objects, and does nothing",
+    ),
+    (
+        "cluster",
+        &["async-trait", "cri", "hyper", "nix", "rustix", "tonic", "tracing"],
+        "it stores objects and decides about them; it runs no pod and serves no request",
+    ),
+    (
+        "agent",
+        &[
+            "libc",
+            "netlink-packet-core",
+            "netlink-packet-route",
+            "netlink-sys",
+            "nix",
+            "oci-spec",
+            "procfs",
+            "prost",
+            "rustix",
+            "tar",
+        ],
+        "the agent knows no process, namespace or image layer",
+    ),
+    (
+        "harness",
+        &[
+            "anyhow",
+            "clap",
+            "clap_complete",
+            "clap_mangen",
+            "comfy-table",
+            "indicatif",
+            "tracing-subscriber",
+        ],
+        "the library for tests has no command line",
+    ),
+];
+
+/// The packages of the workspace with what each depends on, in normal, build and test code.
+pub(super) fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {errors}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &serde_json::Value| value["name"].as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let needs = package["dependencies"].as_array().unwrap();
+            (name(package), needs.iter().map(name).collect())
+        })
+        .collect()
+}
+
+pub(super) fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut offences = Vec::new();
+    let ours: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
+    let known: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    for (package, needs) in dependencies {
+        let Some(allowed) = known.get(package.as_str()) else {
+            offences.push(format!("{package} is a package without a place among the arrows"));
+            continue;
+        };
+        for need in needs.iter().filter(|need| ours.contains(need.as_str())) {
+            if !allowed.contains(&need.as_str()) {
+                offences.push(format!("{package} depends on {need}"));
+            }
+        }
+    }
+    for (package, foreign, reason) in FOREIGN.iter().copied() {
+        let Some(needs) = dependencies.get(package) else {
+            offences.push(format!("there is no package {package}"));
+            continue;
+        };
+        for need in foreign.iter().filter(|need| needs.contains(**need)) {
+            offences.push(format!("{package} depends on {need}, yet {reason}"));
+        }
+    }
+    offences
+}
