@@ -136,6 +136,7 @@ impl Log {
         options: LogOptions,
     ) -> Result<Self, LogError> {
         let filter = Filter {
+            prefix: String::new(),
             since: options.since,
             timestamps: options.timestamps,
             limit: options.limit,
