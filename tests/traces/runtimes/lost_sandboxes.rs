@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agent::cri::{
     Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image, ListedContainer,
-    ListedSandbox, RegistryAuth, RuntimeEvent, RuntimeStatus, Version,
+    ListedSandbox, RegistryAuth, RuntimeEvent, RuntimeStatus, StreamOptions, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -107,6 +107,23 @@ impl Cri for WithoutLost {
         let events = self.cri.events().await?;
         let events = events.chain(tokio_stream::once(Err(end)));
         Ok(Box::pin(events.merge(lost)))
+    }
+
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, CriError> {
+        self.cri.exec(id, command, streams).await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
+        self.cri.attach(id, streams).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError> {
+        self.cri.port_forward(id, ports).await
     }
 
     async fn version(&self) -> Result<Version, CriError> {
