@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent::cri::{
     Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
-    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, Version,
+    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -132,6 +132,9 @@ forward! {
     remove_image(image: &ImageSpec) -> (), if false;
     image_fs_info() -> Vec<FsUsage>, if false;
     exec_sync(id: &ContainerId, command: &[String], timeout: Option<Duration>) -> ExecOutput, if true;
+    exec(id: &ContainerId, command: &[String], streams: StreamOptions) -> String, if true;
+    attach(id: &ContainerId, streams: StreamOptions) -> String, if true;
+    port_forward(id: &SandboxId, ports: &[u16]) -> String, if true;
     writable_layer(id: &ContainerId) -> u64, if false;
     reopen_log(id: &ContainerId) -> (), if false;
     events() -> EventStream, if false;
