@@ -3,6 +3,7 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/apimachinery/pkg/util/proxy/upgradeaware.go.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,9 +15,9 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncWriteExt as _, copy, split};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, sink, split};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -24,6 +25,8 @@ use super::answer::{Body, Refusal, whole};
 
 /// How long the runtime's server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a side has to close after the other one has.
+const LINGER: Duration = Duration::from_secs(30);
 /// How much of a refusal of the runtime is passed on, in bytes.
 const LONGEST_REFUSAL: usize = 64 << 10;
 /// What says who the client is, or how this connection carries a body: nothing of it is the runtime's business.
@@ -137,31 +140,78 @@ fn parts(url: &str) -> Option<(String, Uri)> {
 }
 
 impl Tunnel {
-    /// Carries bytes until either side has closed: the protocols within have ends of their own for each direction.
+    /// Carries bytes until both sides have closed.
     pub(crate) async fn run(self) -> hyper::Result<()> {
         let (client, runtime) = tokio::try_join!(self.client, self.runtime)?;
-        carry(client, runtime).await;
+        carry(TokioIo::new(client), TokioIo::new(runtime)).await;
         Ok(())
     }
 }
 
-async fn carry(client: Upgraded, runtime: Upgraded) {
-    let (mut from_client, mut to_client) = split(TokioIo::new(client));
-    let (mut from_runtime, mut to_runtime) = split(TokioIo::new(runtime));
-    // A side that has gone ends both directions, whatever its error is.
-    tokio::select! {
-        _ = copy(&mut from_client, &mut to_runtime) => {}
-        _ = copy(&mut from_runtime, &mut to_client) => {}
-    }
-    let _ = to_client.shutdown().await;
-    let _ = to_runtime.shutdown().await;
+/// A side that has closed gets what the other one still sends, and the other one is given a while to close too. A connection is
+/// not closed while its client sends: the kernel would reset it, and what the client has not read would be lost.
+async fn carry<S: AsyncRead + AsyncWrite>(client: S, runtime: S) {
+    let (mut from_client, mut to_client) = split(client);
+    let (mut from_runtime, mut to_runtime) = split(runtime);
+    // Errors are those of a side that has gone: the other direction ends by itself.
+    let up = async {
+        let _ = copy(&mut from_client, &mut to_runtime).await;
+        let _ = to_runtime.shutdown().await;
+        // What the runtime no longer takes.
+        let _ = copy(&mut from_client, &mut sink()).await;
+    };
+    let down = async {
+        let _ = copy(&mut from_runtime, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    let (mut up, mut down) = (pin!(up), pin!(down));
+    // Whoever does not close in time is cut off.
+    let _ = tokio::select! {
+        () = &mut up => tokio::time::timeout(LINGER, down).await,
+        () = &mut down => tokio::time::timeout(LINGER, up).await,
+    };
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
 
     use super::*;
+
+    /// Both ends of a connection.
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn client_reads_all_though_it_still_sends_when_the_runtime_has_closed() {
+        const LENGTH: usize = 300_000;
+        let ((mut client, to_client), (to_runtime, mut runtime)) = (pair().await, pair().await);
+        let carrying = tokio::spawn(carry(to_client, to_runtime));
+        let ending = tokio::spawn(async move {
+            runtime.write_all(&vec![b'x'; LENGTH]).await.unwrap();
+            runtime.shutdown().await.unwrap();
+        });
+        let mut bytes = vec![0; 1000];
+        let mut length = 0;
+        // As with the window updates of SPDY, every read is answered.
+        loop {
+            match client.read(&mut bytes).await.unwrap() {
+                0 => break,
+                some => length += some,
+            }
+            client.write_all(b"more, please").await.unwrap();
+        }
+        assert_eq!(length, LENGTH);
+        ending.await.unwrap();
+        drop(client);
+        tokio::time::timeout(LINGER / 2, carrying).await.unwrap().unwrap();
+    }
 
     #[rstest]
     #[case("http://127.0.0.1:80/exec/a?b=c", Some(("127.0.0.1:80", "/exec/a?b=c")))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::cri::{
     Code, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, ListedContainer, ListedSandbox,
-    RegistryAuth, RuntimeStatus, Version,
+    RegistryAuth, RuntimeStatus, StreamOptions, Version,
 };
 use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -277,6 +277,20 @@ impl Cri for Registry {
         _: Option<Duration>,
     ) -> Result<ExecOutput, CriError> {
         Err(unused("ExecSync"))
+    }
+    async fn exec(
+        &self,
+        _: &ContainerId,
+        _: &[String],
+        _: StreamOptions,
+    ) -> Result<String, CriError> {
+        Err(unused("Exec"))
+    }
+    async fn attach(&self, _: &ContainerId, _: StreamOptions) -> Result<String, CriError> {
+        Err(unused("Attach"))
+    }
+    async fn port_forward(&self, _: &SandboxId, _: &[u16]) -> Result<String, CriError> {
+        Err(unused("PortForward"))
     }
     async fn writable_layer(&self, _: &ContainerId) -> Result<u64, CriError> {
         Err(unused("ContainerStats"))
