@@ -295,7 +295,7 @@ impl Cri for KilledCri {
         command: &[String],
         streams: StreamOptions,
     ) -> Result<String, CriError> {
-        self.reads("Exec", self.fake.exec(id, command, streams)).await
+        self.reads("Exec", Cri::exec(&self.fake, id, command, streams)).await
     }
 
     async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
