@@ -98,6 +98,12 @@ impl FromStr for Pair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let (text, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+        if !protocol.eq_ignore_ascii_case("tcp") {
+            return Err(format!(
+                "{protocol} cannot be forwarded: the CRI's PortForward and kubectl carry TCP alone"
+            ));
+        }
         let port = |text: &str| match text.parse::<u16>() {
             Ok(port) if port > 0 => Ok(port),
             Ok(_) | Err(_) => Err(format!(
@@ -267,6 +273,8 @@ mod tests {
     #[case("8080:80", Some((8080, 80)))]
     #[case(":80", Some((0, 80)))]
     #[case("0:80", Some((0, 80)))]
+    #[case("8080:80/tcp", Some((8080, 80)))]
+    #[case("8080:80/udp", None)]
     #[case("0", None)]
     #[case("8080:0", None)]
     #[case("65536", None)]
