@@ -51,7 +51,7 @@ pub(crate) enum Authorizer {
     /// Nobody: all may do everything.
     AlwaysAllow,
     /// The API server.
-    Webhook(AccessReviewer),
+    Webhook(Box<AccessReviewer>),
 }
 
 /// Asks the API server about rights, and remembers the answers.

@@ -71,10 +71,10 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, known: C
         return;
     };
     let tunnel = client.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(tunnel) = tunnel {
-        if let Err(error) = tunnel.run().await {
-            tracing::debug!(%error, "failed to upgrade a connection");
-        }
+    if let Some(tunnel) = tunnel
+        && let Err(error) = tunnel.run().await
+    {
+        tracing::debug!(%error, "failed to upgrade a connection");
     }
 }
 

@@ -138,13 +138,13 @@ impl Server {
         let authorizer = match self.settings.authorization {
             Authorization::AlwaysAllow => Authorizer::AlwaysAllow,
             Authorization::Webhook { keep_allowed, keep_refused } => {
-                Authorizer::Webhook(AccessReviewer {
+                Authorizer::Webhook(Box::new(AccessReviewer {
                     client: client.clone(),
                     node: node.to_owned(),
                     keep_allowed,
                     keep_refused,
                     known: Mutex::default(),
-                })
+                }))
             }
         };
         let authenticator = Authenticator {

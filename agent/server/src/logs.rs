@@ -32,7 +32,9 @@ pub(crate) async fn logs(
     let options = query.log_options(Timestamp::now()).map_err(|error| {
         let status = match error {
             BadQuery::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
-            _ => StatusCode::BAD_REQUEST,
+            BadQuery::Malformed | BadQuery::NoStreams | BadQuery::NoPort | BadQuery::Port(_) => {
+                StatusCode::BAD_REQUEST
+            }
         };
         Refusal::new(status, error.to_string())
     })?;
