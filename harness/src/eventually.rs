@@ -9,7 +9,7 @@ use crate::shown::plain;
 
 /// How long a test waits for an event that should come at once. It is long because a host may be slow; only a failing
 /// test waits that long.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
