@@ -8,7 +8,7 @@
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to; `writer` writes statuses and deletes what has ended, `due` ◆ decides what |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
-//! The agent knows nothing of this package: it takes pods from a source and objects from a store, whoever fills them, and reports.
+//! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
 //!
 //! # Invariants
 //! - Nothing that runs is ended because the API server is away: what is known stays until the server says otherwise.

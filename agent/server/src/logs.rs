@@ -78,7 +78,7 @@ fn in_words(error: &LogError) -> String {
     format!("{error}: {}", error.source)
 }
 
-/// ◆ The id of the container whose log is asked for, without the runtime's name, or the kubelet's words for that there is none.
+/// ◆ The id of the container whose log is requested, without the runtime's name, or the kubelet's error if it has none.
 fn container_id(
     status: &PodStatus,
     pod: &str,

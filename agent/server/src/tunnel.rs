@@ -165,7 +165,7 @@ async fn carry<S: AsyncRead + AsyncWrite>(client: S, runtime: S) {
         let _ = to_client.shutdown().await;
     };
     let (mut up, mut down) = (pin!(up), pin!(down));
-    // Whoever does not close in time is cut off.
+    // A side that does not close in time is disconnected.
     let _ = tokio::select! {
         () = &mut up => tokio::time::timeout(LINGER, down).await,
         () = &mut down => tokio::time::timeout(LINGER, up).await,

@@ -33,7 +33,7 @@ pub(crate) type Key = (String, String);
 /// What has changed.
 #[derive(Debug)]
 pub enum Change {
-    /// All that there is was listed.
+    /// All objects were listed.
     Listed,
     /// One object is new, or has changed, or is gone.
     Object,

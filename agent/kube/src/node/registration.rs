@@ -1,4 +1,4 @@
-//! Registers the node: creates its object, or takes over the one that there is.
+//! Registers the node: creates its object, or adopts the existing one.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go registerWithAPIServer, tryRegisterWithAPIServer, initialNode.
 
@@ -58,7 +58,7 @@ pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     })
 }
 
-/// ◆ The node that there is, with what a new one would have: default labels and the annotation. Taints are left alone.
+/// ◆ The existing node, with the default labels and the annotation of a new one. Its taints stay.
 fn reconciled(existing: &Value, initial: &Value) -> Value {
     let mut node = existing.clone();
     for label in DEFAULT_LABELS {

@@ -152,7 +152,7 @@ fn image_list(images: &[Image]) -> Vec<Value> {
     images.into_iter().take(MOST_IMAGES).map(image).collect()
 }
 
-/// The conditions that a kubelet sets, in their order: `Ready` is the last one. There is no eviction, so that there is no pressure.
+/// The conditions that a kubelet sets, in its order: `Ready` is the last one. Without eviction no pressure is reported.
 fn conditions(facts: &Facts) -> [Condition; 4] {
     let none = |kind, reason, message: &str| Condition {
         kind,

@@ -13,7 +13,7 @@ use crate::time::whole_seconds;
 const TIMES: [&str; 5] =
     ["startTime", "startedAt", "finishedAt", "lastProbeTime", "lastTransitionTime"];
 
-/// A status in one form, whoever wrote it: times are whole seconds, and `lastState` is there only if a container had one, where the
+/// A status in one form, so that two can be compared: times are whole seconds, and `lastState` is there only if a container had one, where the
 /// server has an empty one otherwise. What this version of the API does not know is not in it.
 pub(crate) fn status_json(status: &PodStatus) -> Value {
     let mut value = to_json(status);
