@@ -83,7 +83,10 @@ async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created
     place.crib(&arguments).await.exits(0).out_has("permitted");
     // Where a kubelet has them, or a directory of the user's own.
     let root = nix::unistd::geteuid().is_root();
-    let default = if root { "/var/lib/kubelet/seccomp" } else { "/crib/seccomp" };
+    let default = match root {
+        true => "/var/lib/kubelet/seccomp".to_owned(),
+        false => place.path("data/crib/seccomp").display().to_string(),
+    };
     let missing = std::fs::read_to_string(&manifest).unwrap().replace(
         "seccompProfile: {type: Localhost, localhostProfile: of/mine.json",
         "seccompProfile: {type: Localhost, localhostProfile: crib-test/missing.json",

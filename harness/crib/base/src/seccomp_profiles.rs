@@ -18,18 +18,13 @@ pub struct SeccompProfileArgs {
 }
 
 impl SeccompProfileArgs {
-    /// The directory, an absolute path; `None` where there is none. A pod may fill it, so that it need not exist yet.
+    /// The directory, an absolute path; `None` where there is none. A pod may fill it, so that it need not exist yet. To be called
+    /// before the process enters a user namespace, in which the user has another id.
     pub fn directory(&self) -> Option<PathBuf> {
         match &self.seccomp_profile_root {
             Some(given) => std::path::absolute(given).ok(),
-            None if is_root() => Some(OF_KUBELET.into()),
+            None if nix::unistd::geteuid().is_root() => Some(OF_KUBELET.into()),
             None => default_dir("crib").ok().map(|data| data.join("seccomp")),
         }
     }
-}
-
-/// Whether this is root of the machine. `crib run` of an ordinary user may have entered a user namespace by then, where its id is 0.
-fn is_root() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    nix::unistd::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }

@@ -117,6 +117,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     }
     inputs.watched = or_failed("watch the manifests", watched.transpose())?;
     inputs.volumes_in_memory = Some(volumes_in_memory::maker());
+    inputs.seccomp_profile_root = args.seccomp_profiles.directory();
     let background = args.detached.then(Background::enter).transpose();
     let background = or_failed("leave the terminal", background)?;
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no

@@ -65,7 +65,7 @@ impl Loop {
         let mut config = agent::Config::new(root.agent(), root.pod_logs());
         config.volumes_dir = inputs.volumes_dir;
         config.volumes_in_memory = inputs.volumes_in_memory;
-        config.seccomp_profile_root = args.seccomp_profiles.directory();
+        config.seccomp_profile_root = inputs.seccomp_profile_root;
         config.pods_lock = Some(dead_runs::lock(root.path()));
         config.node_name = crib_base::node::node_name();
         config.node_ips = vec![agent::local_node::node_address::of_default_route().to_string()];

@@ -44,6 +44,8 @@ pub struct Inputs {
     pub watched: Option<Watched>,
     /// How the directory of volumes is made that are kept in memory.
     pub volumes_in_memory: Option<MakeInMemory>,
+    /// The directory of the files that localhostProfile names, if there is one.
+    pub seccomp_profile_root: Option<PathBuf>,
     /// Their kinds, namespaces and names, as they are in the manifests.
     pub object_names: Vec<String>,
     /// What looks like a mistake in a manifest.
@@ -399,6 +401,7 @@ fn merge(
             claims: used,
             volumes_dir: PathBuf::new(),
             volumes_in_memory: None,
+            seccomp_profile_root: None,
             watched: None,
             pods,
             workloads,
