@@ -33,11 +33,12 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.resources.linux.memory_limit_in_bytes",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-LIM-004": "oom_score_adj applies to the container's process and to ExecSync commands.",
+    Must "CRI-LIM-004": "oom_score_adj applies unchanged to the container's process and to ExecSync commands, at two values.",
         KUBELET, tags ["kubelet", "resources", "process"], calls [CreateContainer, ExecSync],
         oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",
             "CreateContainer request set config.linux.resources.oom_score_adj 900",
+            "CreateContainer request set config.linux.resources.oom_score_adj 700",
         ];
     Must "CRI-LIM-005": "UpdateContainerResources immediately changes the cgroup and the status of a running container.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus, ExecSync],
@@ -189,13 +190,18 @@ async fn status_has_limits(x: &Context) -> Verdict {
 }
 
 async fn oom_score_is_set(x: &Context) -> Verdict {
-    let resources = v1::LinuxContainerResources { oom_score_adj: 700, ..Default::default() };
-    let config = with(x.script("c", "cat /proc/self/oom_score_adj"), resources.clone());
-    x.prints(config, "/proc/self/oom_score_adj", "700\n").await?;
-    let pod = x.pod().await?;
-    let id = x.start_ready(&pod, with(x.forever("c"), resources)).await?;
-    let score = x.client.sh(&id, "cat /proc/self/oom_score_adj").await?;
-    equal("/proc/self/oom_score_adj of a command", score.as_str(), "700\n")
+    for score in [700, 850] {
+        let resources = v1::LinuxContainerResources { oom_score_adj: score, ..Default::default() };
+        let script = "cat /proc/self/oom_score_adj";
+        let expected = format!("{score}\n");
+        let what = "/proc/self/oom_score_adj";
+        x.prints(with(x.script("c", script), resources.clone()), what, &expected).await?;
+        let pod = x.pod().await?;
+        let id = x.start_ready(&pod, with(x.forever("c"), resources)).await?;
+        let seen = x.client.sh(&id, script).await?;
+        equal("/proc/self/oom_score_adj of a command", seen.as_str(), expected.as_str())?;
+    }
+    Ok(())
 }
 
 async fn update_changes_running_container(x: &Context) -> Verdict {
