@@ -20,7 +20,16 @@ use crate::keeper_client::{Deadlines, KeeperClient, unexpected};
 pub(crate) struct Zygote {
     program: Program,
     deadlines: Deadlines,
-    running: Mutex<Option<Running>>,
+    process: Mutex<State>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    NotStarted,
+    Running(Running),
+    /// None is started any more.
+    Closed,
 }
 
 struct Running {
@@ -31,7 +40,7 @@ struct Running {
 impl Zygote {
     /// Does not start it yet.
     pub(super) fn new(program: Program, deadlines: Deadlines) -> Self {
-        Self { program, deadlines, running: Mutex::default() }
+        Self { program, deadlines, process: Mutex::default() }
     }
 
     /// Forks a keeper with these standard streams and returns its process id.
@@ -50,24 +59,28 @@ impl Zygote {
         let _ = self.client().await;
     }
 
-    /// Ends the zygote and waits for it. Its keepers stay.
+    /// Ends the zygote and waits for it. Its keepers stay. No other one is started, also by a call that began before.
     pub(crate) async fn close(&self) {
-        if let Some(Running { mut process, client }) = self.running.lock().await.take() {
+        let state = std::mem::replace(&mut *self.process.lock().await, State::Closed);
+        if let State::Running(Running { mut process, client }) = state {
             drop(client);
             let _ = process.wait().await;
         }
     }
 
     async fn client(&self) -> io::Result<KeeperClient> {
-        let mut running = self.running.lock().await;
-        if let Some(Running { process, client }) = &mut *running
+        let mut state = self.process.lock().await;
+        if let State::Running(Running { process, client }) = &mut *state
             && process.try_wait()?.is_none()
         {
             return Ok(client.clone());
         }
+        if matches!(*state, State::Closed) {
+            return Err(io::Error::other("the runtime is stopping"));
+        }
         let started = self.start()?;
         let client = started.client.clone();
-        *running = Some(started);
+        *state = State::Running(started);
         Ok(client)
     }
 
@@ -87,5 +100,23 @@ impl Zygote {
         let (notify, _) = mpsc::unbounded_channel();
         let client = KeeperClient::start(ours, notify, self.deadlines)?;
         Ok(Running { process, client })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A daemon that ends at once may close it before the task that warms it up has begun.
+    #[tokio::test]
+    async fn closed_zygote_is_not_started_any_more() {
+        let zygote = Zygote::new(Program::own(), Deadlines::default());
+        zygote.close().await;
+        zygote.warm_up().await;
+        assert!(matches!(*zygote.process.lock().await, State::Closed));
+        let streams = [0; 3].map(|_| std::fs::File::open("/dev/null").unwrap().into());
+        let error = zygote.spawn(streams).await.unwrap_err();
+        assert!(format!("{error:?}").contains("the runtime is stopping"), "{error:?}");
     }
 }
