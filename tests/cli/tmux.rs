@@ -1,6 +1,8 @@
 //! A terminal for tests: runs `crib` in a tmux server of its own, and reads what the screen shows.
 
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::process::Command;
 
@@ -9,6 +11,8 @@ use crate::command::*;
 /// A window with a command in it, in a place.
 pub(crate) struct Terminal<'a> {
     place: &'a Place,
+    /// A server that ends would still have the socket of its own.
+    socket: PathBuf,
 }
 
 impl<'a> Terminal<'a> {
@@ -20,13 +24,20 @@ impl<'a> Terminal<'a> {
         variables: &[(&str, &str)],
         args: &[&str],
     ) -> Self {
-        let terminal = Self { place };
         let mut words = vec!["env".to_owned()];
         words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
         words.push(env!("CARGO_BIN_EXE_crib").to_owned());
         words.extend(args.iter().map(|arg| (*arg).to_owned()));
         let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-        let script = format!("trap : INT; {}; echo \"exit code $?\"; exec cat", quoted.join(" "));
+        Self::shell(place, columns, rows, &quoted.join(" ")).await
+    }
+
+    /// The same with a line for the shell.
+    pub(crate) async fn shell(place: &'a Place, columns: u16, rows: u16, line: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let terminal = Self { place, socket: place.path(&format!("tmux-{number}")) };
+        let script = format!("trap : INT; {line}; echo \"exit code $?\"; exec cat");
         let size = [columns.to_string(), rows.to_string()];
         let start = ["new-session", "-d", "-x", &size[0], "-y", &size[1], &script];
         terminal.tmux(&start).await;
@@ -38,7 +49,7 @@ impl<'a> Terminal<'a> {
         let mut command = Command::new("tmux");
         command
             .args(["-u", "-f", "/dev/null", "-S"])
-            .arg(self.place.path("tmux"))
+            .arg(&self.socket)
             .args(args)
             .env("TMPDIR", self.place.path("tmp"))
             .env("SHELL", "/bin/sh")
@@ -96,10 +107,9 @@ impl<'a> Terminal<'a> {
 impl Drop for Terminal<'_> {
     /// A test that failed leaves no server.
     fn drop(&mut self) {
-        let socket = self.place.path("tmux");
         let _ = std::process::Command::new("tmux")
             .arg("-S")
-            .arg(socket)
+            .arg(&self.socket)
             .arg("kill-server")
             .stderr(Stdio::null())
             .status();

@@ -4,6 +4,7 @@ use regex_lite::Regex;
 
 use crate::command::*;
 use crate::runs::background::Downs;
+use crate::tmux::Terminal;
 
 const SHOP: &str = r#"
 apiVersion: v1
@@ -188,9 +189,7 @@ web-*-* 1/1 Running 0 AGE
 
 /// What differs from day to day: names, ages, addresses, amounts, and the spaces between columns.
 fn normal(text: &str) -> String {
-    let mut text = text.replace('\r', "");
-    // Headings are bold in a terminal.
-    text = Regex::new("\u{1b}\\[[0-9;]*m").unwrap().replace_all(&text, "").into_owned();
+    let mut text = text.to_owned();
     // Names first: what is generated may end like an age.
     for (pattern, replacement) in [
         (r"web-[a-z0-9]+-[a-z0-9]{5}\b", "web-*-*"),
@@ -206,30 +205,33 @@ fn normal(text: &str) -> String {
     text
 }
 
-/// The command as it is, or in a terminal of its own.
-fn shell(place: &Place, args: &[&str], in_terminal: bool) -> tokio::process::Command {
+/// Executes the command, in pipes or in a terminal of its own. Returns all that it printed: errors too.
+async fn step(place: &Place, args: &[&str], code: i32, in_terminal: bool) -> String {
     let crib = place.command(args);
     let crib = crib.as_std();
     let quoted =
         |word: &std::ffi::OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', "'\\''"));
-    let words: Vec<String> =
-        std::iter::once(crib.get_program()).chain(crib.get_args()).map(quoted).collect();
-    let line = words.join(" ");
-    let mut command = match in_terminal {
-        true => tokio::process::Command::new("script"),
-        false => tokio::process::Command::new("sh"),
-    };
-    match in_terminal {
-        true => command.args(["-qefc", &line, "/dev/null"]),
-        // What a terminal shows: errors too.
-        false => command.args(["-c", &format!("{line} 2>&1")]),
-    };
+    let mut words = vec!["env".to_owned()];
     for (name, value) in crib.get_envs() {
-        command.env(name, value.unwrap());
+        words.push(format!("{}={}", name.display(), quoted(value.unwrap())));
     }
+    words.extend(std::iter::once(crib.get_program()).chain(crib.get_args()).map(quoted));
+    let line = words.join(" ");
+    if in_terminal {
+        // The end of a last line without a newline.
+        let line = format!("{line}; code=$?; echo; (exit $code)");
+        let terminal = Terminal::shell(place, 200, 50, &line).await;
+        let mut printed = terminal.end(code).await;
+        printed.pop();
+        return printed.join("\n");
+    }
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", &format!("{line} 2>&1")]);
     command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
     command.stderr(std::process::Stdio::piped()).kill_on_drop(true);
-    command
+    let ended = place.end(command).await;
+    assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.out);
+    ended.out
 }
 
 #[rstest]
@@ -245,11 +247,9 @@ async fn day_with_kubectl_is_one_with_crib(#[values(false, true)] in_terminal: b
     for (args, code, expected) in STEPS {
         let args: Vec<String> = args.iter().map(|word| word.replace("PLACE", &at)).collect();
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let ended = place.end(shell(&place, &args, in_terminal)).await;
-        let printed = normal(&ended.out);
-        assert_eq!(ended.code, Some(*code), "{args:?}: {printed}");
+        let printed = normal(&step(&place, &args, *code, in_terminal).await);
         if *expected != "*" {
-            assert_eq!(printed, *expected, "{args:?}");
+            assert_eq!(printed.trim_end(), expected.trim_end(), "{args:?}");
         }
     }
     assert_eq!(std::fs::read_to_string(place.path("answer")).unwrap(), "dear pod\n");
