@@ -3,6 +3,8 @@
 mod compare;
 mod report;
 
+use std::io::{self, IsTerminal as _};
+
 use bench::{BenchError, Effort, Endpoint, Options, Report, Section};
 use crib_base::args::{Output, UnixEndpoint};
 use crib_base::report::chain;
@@ -152,9 +154,15 @@ async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
     };
     let interrupt = CancellationToken::new();
     let bar = spinner();
+    let has_terminal = io::stderr().is_terminal();
     let measuring = bench::bench(options, interrupt.clone(), |what| {
-        bar.set_message(what.to_owned());
-        bar.tick();
+        // Without a terminal for the bar, a line says what takes so long.
+        if has_terminal {
+            bar.set_message(what.to_owned());
+            bar.tick();
+        } else {
+            say(what);
+        }
     });
     let report = match interruptible(measuring, "benchmark", &bar, &interrupt).await? {
         None => return Ok(Exit::Interrupted),
