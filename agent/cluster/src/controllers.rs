@@ -13,7 +13,9 @@ mod crons;
 pub mod daemon_set;
 pub mod job;
 pub mod owned;
+mod progress;
 pub mod replica_set;
+mod revisions;
 pub mod rollout;
 pub mod room;
 pub mod stateful_set;
@@ -163,6 +165,7 @@ impl Controllers {
             WorkloadObject::Job(_)
             | WorkloadObject::Deployment(_)
             | WorkloadObject::ReplicaSet(_)
+            | WorkloadObject::ReplicationController(_)
             | WorkloadObject::DaemonSet(_)
             | WorkloadObject::StatefulSet(_) => self.all.push(Controller::new(workload, now)),
         }
@@ -297,6 +300,12 @@ impl Controllers {
     pub fn statuses(&self, now: Timestamp) -> impl Iterator<Item = (&Workload, Value)> {
         let all = self.all.iter().filter(|controller| !controller.is_deleted());
         all.filter_map(move |controller| Some((controller.workload(), controller.status(now)?)))
+    }
+
+    /// The objects between those of manifests and the pods, each with its status: ReplicaSets of Deployments.
+    pub fn between(&self, now: Timestamp) -> impl Iterator<Item = Value> {
+        let all = self.all.iter().filter(|controller| !controller.is_deleted());
+        all.flat_map(move |controller| controller.replica_sets(now))
     }
 
     /// How the Jobs are.

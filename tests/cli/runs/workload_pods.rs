@@ -38,6 +38,16 @@ spec:
       containers: [{name: main, image: crib.local/host, command: [echo, from job]}]
 ---
 apiVersion: v1
+kind: ReplicationController
+metadata: {name: old}
+spec:
+  template:
+    metadata: {labels: {app: old}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: crib.local/host, command: [sleep, infinity]}]
+---
+apiVersion: v1
 kind: Pod
 metadata:
   name: annotated
@@ -126,6 +136,11 @@ async fn exec_and_describe_take_objects() {
     let ended = place.crib(&["exec", "deploy/web", "hostname"]).await.exits(0);
     assert!(ended.out.starts_with("web-"), "{}", ended.out);
     assert_eq!(ended.err, NOTE);
+    let host = out(&place, &["exec", "rc/old", "hostname"]).await;
+    assert!(host.starts_with("old-"), "{host}");
+    let set = out(&place, &["get", "rs", "-o", "name"]).await;
+    let host = out(&place, &["exec", set.trim(), "-c", "side", "hostname"]).await;
+    assert!(host.starts_with("web-"), "{host}");
     let ended = place.crib(&["exec", "svc/web", "-c", "side", "--", "hostname"]).await.exits(0);
     assert_eq!(ended.err, "");
     let ended = place.crib(&["exec", "job/migrate", "hostname"]).await.exits(1);

@@ -5,7 +5,7 @@ use super::tree::{Node, Position, Value};
 use super::{Loader, full_path, is_empty, kustomization, nearest, validate};
 
 /// The kinds that are decoded, with their API versions.
-const KINDS: [(&str, &str); 19] = [
+const KINDS: [(&str, &str); 20] = [
     ("Pod", "v1"),
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
@@ -20,6 +20,7 @@ const KINDS: [(&str, &str); 19] = [
     ("CronJob", "batch/v1"),
     ("Deployment", "apps/v1"),
     ("ReplicaSet", "apps/v1"),
+    ("ReplicationController", "v1"),
     ("DaemonSet", "apps/v1"),
     ("StatefulSet", "apps/v1"),
     ("RuntimeClass", "node.k8s.io/v1"),
@@ -28,14 +29,13 @@ const KINDS: [(&str, &str); 19] = [
 ];
 
 /// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
-const OTHERS: [(&str, &str); 11] = [
+const OTHERS: [(&str, &str); 10] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
     ("Event", "v1"),
     ("LimitRange", "v1"),
     ("Node", "v1"),
     ("PodTemplate", "v1"),
-    ("ReplicationController", "v1"),
     ("ResourceQuota", "v1"),
     ("ControllerRevision", "apps/v1"),
     ("CertificateSigningRequest", "certificates.k8s.io/v1beta1"),
@@ -166,6 +166,7 @@ impl Loader<'_> {
             "CronJob" => self.cron_job(node, path),
             "Deployment" => self.deployment(node, path),
             "ReplicaSet" => self.replica_set(node, path),
+            "ReplicationController" => self.replication_controller(node, path),
             "DaemonSet" => self.daemon_set(node, path),
             "StatefulSet" => self.stateful_set(node, path),
             _ => self.pod(node, path),

@@ -210,8 +210,8 @@ fn lists_and_documents_may_have_several_pods() {
         [
             "pod.yaml:3:9: items[0].apiVersion: missing: expected v1",
             "pod.yaml:3:9: items[0].kind: missing: expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, \
-             Namespace, ServiceAccount, PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, \
-             StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
+             Namespace, ServiceAccount, PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, \
+             ReplicationController, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
         ]
     );
 }
@@ -303,7 +303,6 @@ kind: Deployment
 metadata: {name: web}
 spec:
   paused: true
-  revisionHistoryLimit: 3
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
@@ -311,6 +310,7 @@ spec:
       containers: [{name: c, image: i}]
       readinessGates: [{conditionType: x/y}]
       volumes: [{name: v, nfs: {server: s, path: /p}}, {name: m, emptyDir: {medium: HugePages}}]
+status: {replicas: 1}
 ";
     let parsed = strict(text);
     let paths = |found: &[super::Problem]| -> Vec<String> {
@@ -322,7 +322,7 @@ spec:
         [format!("{volumes}[0].nfs"), format!("{volumes}[1].emptyDir.medium")]
     );
     assert_eq!(paths(&parsed.warnings), ["spec.paused", "spec.template.spec.readinessGates"]);
-    assert_eq!(paths(&parsed.no_effect), ["spec.revisionHistoryLimit"]);
+    assert_eq!(paths(&parsed.no_effect), ["status"]);
 }
 
 #[test]

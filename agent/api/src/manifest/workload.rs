@@ -3,7 +3,7 @@
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobSpec};
-use k8s_openapi::api::core::v1::{Pod as ApiPod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod as ApiPod, PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +39,8 @@ pub enum WorkloadObject {
     Deployment(Deployment),
     /// Pods that never end.
     ReplicaSet(ReplicaSet),
+    /// Pods that never end, chosen by equal labels.
+    ReplicationController(ReplicationController),
     /// One pod on the node.
     DaemonSet(DaemonSet),
     /// Pods with numbers that never end.
@@ -53,6 +55,7 @@ macro_rules! each {
             WorkloadObject::CronJob($of) => $value,
             WorkloadObject::Deployment($of) => $value,
             WorkloadObject::ReplicaSet($of) => $value,
+            WorkloadObject::ReplicationController($of) => $value,
             WorkloadObject::DaemonSet($of) => $value,
             WorkloadObject::StatefulSet($of) => $value,
         }
@@ -74,6 +77,7 @@ impl Workload {
             WorkloadObject::CronJob(_) => ("batch/v1", "CronJob"),
             WorkloadObject::Deployment(_) => ("apps/v1", "Deployment"),
             WorkloadObject::ReplicaSet(_) => ("apps/v1", "ReplicaSet"),
+            WorkloadObject::ReplicationController(_) => ("v1", "ReplicationController"),
             WorkloadObject::DaemonSet(_) => ("apps/v1", "DaemonSet"),
             WorkloadObject::StatefulSet(_) => ("apps/v1", "StatefulSet"),
         }
@@ -106,6 +110,7 @@ impl Workload {
             WorkloadObject::CronJob(cron) => Some(&cron.spec.job_template.spec.as_ref()?.template),
             WorkloadObject::Deployment(set) => set.spec.as_ref().map(|spec| &spec.template),
             WorkloadObject::ReplicaSet(set) => set.spec.as_ref()?.template.as_ref(),
+            WorkloadObject::ReplicationController(set) => set.spec.as_ref()?.template.as_ref(),
             WorkloadObject::DaemonSet(set) => set.spec.as_ref().map(|spec| &spec.template),
             WorkloadObject::StatefulSet(set) => set.spec.as_ref().map(|spec| &spec.template),
         }
@@ -132,6 +137,7 @@ impl Workload {
             }
             WorkloadObject::Deployment(set) => set.spec.as_mut().map(|spec| &mut spec.template),
             WorkloadObject::ReplicaSet(set) => set.spec.as_mut()?.template.as_mut(),
+            WorkloadObject::ReplicationController(set) => set.spec.as_mut()?.template.as_mut(),
             WorkloadObject::DaemonSet(set) => set.spec.as_mut().map(|spec| &mut spec.template),
             WorkloadObject::StatefulSet(set) => set.spec.as_mut().map(|spec| &mut spec.template),
         }
@@ -150,7 +156,8 @@ impl Workload {
         use WorkloadObject as Of;
         match (&self.object, &other.object) {
             (Of::Job(old), Of::Job(new)) => fixed_of_job(old) == fixed_of_job(new),
-            (Of::CronJob(_), Of::CronJob(_)) => true,
+            (Of::CronJob(_), Of::CronJob(_))
+            | (Of::ReplicationController(_), Of::ReplicationController(_)) => true,
             (Of::Deployment(_), Of::Deployment(_))
             | (Of::ReplicaSet(_), Of::ReplicaSet(_))
             | (Of::DaemonSet(_), Of::DaemonSet(_)) => self.selector() == other.selector(),
@@ -167,7 +174,9 @@ impl Workload {
             WorkloadObject::ReplicaSet(set) => set.spec.as_ref().map(|spec| &spec.selector),
             WorkloadObject::DaemonSet(set) => set.spec.as_ref().map(|spec| &spec.selector),
             WorkloadObject::StatefulSet(set) => set.spec.as_ref().map(|spec| &spec.selector),
-            WorkloadObject::Job(_) | WorkloadObject::CronJob(_) => None,
+            WorkloadObject::Job(_)
+            | WorkloadObject::CronJob(_)
+            | WorkloadObject::ReplicationController(_) => None,
         }
     }
 
@@ -258,6 +267,18 @@ impl Loader<'_> {
             let mut errors =
                 loader.template(node, path, TEMPLATE, spec.template.get_or_insert_default());
             errors.extend(validate::workload::replica_set(object));
+            errors
+        });
+    }
+
+    pub(super) fn replication_controller(&mut self, node: &Node, path: &str) {
+        let wrap = WorkloadObject::ReplicationController;
+        self.workload(node, path, wrap, |loader, object: &mut ReplicationController| {
+            validate::workload::default_replication_controller(object);
+            let spec = object.spec.get_or_insert_default();
+            let mut errors =
+                loader.template(node, path, TEMPLATE, spec.template.get_or_insert_default());
+            errors.extend(validate::workload::replication_controller(object));
             errors
         });
     }

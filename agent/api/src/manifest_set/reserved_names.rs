@@ -14,7 +14,8 @@ pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
                 | WorkloadObject::DaemonSet(_)
                 | WorkloadObject::Deployment(_)
                 | WorkloadObject::Job(_)
-                | WorkloadObject::ReplicaSet(_) => false,
+                | WorkloadObject::ReplicaSet(_)
+                | WorkloadObject::ReplicationController(_) => false,
             };
             of_set && workload.namespace() == pod.namespace()
         })?;

@@ -8,8 +8,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
-    ServiceAccount,
+    ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod,
+    ReplicationController, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -30,6 +30,7 @@ pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
         add::<Pod>(&schema),
         add::<Deployment>(&schema),
         add::<ReplicaSet>(&schema),
+        add::<ReplicationController>(&schema),
         add::<DaemonSet>(&schema),
         add::<StatefulSet>(&schema),
         add::<Job>(&schema),

@@ -10,9 +10,11 @@ use serde_json::Value;
 
 use super::create::Creator;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
+use super::progress::Progress;
 use super::replica_set::Failures;
+use super::revisions::Revisions;
 use super::room::Room;
-use super::status::{self, Subject};
+use super::status::{self, Counts, Subject};
 use super::{
     Changes, JobResult, PodState, Pods, Refused, daemon_set, job, replica_set, rollout,
     stateful_set,
@@ -35,6 +37,10 @@ pub(super) struct Controller {
     outcome: Outcome,
     /// When it was over.
     ended: Option<Timestamp>,
+    /// How far the rollout of a Deployment is.
+    progress: Option<Progress>,
+    /// Its ReplicaSets.
+    revisions: Revisions,
     /// It was told that it starts nothing.
     told_idle: bool,
     /// It was told that the node has no room for all of its pods.
@@ -65,6 +71,8 @@ impl Controller {
             refused: None,
             outcome: Outcome::Open,
             ended: None,
+            progress: None,
+            revisions: Revisions::default(),
             told_idle: false,
             told_unplaced: false,
             is_ending: false,
@@ -95,6 +103,7 @@ impl Controller {
         }
         changes.again = earlier(changes.again, plan.again);
         self.apply(plan, names, room, changes);
+        changes.again = earlier(changes.again, self.follow_rollout(now));
         if self.outcome != Outcome::Open {
             self.ended.get_or_insert(now);
         }
@@ -104,6 +113,22 @@ impl Controller {
             changes.news.push(format!("{name} {why}"));
         }
         self.told_idle = idle.is_some();
+    }
+
+    /// Counts the pods of a Deployment. Returns when time alone changes its status.
+    fn follow_rollout(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let WorkloadObject::Deployment(deployment) = &self.workload.object else {
+            return None;
+        };
+        let spec = deployment.spec.as_ref()?;
+        let revision = self.creator.revision();
+        let counts = Counts::of_pods(self.pods.iter(), revision, spec.min_ready_seconds, now);
+        let begun = || Progress::new(revision, counts, now);
+        let progress = self.progress.get_or_insert_with(begun);
+        progress.observe(spec, revision, counts, now);
+        self.revisions.observe(spec, revision, &self.pods);
+        let available = self.pods.iter().filter_map(|pod| pod.available_at(spec.min_ready_seconds));
+        available.filter(|at| *at > now).chain(progress.due(spec)).min()
     }
 
     /// Why only another manifest lets it start pods.
@@ -116,6 +141,7 @@ impl Controller {
             WorkloadObject::CronJob(_) | WorkloadObject::DaemonSet(_) => return None,
             WorkloadObject::Deployment(set) => set.spec.as_ref()?.replicas,
             WorkloadObject::ReplicaSet(set) => set.spec.as_ref()?.replicas,
+            WorkloadObject::ReplicationController(set) => set.spec.as_ref()?.replicas,
             WorkloadObject::StatefulSet(set) => set.spec.as_ref()?.replicas,
         };
         (replicas == Some(0)).then_some("has 0 replicas and starts no pod")
@@ -257,6 +283,10 @@ impl Controller {
                 let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
                 replica_set::plan(wanted, &self.pods, self.failures, room, now)
             }
+            WorkloadObject::ReplicationController(set) => {
+                let wanted = replicas(set.spec.as_ref().and_then(|spec| spec.replicas));
+                replica_set::plan(wanted, &self.pods, self.failures, room, now)
+            }
             WorkloadObject::DaemonSet(_) if self.is_ending => {
                 replica_set::plan(0, &self.pods, self.failures, room, now)
             }
@@ -354,8 +384,14 @@ impl Controller {
             started: self.started,
             outcome: &self.outcome,
             ended: self.ended,
+            progress: self.progress.as_ref(),
         };
         status::of(&subject, now)
+    }
+
+    /// The ReplicaSets of a Deployment, with their statuses.
+    pub(super) fn replica_sets(&self, now: Timestamp) -> Vec<Value> {
+        self.revisions.objects(&self.workload, &self.pods, now)
     }
 
     /// How a Job is; `None` for other kinds.

@@ -78,7 +78,9 @@ impl Creator {
             WorkloadObject::Deployment(_) => {
                 labels.push(label("pod-template-hash", &self.hash));
             }
-            WorkloadObject::ReplicaSet(_) | WorkloadObject::CronJob(_) => {}
+            WorkloadObject::ReplicaSet(_)
+            | WorkloadObject::ReplicationController(_)
+            | WorkloadObject::CronJob(_) => {}
             WorkloadObject::DaemonSet(_) => {
                 labels.push(label("controller-revision-hash", &self.hash));
                 labels.push(label("pod-template-generation", "1"));
@@ -118,7 +120,8 @@ fn edit(object: &WorkloadObject, index: Option<u32>, name: &str, spec: &mut PodS
         WorkloadObject::Job(_)
         | WorkloadObject::CronJob(_)
         | WorkloadObject::Deployment(_)
-        | WorkloadObject::ReplicaSet(_) => {}
+        | WorkloadObject::ReplicaSet(_)
+        | WorkloadObject::ReplicationController(_) => {}
     }
 }
 

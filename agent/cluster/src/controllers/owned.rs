@@ -1,7 +1,7 @@
 //! ◆ The pods of a controller as it sees them, and what it decides about them. Pure.
 
 use api::pod::{Pod, PodUid};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
 
 /// A pod that a controller created.
@@ -45,6 +45,12 @@ impl OwnedPod {
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.ended.is_none() && !self.is_deleted
+    }
+
+    /// When it has been, or will have been, ready for that many seconds.
+    pub(super) fn available_at(&self, min_ready_seconds: Option<i32>) -> Option<Timestamp> {
+        let settle = SignedDuration::from_secs(i64::from(min_ready_seconds.unwrap_or_default()));
+        self.ready_since?.checked_add(settle).ok()
     }
 
     /// Its end, and why.

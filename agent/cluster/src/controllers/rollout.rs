@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSetSpec, DeploymentSpec, StatefulSetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::owned::{Action, OwnedPod, Plan, earlier};
+use super::owned::{Action, OwnedPod, Plan};
 use super::replica_set::{self, Failures};
 
 /// Why a pod ends.
@@ -49,14 +49,8 @@ pub fn deployment(
         // New pods start when nothing of the old ones is left.
         return Some(Plan::open(actions, None));
     }
-    let settle = SignedDuration::from_secs(i64::from(spec.min_ready_seconds.unwrap_or_default()));
-    let available_at = |pod: &OwnedPod| {
-        let since = pod.ready_since;
-        since.and_then(|since| since.checked_add(settle).ok())
-    };
+    let available_at = |pod: &OwnedPod| pod.available_at(spec.min_ready_seconds);
     let is_available = |pod: &OwnedPod| available_at(pod).is_some_and(|at| at <= now);
-    let soon = pods.iter().filter_map(available_at).filter(|at| *at > now);
-    let again = soon.min();
     let available_new = active_new.iter().filter(|pod| is_available(pod)).count();
     let (healthy, unhealthy): (Vec<&OwnedPod>, Vec<&OwnedPod>) =
         active_old.iter().partition(|pod| is_available(pod));
@@ -78,8 +72,7 @@ pub fn deployment(
     let excess = active_new.len().saturating_sub(wanted);
     actions.extend(active_new.into_iter().rev().take(excess).map(delete));
 
-    let plan = replica_set::create(actions, missing, failures, room, now);
-    Some(Plan { again: earlier(again, plan.again), ..plan })
+    Some(replica_set::create(actions, missing, failures, room, now))
 }
 
 /// The pod of a DaemonSet's earlier template, which ends before the next one starts.
@@ -135,6 +128,15 @@ pub(super) fn max_unavailable(spec: &DeploymentSpec, wanted: usize) -> usize {
     match kind == Some("Recreate") || wanted == 0 {
         true => 0,
         false => margins(spec, wanted).unavailable,
+    }
+}
+
+/// How many pods of a Deployment there may be beyond `wanted`.
+pub(super) fn max_surge(spec: &DeploymentSpec, wanted: usize) -> usize {
+    let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
+    match kind == Some("Recreate") || wanted == 0 {
+        true => 0,
+        false => margins(spec, wanted).surge,
     }
 }
 

@@ -5,12 +5,13 @@
 //! trackJobStatusAndRemoveFinalizers of pkg/controller/job/job_controller.go.
 
 use api::manifest::{Workload, WorkloadObject};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DeploymentSpec;
 use serde_json::{Map, Value, json};
 
 use super::job;
 use super::owned::{Outcome, OwnedPod, Reason};
+use super::progress::Progress;
 use super::rollout;
 
 /// What a status is about.
@@ -24,27 +25,37 @@ pub(super) struct Subject<'c> {
     pub(super) outcome: &'c Outcome,
     /// When it was over.
     pub(super) ended: Option<Timestamp>,
+    /// How far the rollout of a Deployment is.
+    pub(super) progress: Option<&'c Progress>,
 }
 
 /// The pods of an object, counted.
-struct Counts {
-    replicas: usize,
-    updated: usize,
-    ready: usize,
-    available: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) replicas: usize,
+    pub(super) updated: usize,
+    pub(super) ready: usize,
+    pub(super) available: usize,
 }
 
 impl Counts {
     fn of(subject: &Subject<'_>, min_ready_seconds: Option<i32>, now: Timestamp) -> Self {
-        let settle = SignedDuration::from_secs(i64::from(min_ready_seconds.unwrap_or_default()));
-        let active = || subject.pods.iter().filter(|pod| pod.is_active());
-        let is_available = |pod: &&OwnedPod| {
-            let since = pod.ready_since.and_then(|since| since.checked_add(settle).ok());
-            since.is_some_and(|since| since <= now)
-        };
+        Self::of_pods(subject.pods.iter(), subject.revision, min_ready_seconds, now)
+    }
+
+    /// Counts the pods; those that were made from the template with this hash are updated.
+    pub(super) fn of_pods<'p>(
+        pods: impl Iterator<Item = &'p OwnedPod> + Clone,
+        revision: &str,
+        min_ready_seconds: Option<i32>,
+        now: Timestamp,
+    ) -> Self {
+        let active = || pods.clone().filter(|pod| pod.is_active());
+        let is_available =
+            |pod: &&OwnedPod| pod.available_at(min_ready_seconds).is_some_and(|since| since <= now);
         Self {
             replicas: active().count(),
-            updated: active().filter(|pod| pod.revision == subject.revision).count(),
+            updated: active().filter(|pod| pod.revision == revision).count(),
             ready: active().filter(|pod| pod.ready_since.is_some()).count(),
             available: active().filter(is_available).count(),
         }
@@ -69,16 +80,12 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
             })
         }
         WorkloadObject::ReplicaSet(set) => {
-            let spec = set.spec.clone().unwrap_or_default();
-            let counts = Counts::of(subject, spec.min_ready_seconds, now);
-            with_replicas(
-                counts.replicas,
-                json!({
-                    "fullyLabeledReplicas": counts.replicas,
-                    "readyReplicas": counts.ready,
-                    "availableReplicas": counts.available,
-                }),
-            )
+            let settle = set.spec.as_ref().and_then(|spec| spec.min_ready_seconds);
+            of_replica_set(&Counts::of(subject, settle, now))
+        }
+        WorkloadObject::ReplicationController(set) => {
+            let settle = set.spec.as_ref().and_then(|spec| spec.min_ready_seconds);
+            of_replica_set(&Counts::of(subject, settle, now))
         }
         WorkloadObject::StatefulSet(set) => {
             let spec = set.spec.clone().unwrap_or_default();
@@ -121,6 +128,7 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
         | WorkloadObject::DaemonSet(_)
         | WorkloadObject::Deployment(_)
         | WorkloadObject::ReplicaSet(_)
+        | WorkloadObject::ReplicationController(_)
         | WorkloadObject::StatefulSet(_) => with_generation(subject, status),
     })
 }
@@ -136,19 +144,10 @@ fn deployment_conditions(subject: &Subject<'_>, spec: &DeploymentSpec, counts: &
             ("False", "MinimumReplicasUnavailable", message)
         }
     };
-    let all = [counts.replicas, counts.updated, counts.available];
-    let (progress, verb) = match all == [wanted; 3] {
-        true => ("NewReplicaSetAvailable", "has successfully progressed"),
-        false => ("ReplicaSetUpdated", "is progressing"),
-    };
-    let set = format!("{}-{}", subject.workload.name(), subject.revision);
-    json!([
-        {"type": "Available", "status": available, "reason": reason, "message": message},
-        {
-            "type": "Progressing", "status": "True", "reason": progress,
-            "message": format!("ReplicaSet {set:?} {verb}."),
-        },
-    ])
+    let available =
+        json!({"type": "Available", "status": available, "reason": reason, "message": message});
+    let progress = subject.progress.map(|progress| progress.condition(subject.workload.name()));
+    Value::Array(std::iter::once(available).chain(progress).collect())
 }
 
 /// Adds to the conditions of a status since when they are as they are, where they do not say it: as before, or now.
@@ -162,17 +161,32 @@ pub fn since(mut status: Value, before: &Value, now: Timestamp) -> Value {
         for (time_field, of) in [("lastTransitionTime", "status"), ("lastUpdateTime", "reason")] {
             let same = last.filter(|last| last.get(of) == condition.get(of));
             let known = same.and_then(|last| last.get(time_field)).cloned();
-            condition
-                .insert(time_field.to_owned(), known.unwrap_or_else(|| Value::String(time(now))));
+            let field = condition.entry(time_field);
+            field.or_insert_with(|| known.unwrap_or_else(|| Value::String(time(now))));
         }
     }
     status
 }
 
-/// ReplicaSets and StatefulSets have `replicas` also when they are zero.
+/// ReplicaSets, ReplicationControllers and StatefulSets have `replicas` also when they are zero.
 fn has_replicas(subject: &Subject<'_>) -> bool {
     let object = &subject.workload.object;
-    matches!(object, WorkloadObject::ReplicaSet(_) | WorkloadObject::StatefulSet(_))
+    matches!(
+        object,
+        WorkloadObject::ReplicaSet(_)
+            | WorkloadObject::ReplicationController(_)
+            | WorkloadObject::StatefulSet(_)
+    )
+}
+
+/// The status of a ReplicaSet, or of a ReplicationController, which has the same fields.
+pub(super) fn of_replica_set(counts: &Counts) -> Value {
+    let fields = json!({
+        "fullyLabeledReplicas": counts.replicas,
+        "readyReplicas": counts.ready,
+        "availableReplicas": counts.available,
+    });
+    with_replicas(counts.replicas, fields)
 }
 
 fn with_replicas(replicas: usize, mut status: Value) -> Value {
@@ -226,7 +240,7 @@ fn of_job(subject: &Subject<'_>) -> Value {
 }
 
 /// A time as an API server has it: whole seconds.
-fn time(at: Timestamp) -> String {
+pub(super) fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use serde_json::json;
 
 use super::*;
 use crate::fixtures;
@@ -177,7 +178,7 @@ fn indexed_job_runs_each_index_once() {
     let env = serde_json::to_value(&pod.containers()[0].env).unwrap();
     assert_eq!(
         env,
-        serde_json::json!([{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+        json!([{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
             "apiVersion": "v1", "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']"}}}])
     );
     let changes = world.end(1, "Succeeded");
@@ -217,6 +218,20 @@ fn deployment_replaces_pods_that_ended() {
     assert_eq!(world.controllers.tally(), Tally { open: 1, failed: 0 });
     let changes = world.controllers.end(&world.states, world.now);
     assert_eq!(changes.deleted.len(), 2);
+}
+
+#[test]
+fn replication_controller_replaces_pods_and_owns_them() {
+    let manifest = set("ReplicationController", "  replicas: 2\n")
+        .replace("apps/v1", "v1")
+        .replace("matchLabels: {app: web}", "app: web");
+    let mut world = World::new(&manifest);
+    assert_eq!(world.pods.len(), 2);
+    let owner = &world.pods[0].api().metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.api_version.as_str(), owner.kind.as_str()), ("v1", "ReplicationController"));
+    assert_eq!(names(&world.end(0, "Failed")).len(), 1);
+    let (_, status) = world.controllers.statuses(world.now).next().unwrap();
+    assert_eq!((&status["replicas"], &status["fullyLabeledReplicas"]), (&json!(2), &json!(2)));
 }
 
 #[test]

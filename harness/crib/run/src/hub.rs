@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use agent::PodReport;
 use agent::source::PodsSender;
-use api::manifest::{Workload, to_json};
+use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
-use cluster::controllers::since;
+use cluster::controllers::{Controllers, since};
 use cluster::{DeleteOptions, Error, Key, List, Object, Part, Selection, Store, Watch};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::EphemeralContainer;
@@ -297,39 +297,52 @@ impl Hub {
     }
 
     /// Takes the statuses of all objects with controllers. Controllers make some of these, and remove them.
-    pub(super) fn set_statuses<'w>(
-        &mut self,
-        statuses: impl Iterator<Item = (&'w Workload, Value)>,
-        now: Timestamp,
-    ) {
+    pub(super) fn set_statuses(&mut self, controllers: &Controllers, now: Timestamp) {
         let mut before = std::mem::take(&mut self.statuses);
-        for (workload, status) in statuses {
+        for (workload, status) in controllers.statuses(now) {
             let (api_version, kind) = workload.kind();
             let kind = cluster::Kind::of(api_version, kind);
             let key = Key::new(kind, workload.namespace(), workload.name());
-            let old = before.remove(&key);
-            let mut status = since(status, old.as_ref().unwrap_or(&Value::Null), now);
             if self.store.get(&key).is_err() {
                 written(self.store.create(without_cluster(workload.json()), now));
             }
-            // The controllers have the object of the manifests, and the store counts how often that changed.
-            if status.get("observedGeneration").is_some()
-                && let Ok(object) = self.store.get(&key)
-            {
-                status["observedGeneration"] = object.value["metadata"]["generation"].clone();
-            }
-            if old.as_ref() != Some(&status) {
-                written(self.store.change(&key, Part::Status, |value| {
-                    value["status"] = status.clone();
-                    Ok(())
-                }));
-            }
-            self.statuses.insert(key, status);
+            let old = before.remove(&key);
+            self.set_status(key, status, old, now);
+        }
+        for mut object in controllers.between(now) {
+            let status = object["status"].take();
+            let Some(key) = written(Key::of(&object)) else {
+                continue;
+            };
+            written(match self.store.get(&key) {
+                Ok(_) => self.store.update(object, Part::Main),
+                Err(_) => self.store.create(object, now),
+            });
+            let old = before.remove(&key);
+            self.set_status(key, status, old, now);
         }
         for key in before.into_keys().filter(|key| !self.others.contains(key)) {
             // One whose manifest was removed has gone already.
             let _ = self.store.delete(&key, &DeleteOptions::now(), now);
         }
+    }
+
+    /// Writes the status of an object that controllers have, unless it is as the `old` one.
+    fn set_status(&mut self, key: Key, status: Value, old: Option<Value>, now: Timestamp) {
+        let mut status = since(status, old.as_ref().unwrap_or(&Value::Null), now);
+        // The controllers have the object of the manifests, and the store counts how often that changed.
+        if status.get("observedGeneration").is_some()
+            && let Ok(object) = self.store.get(&key)
+        {
+            status["observedGeneration"] = object.value["metadata"]["generation"].clone();
+        }
+        if old.as_ref() != Some(&status) {
+            written(self.store.change(&key, Part::Status, |value| {
+                value["status"] = status.clone();
+                Ok(())
+            }));
+        }
+        self.statuses.insert(key, status);
     }
 
     /// Replaces the objects of manifests that are no pods: those that are missing are deleted.

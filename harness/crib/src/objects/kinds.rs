@@ -17,8 +17,9 @@ pub(crate) struct Resource {
 }
 
 /// The kinds with columns of their own: group, kind, plural, short names, and whether they have namespaces.
-const KNOWN: [(&str, &str, &str, &[&str], bool); 17] = [
+const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
     ("", "Pod", "pods", &["po"], true),
+    ("", "ReplicationController", "replicationcontrollers", &["rc"], true),
     ("", "Service", "services", &["svc"], true),
     ("apps", "DaemonSet", "daemonsets", &["ds"], true),
     ("apps", "Deployment", "deployments", &["deploy"], true),
@@ -38,13 +39,13 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 17] = [
 ];
 
 /// How many of them, from the first on, are in the category `all`.
-const IN_ALL: usize = 8;
+const IN_ALL: usize = 9;
 
 /// What `crib get --help` says about kinds.
 pub(crate) const HELP: &str = "\
-Kinds: pods (po), services (svc), daemonsets (ds), deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), \
+Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), \
 jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), \
-endpointslices, runtimeclasses, priorityclasses (pc), and any other kind that a run has. `all` is the first eight.";
+endpointslices, runtimeclasses, priorityclasses (pc), and any other kind that a run has. `all` is the first nine.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -235,6 +236,7 @@ mod tests {
     #[case::plural("pods", "pods")]
     #[case::singular("deployment", "deployments.apps")]
     #[case::short("sts", "statefulsets.apps")]
+    #[case::core("rc a", "replicationcontroller/a")]
     #[case::upper_case("CronJob", "cronjobs.batch")]
     #[case::group("deployments.apps", "deployments.apps")]
     #[case::version("deployments.v1.apps", "deployments.apps")]
@@ -242,7 +244,7 @@ mod tests {
     #[case::custom("widgets", "widgets.example.com")]
     #[case::category(
         "all",
-        "pods services daemonsets.apps deployments.apps replicasets.apps statefulsets.apps cronjobs.batch jobs.batch"
+        "pods replicationcontrollers services daemonsets.apps deployments.apps replicasets.apps statefulsets.apps cronjobs.batch jobs.batch"
     )]
     #[case::names("rs a b", "replicaset.apps/a replicaset.apps/b")]
     #[case::names_of_kinds("po,svc web", "pod/web service/web")]

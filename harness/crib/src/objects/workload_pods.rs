@@ -29,11 +29,12 @@ pub(crate) fn pods_of<'v>(
     let (kind, name) = (text(object, "/kind"), metadata(object, "name"));
     let selector = object.pointer("/spec/selector");
     let selector = match kind {
-        "Service" => {
+        "Service" | "ReplicationController" => {
             let labels = selector.and_then(Value::as_object).filter(|labels| !labels.is_empty());
             let Some(labels) = labels else {
                 return Err(format!(
-                    "invalid service '{name}': Service is defined without a selector"
+                    "invalid {} '{name}': {kind} is defined without a selector",
+                    kind.to_lowercase()
                 ));
             };
             let pairs = labels

@@ -10,17 +10,21 @@ pub(super) const TYPES: &[Type] = &[
     some("Deployment", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "DeploymentSpec",
-        "minReadySeconds replicas selector template",
+        "minReadySeconds progressDeadlineSeconds replicas revisionHistoryLimit selector template",
         &[
             warned("paused", "has no effect: the pods are started all the same"),
-            no_effect("progressDeadlineSeconds", "a rollout may take any time"),
-            no_effect("revisionHistoryLimit", NO_UPDATES),
             done("strategy", ROLLOUT),
         ],
     ),
     some("ReplicaSet", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "ReplicaSetSpec",
+        "replicas selector template",
+        &[no_effect("minReadySeconds", "nothing waits for it")],
+    ),
+    some("ReplicationController", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
+    some(
+        "ReplicationControllerSpec",
         "replicas selector template",
         &[no_effect("minReadySeconds", "nothing waits for it")],
     ),

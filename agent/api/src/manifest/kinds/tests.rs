@@ -46,7 +46,7 @@ fn other_kinds_are_skipped_by_name() {
     "v1",
     "Aquarium",
     "m.yaml:2:7: kind: kind \"Aquarium\" is not known, expected Pod, ConfigMap, Secret, Service, Endpoints, EndpointSlice, Namespace, ServiceAccount, \
-     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
+     PersistentVolumeClaim, PersistentVolume, Job, CronJob, Deployment, ReplicaSet, ReplicationController, DaemonSet, StatefulSet, RuntimeClass, PriorityClass, ClusterTrustBundle, List"
 )]
 #[case::old_group(
     "extensions/v1beta1",
@@ -139,7 +139,11 @@ fn services_are_validated(#[case] rest: &str, #[case] path: &str) {
 
 /// A workload with this template and these other fields.
 fn workload(kind: &str, template: &str, rest: &str) -> Vec<String> {
-    let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    let group = match kind {
+        "Job" => "batch/v1",
+        "ReplicationController" => "v1",
+        _ => "apps/v1",
+    };
     let parsed = strict(&format!(
         "apiVersion: {group}\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n  template:\n    metadata: {{labels: {{a: b}}}}\n    spec: \
          {{containers: [{{name: c, image: i}}]{template}}}\n{rest}"
@@ -164,6 +168,32 @@ const SELECTOR: &str = "  selector: {matchLabels: {a: b}}\n";
 #[case("  progressDeadlineSeconds: 0\n", &["spec.progressDeadlineSeconds"])]
 fn deployments_are_validated(#[case] rest: &str, #[case] expected: &[&str]) {
     assert_eq!(workload("Deployment", "", &format!("{SELECTOR}{rest}")), expected);
+}
+
+#[rstest]
+#[case::all_defaults("", "", &[])]
+#[case::selector("", "  selector: {a: b}\n  replicas: 2\n", &[])]
+#[case::other_labels("", "  selector: {a: c}\n", &["spec.template.metadata.labels"])]
+#[case::negative("", "  replicas: -1\n", &["spec.replicas"])]
+#[case::restarts(", restartPolicy: Never", "", &["spec.template.spec.restartPolicy"])]
+#[case::label_selector("", "  selector: {matchLabels: {a: b}}\n", &["spec.template.metadata.labels", "spec.selector.matchLabels"])]
+fn replication_controllers_are_validated(
+    #[case] template: &str,
+    #[case] rest: &str,
+    #[case] expected: &[&str],
+) {
+    assert_eq!(workload("ReplicationController", template, rest), expected);
+}
+
+#[test]
+fn replication_controller_takes_labels_of_its_template() {
+    let parsed = strict(
+        "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: x}\nspec: {template: {metadata: {labels: {a: b}}, spec: {containers: \
+         [{name: c, image: i}]}}}\n",
+    );
+    let object = parsed.workloads[0].json();
+    assert_eq!(object["spec"]["selector"]["a"], "b");
+    assert_eq!(object["metadata"]["labels"]["a"], "b");
 }
 
 #[rstest]

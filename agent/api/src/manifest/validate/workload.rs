@@ -1,11 +1,12 @@
-//! ◆ Deployments, ReplicaSets, DaemonSets and StatefulSets, but for their templates. Pure.
+//! ◆ Deployments, ReplicaSets, ReplicationControllers, DaemonSets and StatefulSets, but for their templates. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/apis/apps/validation/validation.go.
+//! Source: Kubernetes 1.36, pkg/apis/apps/validation/validation.go; of ReplicationControllers pkg/apis/core/v1/defaults.go and
+//! pkg/apis/core/validation/validation.go.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ReplicationController};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -84,6 +85,39 @@ pub(in crate::manifest) fn replica_set(object: &ReplicaSet) -> Vec<FieldError> {
         let fields = [("replicas", spec.replicas), ("minReadySeconds", spec.min_ready_seconds)];
         check.not_negative("spec", &fields);
         pods(&mut check, &spec.selector, spec.template.as_ref());
+    }
+    check.errors
+}
+
+/// Gives a ReplicationController the labels of its template, as its selector and its own, where it has none.
+pub(in crate::manifest) fn default_replication_controller(object: &mut ReplicationController) {
+    let Some(spec) = &mut object.spec else {
+        return;
+    };
+    let template = spec.template.as_ref().and_then(|template| template.metadata.as_ref());
+    let labels = template.and_then(|metadata| metadata.labels.clone());
+    let Some(labels) = labels.filter(|labels| !labels.is_empty()) else {
+        return;
+    };
+    if spec.selector.as_ref().is_none_or(BTreeMap::is_empty) {
+        spec.selector = Some(labels.clone());
+    }
+    if object.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
+        object.metadata.labels = Some(labels);
+    }
+}
+
+/// Validates a ReplicationController.
+pub(in crate::manifest) fn replication_controller(
+    object: &ReplicationController,
+) -> Vec<FieldError> {
+    let mut check = start(&object.metadata);
+    if let Some(spec) = &object.spec {
+        let fields = [("replicas", spec.replicas), ("minReadySeconds", spec.min_ready_seconds)];
+        check.not_negative("spec", &fields);
+        let selector =
+            LabelSelector { match_labels: spec.selector.clone(), ..LabelSelector::default() };
+        pods(&mut check, &selector, spec.template.as_ref());
     }
     check.errors
 }

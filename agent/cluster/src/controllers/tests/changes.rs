@@ -122,3 +122,25 @@ fn deployment_says_whether_it_is_available_and_since_when() {
     let (shown, _) = conditions(&world, &third);
     assert!(shown.ends_with("Progressing True NewReplicaSetAvailable"), "{shown}");
 }
+
+#[test]
+fn deployment_without_progress_times_out_by_itself() {
+    let mut world = World::new(&set("Deployment", "  progressDeadlineSeconds: 30\n"));
+    let due = world.sync().again;
+    assert_eq!(due, Some(world.now + SignedDuration::from_secs(30)));
+    assert_eq!(world.wait(30).again, None);
+    let (_, status) = world.controllers.statuses(world.now).next().unwrap();
+    let progressing = &status["conditions"][1];
+    assert_eq!(progressing["status"], "False");
+    assert_eq!(progressing["reason"], "ProgressDeadlineExceeded");
+}
+
+#[test]
+fn pods_become_available_without_further_reports() {
+    let mut world = World::new(&set("Deployment", "  minReadySeconds: 20\n"));
+    let due = world.ready(0).again;
+    assert_eq!(due, Some(world.now + SignedDuration::from_secs(20)));
+    let _ = world.wait(20);
+    let (_, status) = world.controllers.statuses(world.now).next().unwrap();
+    assert_eq!(status["availableReplicas"], 1);
+}

@@ -1,7 +1,8 @@
 //! The hub as manifests, controllers, the agent and other commands use it.
 
 use agent::source;
-use api::manifest::{Strictness, parse};
+use api::manifest::{Strictness, Workload, parse};
+use cluster::controllers::{CronStarts, PodState, Refused};
 use serde_json::json;
 
 use super::*;
@@ -129,9 +130,25 @@ fn status_observes_the_generation_of_its_object() {
         );
         let parsed = parse("m.yaml", &text, Strictness::Strict);
         hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
-        let status = json!({"observedGeneration": 1, "replicas": 1});
-        hub.set_statuses(parsed.workloads.iter().map(|it| (it, status.clone())), now());
-        hub.objects()[0].clone()
+        let workloads = parsed.workloads;
+        let mut controllers =
+            Controllers::new(workloads, Refused::Deleted, CronStarts::Scheduled, 1, now());
+        let pods: BTreeMap<PodUid, PodState> = BTreeMap::new();
+        let created = controllers.sync(&pods, now()).created;
+        assert_eq!(created.len(), replicas);
+        hub.set_statuses(&controllers, now());
+        let objects = hub.objects();
+        let set = &objects[1];
+        assert_eq!(
+            (&set["kind"], &set["spec"]["replicas"]),
+            (&json!("ReplicaSet"), &json!(replicas))
+        );
+        let owner = &created[0].api().metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!(
+            (&set["metadata"]["name"], &set["metadata"]["uid"]),
+            (&json!(owner.name), &json!(owner.uid))
+        );
+        objects[0].clone()
     };
     for (replicas, generation) in [(1, 1), (3, 2), (3, 2), (4, 3)] {
         let object = set(&mut hub, replicas);

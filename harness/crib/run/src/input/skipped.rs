@@ -45,7 +45,6 @@ pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
 /// Why a kind of this file is not run, and what to do.
 fn why(kind: &str, file: &str) -> String {
     match kind {
-        "ReplicationController" => "write a ReplicaSet or a Deployment instead".to_owned(),
         KUSTOMIZATION => format!(
             "crib builds no kustomizations: run `kubectl kustomize {} | crib run -`",
             directory(file)

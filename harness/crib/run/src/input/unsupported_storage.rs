@@ -111,7 +111,8 @@ fn stateful_sets(workloads: &[Workload]) -> impl Iterator<Item = (&Workload, &St
         | WorkloadObject::DaemonSet(_)
         | WorkloadObject::Deployment(_)
         | WorkloadObject::Job(_)
-        | WorkloadObject::ReplicaSet(_) => None,
+        | WorkloadObject::ReplicaSet(_)
+        | WorkloadObject::ReplicationController(_) => None,
     })
 }
 

@@ -41,8 +41,8 @@ impl Progress {
             "Deployment" | "StatefulSet" => {
                 [replicas, count("replicas"), count("updatedReplicas"), count("readyReplicas")]
             }
-            // It does not replace its pods.
-            "ReplicaSet" => {
+            // They do not replace their pods.
+            "ReplicaSet" | "ReplicationController" => {
                 [replicas, count("replicas"), count("replicas"), count("readyReplicas")]
             }
             "DaemonSet" => [

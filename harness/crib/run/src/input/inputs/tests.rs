@@ -135,12 +135,12 @@ fn empty_directory_may_be_accepted() {
 #[test]
 fn what_is_skipped_is_told_where_nothing_is_left() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("rc.yaml");
-    let text = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: r}\n";
+    let file = dir.path().join("role.yaml");
+    let text = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\n";
     std::fs::write(&file, text).unwrap();
     let problems = load(&[file], ManifestArgs::default()).unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems[0].ends_with("write a ReplicaSet or a Deployment instead"), "{problems:?}");
+    assert!(problems[0].ends_with("it is not run without a cluster"), "{problems:?}");
     assert_eq!(problems[1], "no pod in the manifests: nothing to run");
 }
 

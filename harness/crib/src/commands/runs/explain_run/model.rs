@@ -193,6 +193,9 @@ fn count(workload: &Workload) -> i32 {
     let count = match &workload.object {
         WorkloadObject::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
         WorkloadObject::ReplicaSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
+        WorkloadObject::ReplicationController(object) => {
+            object.spec.as_ref().and_then(|spec| spec.replicas)
+        }
         WorkloadObject::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas),
         WorkloadObject::Job(object) => object.spec.as_ref().and_then(pods_of_job),
         WorkloadObject::CronJob(object) => {

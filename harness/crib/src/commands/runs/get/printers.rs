@@ -39,7 +39,7 @@ pub(super) struct Printer {
 const TEMPLATE: &[&str] = &["CONTAINERS", "IMAGES", "SELECTOR"];
 
 /// Kinds and how they are shown.
-const PRINTERS: [(&str, &str, Printer); 17] = [
+const PRINTERS: [(&str, &str, Printer); 18] = [
     (
         "",
         "Pod",
@@ -83,6 +83,15 @@ const PRINTERS: [(&str, &str, Printer); 17] = [
             headings: &["DESIRED", "CURRENT", "READY", "AGE"],
             wide: TEMPLATE,
             cells: workload::replica_set,
+        },
+    ),
+    (
+        "",
+        "ReplicationController",
+        Printer {
+            headings: &["DESIRED", "CURRENT", "READY", "AGE"],
+            wide: TEMPLATE,
+            cells: workload::replication_controller,
         },
     ),
     (

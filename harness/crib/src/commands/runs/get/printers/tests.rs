@@ -72,6 +72,18 @@ fn replica_sets_have_kubernetes_cells() {
 }
 
 #[test]
+fn replication_controllers_have_kubernetes_cells() {
+    let object = json!({
+        "metadata": {"name": "rc1", "namespace": "test-namespace"},
+        "spec": {"replicas": 5, "template": template(), "selector": {"a": "1", "b": "2"}},
+        "status": {"replicas": 5, "readyReplicas": 2},
+    });
+    assert_eq!(cells("", "ReplicationController", &object, false), "5 | 5 | 2 | <unknown>");
+    let wide = format!("5 | 5 | 2 | <unknown> | {TEMPLATE_CELLS} | a=1,b=2");
+    assert_eq!(cells("", "ReplicationController", &object, true), wide);
+}
+
+#[test]
 fn stateful_sets_have_kubernetes_cells() {
     let object = json!({
         "metadata": {"name": "test1", "creationTimestamp": ago(-1)},

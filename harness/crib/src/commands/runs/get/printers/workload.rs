@@ -44,13 +44,24 @@ pub(super) fn deployment(object: &Value, look: Look) -> Vec<String> {
 }
 
 pub(super) fn replica_set(object: &Value, look: Look) -> Vec<String> {
-    let cells = vec![
+    of_set(replica_counts(object, look), object)
+}
+
+/// Its selector is a map of labels.
+pub(super) fn replication_controller(object: &Value, look: Look) -> Vec<String> {
+    let mut cells = replica_counts(object, look);
+    cells.extend(containers(object, "/spec/template/spec/containers"));
+    cells.push(pairs(object, "/spec/selector"));
+    cells
+}
+
+fn replica_counts(object: &Value, look: Look) -> Vec<String> {
+    vec![
         replicas(object).to_string(),
         status(object, "replicas"),
         status(object, "readyReplicas"),
         age_of(object, look.now),
-    ];
-    of_set(cells, object)
+    ]
 }
 
 pub(super) fn stateful_set(object: &Value, look: Look) -> Vec<String> {
