@@ -11,6 +11,7 @@ mod create;
 pub mod cron_job;
 mod crons;
 pub mod daemon_set;
+pub mod endpoints;
 pub mod job;
 pub mod owned;
 mod progress;

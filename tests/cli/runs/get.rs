@@ -260,3 +260,85 @@ async fn get_without_run_exits_3_with_hint() {
     assert_eq!(ended.err, hint);
     runtime.stop().await;
 }
+
+/// What a cluster's controllers make of manifests: bound claims, their volumes, and the addresses behind Services.
+#[tokio::test]
+async fn claims_volumes_and_endpoints_are_shown_when_bound() {
+    let place = Place::new();
+    let _downs = Downs(&place);
+    let manifest = r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec: {capacity: {storage: 2Gi}, accessModes: [ReadWriteOnce], storageClassName: fast, hostPath: {path: DISK, type: DirectoryOrCreate}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: fast}
+spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web}
+spec:
+  serviceName: web
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: main
+        image: crib.local/behave/run
+        volumeMounts: [{name: own, mountPath: /own}, {name: data, mountPath: /data}, {name: fast, mountPath: /fast}]
+      volumes:
+      - {name: data, persistentVolumeClaim: {claimName: data}}
+      - {name: fast, persistentVolumeClaim: {claimName: fast}}
+  volumeClaimTemplates:
+  - metadata: {name: own}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 3Gi}}}
+"#;
+    let manifest = manifest.replace("DISK", place.path("disk").to_str().unwrap());
+    start(&place, &["first", "--wait", &place.file("all.yaml", &manifest)]).await;
+    for claim in ["data", "fast", "own-web-0"] {
+        let bound = ["wait", "--for=jsonpath={.status.phase}=Bound", "pvc", claim];
+        out(&place, &bound).await;
+    }
+    let claims = out(&place, &["get", "pvc", "--no-headers"]).await;
+    let claims = Regex::new(r"pvc-default-([a-z0-9-]+)-[a-z0-9]{5}\b")
+        .unwrap()
+        .replace_all(&claims, "made-$1")
+        .into_owned();
+    assert_eq!(
+        table(&claims),
+        "data Bound made-data 1Gi RWO <unset> AGE\n\
+         fast Bound disk 2Gi RWO fast <unset> AGE\n\
+         own-web-0 Bound made-own-web-0 3Gi RWO <unset> AGE\n"
+    );
+    shows(
+        &place,
+        &["pv", "disk", "--no-headers"],
+        "disk 2Gi RWO Retain Bound default/fast fast <unset> AGE\n",
+    )
+    .await;
+    let made = out(&place, &["get", "pvc", "own-web-0", "-o", "jsonpath={.spec.volumeName}"]).await;
+    let directory =
+        out(&place, &["get", "pv", &made, "-o", "jsonpath={.spec.hostPath.path}"]).await;
+    assert!(std::fs::metadata(&directory).unwrap().is_dir(), "{directory}");
+    let address = out(&place, &["get", "pod", "web-0", "-o", "jsonpath={.status.podIP}"]).await;
+    let slices = ["get", "endpointslices", "-o"];
+    let addresses =
+        "jsonpath={.items[*].endpoints[*].addresses[0]} {.items[*].endpoints[*].conditions.ready}";
+    let behind = out(&place, &[&slices[..], &[addresses]].concat()).await;
+    assert_eq!(behind, format!("{address} true"));
+}

@@ -384,7 +384,7 @@ impl Controller {
             started: self.started,
             outcome: &self.outcome,
             ended: self.ended,
-            progress: self.progress.as_ref(),
+            progress: self.progress.as_ref().map(|it| it.condition(self.workload.name())),
         };
         status::of(&subject, now)
     }

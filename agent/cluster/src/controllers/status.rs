@@ -11,11 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::job;
 use super::owned::{Outcome, OwnedPod, Reason};
-use super::progress::Progress;
 use super::rollout;
 
 /// What a status is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Subject<'c> {
     pub(super) workload: &'c Workload,
     /// The hash of its template.
@@ -25,8 +24,8 @@ pub(super) struct Subject<'c> {
     pub(super) outcome: &'c Outcome,
     /// When it was over.
     pub(super) ended: Option<Timestamp>,
-    /// How far the rollout of a Deployment is.
-    pub(super) progress: Option<&'c Progress>,
+    /// The condition of a Deployment that says how far its rollout is.
+    pub(super) progress: Option<Value>,
 }
 
 /// The pods of an object, counted.
@@ -146,8 +145,7 @@ fn deployment_conditions(subject: &Subject<'_>, spec: &DeploymentSpec, counts: &
     };
     let available =
         json!({"type": "Available", "status": available, "reason": reason, "message": message});
-    let progress = subject.progress.map(|progress| progress.condition(subject.workload.name()));
-    Value::Array(std::iter::once(available).chain(progress).collect())
+    Value::Array(std::iter::once(available).chain(subject.progress.clone()).collect())
 }
 
 /// Adds to the conditions of a status since when they are as they are, where they do not say it: as before, or now.

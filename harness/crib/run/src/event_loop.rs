@@ -241,7 +241,7 @@ impl Loop {
         let now = SystemClock.now();
         let changes = self.controllers.sync(&Reported(reports), now);
         self.apply(changes);
-        self.hub.set_statuses(&self.controllers, now);
+        self.hub.set_statuses(&self.controllers, &self.objects.current(), now);
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }

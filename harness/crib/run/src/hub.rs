@@ -9,21 +9,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::PodReport;
+use agent::objects::ObjectMap;
 use agent::source::PodsSender;
+use agent::storage::claims::directories::ClaimDirectories;
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
-use cluster::controllers::{Controllers, since};
-use cluster::{DeleteOptions, Error, Key, List, Object, Part, Selection, Store, Watch};
+use cluster::controllers::{Controllers, endpoints, since};
+use cluster::{DeleteOptions, Error, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use crate::input::claims;
 use crate::reports::Reports;
 use crate::shown::{PodEnd, Shown};
 
 mod known_pod;
+mod storage;
 
 pub(crate) use known_pod::Deletion;
 use known_pod::KnownPod;
@@ -44,13 +48,24 @@ pub(super) struct Hub {
     removed: usize,
     /// The objects of manifests that are no pods.
     others: BTreeSet<Key>,
-    /// The statuses of objects with controllers, as they are in the store.
+    /// The statuses of objects with controllers, as they are in the store; null for those that have none.
     statuses: BTreeMap<Key, Value>,
+    /// Where claims have their directories.
+    directories: ClaimDirectories,
+    /// The claims and volumes, as they were when pods or manifests last changed.
+    storage: Vec<Value>,
+    /// They have changed since.
+    is_storage_old: bool,
 }
 
 impl Hub {
     /// An empty store, whose pods go to `agent`. Generated uids depend on `seed`.
-    pub(super) fn new(agent: PodsSender, node: String, seed: u64) -> Self {
+    pub(super) fn new(
+        agent: PodsSender,
+        node: String,
+        directories: ClaimDirectories,
+        seed: u64,
+    ) -> Self {
         Self {
             store: Store::new(seed),
             node,
@@ -61,6 +76,9 @@ impl Hub {
             removed: 0,
             others: BTreeSet::new(),
             statuses: BTreeMap::new(),
+            directories,
+            storage: Vec::new(),
+            is_storage_old: true,
         }
     }
 
@@ -152,6 +170,7 @@ impl Hub {
                 self.pods.insert(pod.uid().clone(), KnownPod::new(object));
             }
             self.desired.push(pod);
+            self.is_storage_old = true;
         }
     }
 
@@ -297,11 +316,16 @@ impl Hub {
     }
 
     /// Takes the statuses of all objects with controllers. Controllers make some of these, and remove them.
-    pub(super) fn set_statuses(&mut self, controllers: &Controllers, now: Timestamp) {
+    pub(super) fn set_statuses(
+        &mut self,
+        controllers: &Controllers,
+        objects: &ObjectMap,
+        now: Timestamp,
+    ) {
         let mut before = std::mem::take(&mut self.statuses);
         for (workload, status) in controllers.statuses(now) {
             let (api_version, kind) = workload.kind();
-            let kind = cluster::Kind::of(api_version, kind);
+            let kind = Kind::of(api_version, kind);
             let key = Key::new(kind, workload.namespace(), workload.name());
             if self.store.get(&key).is_err() {
                 written(self.store.create(without_cluster(workload.json()), now));
@@ -309,8 +333,14 @@ impl Hub {
             let old = before.remove(&key);
             self.set_status(key, status, old, now);
         }
-        for mut object in controllers.between(now) {
-            let status = object["status"].take();
+        if std::mem::take(&mut self.is_storage_old) {
+            let claims = claims::used(&self.desired);
+            self.storage = storage::objects(objects, &claims, &self.directories);
+        }
+        let made = controllers.between(now).chain(self.storage.clone()).chain(self.slices());
+        for mut object in made.collect::<Vec<Value>>() {
+            let fields = object.as_object_mut();
+            let status = fields.and_then(|fields| fields.remove("status")).unwrap_or_default();
             let Some(key) = written(Key::of(&object)) else {
                 continue;
             };
@@ -319,12 +349,25 @@ impl Hub {
                 Err(_) => self.store.create(object, now),
             });
             let old = before.remove(&key);
-            self.set_status(key, status, old, now);
+            match status {
+                Value::Null => drop(self.statuses.insert(key, status)),
+                status => self.set_status(key, status, old, now),
+            }
         }
         for key in before.into_keys().filter(|key| !self.others.contains(key)) {
             // One whose manifest was removed has gone already.
             let _ = self.store.delete(&key, &DeleteOptions::now(), now);
         }
+    }
+
+    /// The EndpointSlices of the Services.
+    fn slices(&self) -> Vec<Value> {
+        let services = self.store.list(&Selection::of(Kind::of("v1", "Service"))).items;
+        let pods = || {
+            let living = self.pods.values().filter(|known| known.is_in_store);
+            living.map(|known| &known.object.value)
+        };
+        services.iter().flat_map(|service| endpoints::slices(&service.value, pods())).collect()
     }
 
     /// Writes the status of an object that controllers have, unless it is as the `old` one.
@@ -348,6 +391,7 @@ impl Hub {
     /// Replaces the objects of manifests that are no pods: those that are missing are deleted.
     /// Returns those that there were, and that have changed.
     pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> Vec<Key> {
+        self.is_storage_old = true;
         let (mut kept, mut changed) = (BTreeSet::new(), Vec::new());
         for value in values {
             let mut value = without_cluster(value);

@@ -65,7 +65,7 @@ impl Loop {
         let changes = self.controllers.sync(&Reported(&reports), now);
         self.apply(changes);
         // A change that moves no pod is observed, too.
-        self.hub.set_statuses(&self.controllers, now);
+        self.hub.set_statuses(&self.controllers, &self.objects.current(), now);
     }
 }
 

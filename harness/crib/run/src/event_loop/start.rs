@@ -7,6 +7,7 @@ use std::time::Instant;
 use agent::clock::{Clock as _, SystemClock};
 use agent::objects::ObjectStore;
 use agent::pod_spec::dns;
+use agent::storage::claims::directories::ClaimDirectories;
 use agent::storage::volumes::in_memory;
 use agent::{LogRotation, source};
 use api::manifest::Workload;
@@ -112,7 +113,8 @@ impl Loop {
             None => {}
         }
         let domain = config.cluster_domain.clone();
-        let mut hub = Hub::new(sender, config.node_name.clone(), seed);
+        let directories = ClaimDirectories::new(config.volumes_dir.clone());
+        let mut hub = Hub::new(sender, config.node_name.clone(), directories, seed);
         let now = SystemClock.now();
         let jsons = inputs.workloads.iter().map(Workload::json);
         hub.set_others(objects.json().into_iter().chain(jsons).collect(), now);

@@ -9,7 +9,8 @@ use super::*;
 use crate::output::view::tests::{pod as report, reports};
 
 fn hub() -> Hub {
-    Hub::new(source::fixed().1, "here".to_owned(), 1)
+    let directories = ClaimDirectories::new("/volumes".into());
+    Hub::new(source::fixed().1, "here".to_owned(), directories, 1)
 }
 
 /// A pod as a cluster prints it.
@@ -136,7 +137,7 @@ fn status_observes_the_generation_of_its_object() {
         let pods: BTreeMap<PodUid, PodState> = BTreeMap::new();
         let created = controllers.sync(&pods, now()).created;
         assert_eq!(created.len(), replicas);
-        hub.set_statuses(&controllers, now());
+        hub.set_statuses(&controllers, &ObjectMap::default(), now());
         let objects = hub.objects();
         let set = &objects[1];
         assert_eq!(
