@@ -11,8 +11,12 @@
 //! ours nor obey theirs. So this side obeys windows only once the peer has sent a frame about them. Before that,
 //! TCP flow control alone makes this side wait for a slow reader. The same holds while this side reads nothing
 //! since a stream's queue is full: window updates of the peer wait behind its data, and the stream's reader may wait
-//! for the peer to get what this side sends. This side widens its own windows as bytes are read, for peers that obey
-//! them.
+//! for the peer to get what this side sends.
+//!
+//! Nor does this side widen its own windows as bytes are read, before the peer has sent such a frame: a server like
+//! containerd's closes the connection right after its last frame, and an update that it has not read by then makes the
+//! kernel reset the connection, with the end of the output. A server announces itself by a SETTINGS frame, which a client
+//! answers by one.
 //!
 //! A peer cannot make this side use unbounded memory: data frames are delivered in chunks, control frames and
 //! headers have a maximum length, streams a maximum number, and a peer that requests replies without reading them

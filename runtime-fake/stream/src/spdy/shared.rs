@@ -24,12 +24,27 @@ const MAX_CONTROL: usize = 4 * MAX_STREAMS;
 /// A control frame to be sent.
 #[derive(Debug)]
 pub(super) enum Control {
-    Open { id: u32, headers: Headers },
-    Reply { id: u32 },
-    Reset { id: u32, status: u32 },
+    Open {
+        id: u32,
+        headers: Headers,
+    },
+    Reply {
+        id: u32,
+    },
+    Reset {
+        id: u32,
+        status: u32,
+    },
     Ping(u32),
-    WindowUpdate { id: u32, delta: u32 },
-    GoAway { protocol_error: bool },
+    WindowUpdate {
+        id: u32,
+        delta: u32,
+    },
+    /// This side uses windows.
+    Settings,
+    GoAway {
+        protocol_error: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -39,6 +54,8 @@ struct Entry {
     /// Whether this side has half-closed it.
     ended: bool,
     flow: Arc<Flow>,
+    /// Bytes that its reader took since the last window update.
+    untold: Arc<AtomicU32>,
 }
 
 #[derive(Debug)]
@@ -69,11 +86,15 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(role: Role) -> Self {
         let stalled = Arc::<AtomicBool>::default();
+        let mut control = VecDeque::new();
+        if role == Role::Server {
+            control.push_back(Control::Settings);
+        }
         Self {
             role,
             state: Mutex::new(State {
                 streams: HashMap::new(),
-                control: VecDeque::new(),
+                control,
                 last: 0,
                 next: if role == Role::Client { 1 } else { 2 },
                 initial_window: i64::from(INITIAL_WINDOW),
@@ -167,19 +188,20 @@ impl Shared {
         to: mpsc::Sender<Piece>,
     ) -> (Inlet, Outlet) {
         let (sender, chunks) = mpsc::channel(CHUNKS);
-        let heeded = self.windows_heeded.load(Ordering::Relaxed);
+        let heeded = self.windows_heeded.load(Ordering::SeqCst);
         let flow = Arc::new(Flow::new(state.initial_window, heeded, self.stalled.clone()));
-        let entry = Entry { chunks: Some(sender), ended: false, flow: flow.clone() };
+        let untold = Arc::<AtomicU32>::default();
+        let entry = Entry {
+            chunks: Some(sender),
+            ended: false,
+            flow: flow.clone(),
+            untold: untold.clone(),
+        };
         state.streams.insert(id, entry);
         let shared = Arc::downgrade(self);
-        let mut untold = 0;
         let taken = move |bytes: usize| {
-            untold += u32::try_from(bytes).unwrap_or(0);
-            if untold >= INITIAL_WINDOW / 2
-                && let Some(shared) = shared.upgrade()
-            {
-                let delta = std::mem::take(&mut untold);
-                shared.control(Control::WindowUpdate { id, delta });
+            if let Some(shared) = shared.upgrade() {
+                shared.count(id, &untold, u32::try_from(bytes).unwrap_or(0));
             }
         };
         let outlet =
@@ -194,10 +216,19 @@ impl Shared {
 
     /// Counts bytes received on the connection. Its window never blocks the peer: it is widened on arrival.
     pub(super) fn arrived(&self, bytes: u32) {
-        let untold = self.untold.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if untold >= INITIAL_WINDOW / 2 {
-            self.untold.store(0, Ordering::Relaxed);
-            self.control(Control::WindowUpdate { id: 0, delta: untold });
+        self.count(0, &self.untold, bytes);
+    }
+
+    /// Counts bytes of a stream, or of the connection, and widens the peer's window when there are many, if the peer uses windows.
+    fn count(&self, id: u32, untold: &AtomicU32, bytes: u32) {
+        let add = |untold: u32| Some(untold.saturating_add(bytes));
+        let before = untold.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        let now = before.unwrap_or_default().saturating_add(bytes);
+        if now >= INITIAL_WINDOW / 2 && self.windows_heeded.load(Ordering::SeqCst) {
+            let delta = untold.swap(0, Ordering::SeqCst);
+            if delta > 0 {
+                self.control(Control::WindowUpdate { id, delta });
+            }
         }
     }
 
@@ -251,19 +282,32 @@ impl Shared {
         self.state().streams.get(&id).is_some_and(|entry| !entry.ended)
     }
 
-    /// The peer sent a frame about windows: obey them from now on.
-    fn heed_windows(&self, state: &State) {
-        if !self.windows_heeded.swap(true, Ordering::Relaxed) {
-            for entry in state.streams.values() {
-                entry.flow.heed();
+    /// The peer sent a frame about windows: obey them from now on, and widen those of the peer.
+    fn heed_windows(&self, state: &mut State) {
+        if self.windows_heeded.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let State { streams, control, .. } = state;
+        if self.role == Role::Client {
+            control.push_back(Control::Settings);
+        }
+        let all = streams.iter().map(|(id, entry)| (*id, &*entry.untold));
+        for (id, untold) in all.chain([(0, &self.untold)]) {
+            let delta = untold.swap(0, Ordering::SeqCst);
+            if delta > 0 {
+                control.push_back(Control::WindowUpdate { id, delta });
             }
         }
+        for entry in streams.values() {
+            entry.flow.heed();
+        }
+        self.news.notify_one();
     }
 
     /// Applies the peer's initial window, to open streams too.
     pub(super) fn initial_window(&self, size: u32) {
         let mut state = self.state();
-        self.heed_windows(&state);
+        self.heed_windows(&mut state);
         let delta = i64::from(size.min(i32::MAX.unsigned_abs())) - state.initial_window;
         state.initial_window += delta;
         for entry in state.streams.values() {
@@ -273,8 +317,8 @@ impl Shared {
 
     /// Handles a WINDOW_UPDATE for a stream, or for the connection if `id` is 0.
     pub(super) fn widen(&self, id: u32, delta: u32) -> Result<(), ConnectionError> {
-        let state = self.state();
-        self.heed_windows(&state);
+        let mut state = self.state();
+        self.heed_windows(&mut state);
         if id == 0 {
             self.whole.heed();
             if !self.whole.widen(i64::from(delta)) {

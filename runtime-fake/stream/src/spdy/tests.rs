@@ -1,4 +1,4 @@
-//! Windows: obeyed for peers that use them, and widened for all.
+//! Windows: obeyed and widened for peers that use them.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -75,6 +75,11 @@ async fn served(first: &[Frame]) -> (Stream, Peer) {
     (stream, peer)
 }
 
+/// What a peer says that uses windows.
+fn windows() -> Frame {
+    Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 64 << 10)])
+}
+
 fn send(stream: Stream, length: usize) {
     tokio::spawn(async move {
         stream.outlet.send(Bytes::from(vec![0; length])).await.unwrap();
@@ -140,7 +145,7 @@ async fn window_overflow_resets_stream() {
 
 #[tokio::test]
 async fn reading_widens_windows() {
-    let (mut stream, mut peer) = served(&[]).await;
+    let (mut stream, mut peer) = served(&[windows()]).await;
     let chunk = [0; 8 << 10];
     for _ in 0..4 {
         peer.0.write_all(&data_head(1, false, chunk.len())).await.unwrap();
@@ -163,6 +168,50 @@ async fn reading_widens_windows() {
             break;
         }
     }
+}
+
+/// A peer that closes at once would otherwise have frames that it has not read, and its kernel would drop what it sent last.
+#[tokio::test]
+async fn windows_are_not_widened_until_peer_uses_them() {
+    let (mut stream, mut peer) = served(&[]).await;
+    let chunk = [0; 40 << 10];
+    peer.0.write_all(&data_head(1, false, chunk.len())).await.unwrap();
+    peer.0.write_all(&chunk).await.unwrap();
+    let mut taken = 0;
+    while taken < chunk.len() {
+        taken += stream.inlet.next().await.unwrap().len();
+    }
+    // Its answer comes after whatever was queued before.
+    peer.say(&Frame::Ping(1)).await;
+    loop {
+        match peer.hear().await {
+            Heard::Frame(Frame::Ping(1)) => break,
+            Heard::Frame(Frame::WindowUpdate { id, .. }) => panic!("window {id} was widened"),
+            Heard::Frame(_) | Heard::Data(_) => {}
+        }
+    }
+    // It uses them after all: it is told of all that was read.
+    peer.say(&windows()).await;
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        if let Heard::Frame(Frame::WindowUpdate { id, delta }) = peer.hear().await {
+            told.push((id, delta as usize));
+        }
+    }
+    told.sort_unstable();
+    assert_eq!(told, [(0, chunk.len()), (1, chunk.len())]);
+}
+
+#[tokio::test]
+async fn server_announces_windows_and_client_answers() {
+    let (ours, theirs) = duplex(1 << 20);
+    let (_connection, _streams, driver) = connect(ours, Role::Client);
+    tokio::spawn(driver.run());
+    let mut server = Peer(theirs);
+    server.say(&windows()).await;
+    assert!(matches!(server.hear().await, Heard::Frame(Frame::Settings(_))));
+    let (_stream, mut client) = served(&[]).await;
+    assert!(matches!(client.hear().await, Heard::Frame(Frame::Settings(_))));
 }
 
 #[tokio::test]

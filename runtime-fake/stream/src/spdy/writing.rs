@@ -8,11 +8,11 @@ use tokio::{
 };
 
 use super::{
-    ConnectionError,
+    ConnectionError, INITIAL_WINDOW,
     shared::{Control, Shared},
 };
 use crate::{
-    frame::{Frame, data_head, reset},
+    frame::{Frame, INITIAL_WINDOW_SIZE, data_head, reset},
     headers::{Deflater, Headers},
     pipe::{Piece, What},
 };
@@ -86,6 +86,7 @@ fn answers(shared: &Arc<Shared>, deflater: &mut Deflater, out: &mut Vec<u8>) {
             Control::Reset { id, status } => Frame::Reset { id, status },
             Control::Ping(id) => Frame::Ping(id),
             Control::WindowUpdate { id, delta } => Frame::WindowUpdate { id, delta },
+            Control::Settings => Frame::Settings(vec![(INITIAL_WINDOW_SIZE, INITIAL_WINDOW)]),
             Control::GoAway { protocol_error } => {
                 Frame::GoAway { last: shared.last(), status: u32::from(protocol_error) }
             }
