@@ -62,6 +62,9 @@ pub fn pack(source: Source, to: impl Write) -> Result<Notes, CopyError> {
     Ok(packer.notes)
 }
 
+/// What extended headers are called, as Python and bsdtar have it; it is no file's name.
+const EXTENDED: &str = "PaxHeader/mtime";
+
 /// A directory that is being read.
 struct Level {
     directory: Dir,
@@ -206,9 +209,24 @@ impl<W: Write> Packer<W> {
             }
             _ => format!("{seconds}.{nanos:09}"),
         };
-        let records = [("mtime", time.as_bytes())];
-        self.tar.append_pax_extensions(records).map_err(CopyError::Receiver)
+        let record = extended("mtime", &time);
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(record.len() as u64);
+        // Busybox takes a header without a name for the end of the archive.
+        let added = self.tar.append_data(&mut header, EXTENDED, record.as_bytes());
+        added.map_err(CopyError::Receiver)
     }
+}
+
+/// A record of an extended header, which begins with its own length: `30 mtime=1700000000.000000001`.
+fn extended(key: &str, value: &str) -> String {
+    let rest = format!(" {key}={value}\n");
+    let mut length = rest.len();
+    while length != rest.len() + length.to_string().len() {
+        length = rest.len() + length.to_string().len();
+    }
+    format!("{length}{rest}")
 }
 
 /// The bytes of a file: as many as its header says, whatever is written to it meanwhile.

@@ -2,15 +2,19 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use cri::v1;
 use file_copy::Source;
 use harness::streaming::{self, CommandError, Inlet, Streams, Transport};
+use tokio::time::timeout;
 
 use super::{Archive, Packing, Progress, Reached, Sink};
 use crate::client::CallError;
 
+/// How long the exit of a command may be missing whose output has ended.
+const EXIT: Duration = Duration::from_secs(10);
 /// The part of an error message of tar that is kept.
 const MESSAGE: usize = 4 << 10;
 
@@ -159,7 +163,14 @@ async fn receive(
     let output = async {
         // The end of its output is that of tar, which may come before that of the archive.
         let message = tokio::join!(text(&mut stdout), text(&mut stderr)).1;
-        outcome(tar.ended().await, &message)
+        // containerd waits for ever for room in the pipe of a tar that ended before it had read all.
+        match timeout(EXIT, tar.ended()).await {
+            Ok(ended) => outcome(ended, &message),
+            Err(_) => Err(CallError::Denied(format!(
+                "tar in the container closed its output, and the runtime has not reported its end for {} s: {message}",
+                EXIT.as_secs()
+            ))),
+        }
     };
     tokio::pin!(feed, output);
     tokio::select! {
