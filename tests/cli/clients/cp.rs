@@ -419,3 +419,15 @@ async fn hostile_tar_of_a_container_does_not_leave_destination(
     assert_eq!(fs::read_to_string(place.path("to/secret")).unwrap(), "secret");
     assert!(!place.path("escaped").exists() && !Path::new("/escaped").exists());
 }
+
+/// As busybox's tar in a container of containerd, which waits for ever for room in the pipe to a tar that has ended.
+#[tokio::test]
+async fn tar_whose_end_is_not_reported_is_named() {
+    harness::needs!(Namespaces);
+    let tar = "#!/bin/sh\necho bad archive >&2\nexec >&- 2>&-\nexec /bin/sleep 1000\n";
+    let layer = Layer::new().file("bin/tar", 0o755, tar);
+    let served = Served::of_programs(&[], layer, "tar").await;
+    let letter = served.place.file("letter", "text");
+    let ended = served.cp(&letter, "main:/letter").await.exits(1);
+    ended.err_has("tar in the container closed its output, and the runtime has not reported its end for 10 s: bad archive");
+}
