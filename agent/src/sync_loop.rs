@@ -28,7 +28,6 @@ mod housekeeping;
 mod orphans;
 mod preemption;
 mod reconcile;
-mod remembered;
 mod resizes;
 
 use entries::{Entries, Entry};
