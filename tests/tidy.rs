@@ -32,13 +32,15 @@ const LONG: [(&str, &str); 0] = [];
 const MAX_LINES: usize = 800;
 
 /// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
-const UNSAFE: [(&str, &str); 6] = [
+const UNSAFE: [(&str, &str); 5] = [
     ("harness/crib/src/heap.rs", "malloc_trim has no safe wrapper"),
     ("harness/bench/src/floor.rs", "clone has no safe wrapper"),
     ("runtime-fake/keeper/src/kernel/cgroup/program.rs", "bpf has no safe wrapper"),
     ("runtime-fake/src/isolation/userns.rs", "unshare, whose caller keeps its descriptors"),
-    ("runtime-fake/keeper/src/kernel/unshare.rs", "unshare, whose caller keeps its descriptors"),
-    ("runtime-fake/keeper/src/kernel/sys.rs", "clone and mount_setattr have no safe wrapper"),
+    (
+        "runtime-fake/keeper/src/kernel/sys.rs",
+        "clone, mount_setattr and unshare have no safe wrapper",
+    ),
 ];
 
 /// Files and directories that only decide: no tasks, files, processes, clocks or wire types outside their tests.

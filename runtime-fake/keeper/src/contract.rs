@@ -14,7 +14,6 @@
 pub mod criu;
 pub mod frame;
 pub mod host;
-pub mod host_devices;
 pub mod liveness;
 pub mod open_files;
 pub mod orphan;

@@ -6,7 +6,7 @@
 //! - `secure_join` looks up paths in a container's root with `openat2(RESOLVE_IN_ROOT)`.
 //! - `mount` makes detached mounts. They belong to the mount namespace that they are attached in, and are never unmounted.
 //! - `seccomp` compiles profiles to filters. The daemon compiles; a keeper only loads.
-//! - `sys`, `unshare` and `cgroup::program` have the system calls without a safe wrapper: the only unsafe code of this package.
+//! - `sys` and `cgroup::program` have the system calls without a safe wrapper: the only unsafe code of this package.
 //! - `failure` is the error of a keeper's call, with the operation that failed.
 
 pub mod capability;
@@ -17,4 +17,3 @@ pub(crate) mod mount;
 pub mod seccomp;
 pub(crate) mod secure_join;
 pub(crate) mod sys;
-pub(crate) mod unshare;

@@ -9,18 +9,16 @@
 //! - `exec_processes`: the processes of an exec, found by its cgroup namespace and killed with it.
 //! - `cgroups`: made with their limits before the fork. After the exit the keeper reads OOM kills and kills the remaining processes;
 //!   it removes the directories after all callers have their responses.
-//! - `exit`, `record`: reaps, writes the exit record, then reports.
+//! - `exit`: reaps, writes the exit record, then reports.
 //! - `output`, `log`, `watchers`: a container's pipes are the keeper's, which copies them to the log and to clients of Attach. The
 //!   pipes of an exec are the daemon's own.
 //! - `forward`: the forwarder of host ports, a fork of the keeper with one thread: an epoll loop over non-blocking sockets, which
 //!   buffers only what a slow receiver has not taken. Its clients share slots by the rule of the package `shares`.
-//! - `dump`: starts criu in the pod's network, IPC and UTS namespaces, so that it ignores them.
 
 pub(crate) mod cgroups;
 pub(crate) mod connection;
 pub(crate) mod container;
 pub(crate) mod dispatch;
-pub(crate) mod dump;
 pub(crate) mod exec;
 pub(crate) mod exec_processes;
 pub(crate) mod exit;
@@ -28,7 +26,6 @@ pub(crate) mod forward;
 pub(crate) mod limit;
 pub mod log;
 pub(crate) mod output;
-pub(crate) mod record;
 pub(crate) mod tickets;
 pub(crate) mod watchers;
 pub(crate) mod zygote;

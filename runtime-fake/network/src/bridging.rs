@@ -1,6 +1,5 @@
 //! The bridge of a runtime: its subnets and addresses, the ports of pods, and what pods may send through them.
 
-pub(crate) mod announcements;
 pub(crate) mod bridge;
 pub(crate) mod bridge_config;
 pub(crate) mod bridge_setup;

@@ -9,7 +9,7 @@
 //! A default route to the namespace itself lets its sockets have any address. So each side of a TCP connection is the
 //! kernel's own, with its windows: nothing is lost between them. It needs no device and no program.
 //!
-//! `packet` ◆, `rules` ◆ and `failure` ◆ decide; `packet_log` and `sockets` are in the bridge's namespace; `streams` and
+//! `packet` ◆, `rules` ◆ and `failure` ◆ decide; `sockets` are in the bridge's namespace; `streams` and
 //! `datagrams` relay. One thread takes packets from the log, and one runs the tasks that copy.
 
 mod datagrams;
@@ -17,7 +17,6 @@ mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod packet;
-mod packet_log;
 mod rules;
 mod sockets;
 mod streams;
@@ -42,7 +41,7 @@ use self::{
 };
 use super::program::HOST;
 use crate::Slots;
-use crate::links::namespace::within;
+use crate::links::within;
 
 pub(super) use rules::TABLE;
 
@@ -130,7 +129,7 @@ fn take_packets(
             Err(Errno::NOBUFS | Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
-        for bytes in packet_log::packets(&read[..length]) {
+        for bytes in sockets::packets(&read[..length]) {
             let Some(packet) = Packet::parse(bytes) else {
                 continue;
             };
