@@ -16,7 +16,6 @@
 //! templates.
 
 pub(crate) mod image_store;
-mod interruptible;
 pub(crate) mod lifecycle;
 pub(crate) mod listing;
 pub(crate) mod measures;

@@ -1,6 +1,5 @@
 //! `crib bench`: measures a CRI runtime, or two in turns.
 
-mod compare;
 mod report;
 
 use bench::{BenchError, Effort, Endpoint, Options, Report, Section};
@@ -11,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Endpoints;
-use crate::commands::interruptible::interruptible;
+use crate::commands::measures::interruptible;
 use crate::commands::prelude::*;
 use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
@@ -113,14 +112,14 @@ pub(crate) struct BenchArgs {
 /// What else can be done.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    Compare(compare::CompareArgs),
+    Compare(report::CompareArgs),
     Report(report::ReportArgs),
 }
 
 /// Measures, shows the results of an earlier benchmark, or compares two.
 pub(crate) async fn run(args: &BenchArgs) -> Result<Exit, CallError> {
     match &args.command {
-        Some(BenchCommand::Compare(args)) => compare::run(args),
+        Some(BenchCommand::Compare(args)) => report::compare_reports(args),
         Some(BenchCommand::Report(args)) => report::run(args),
         None => bench(args).await,
     }
