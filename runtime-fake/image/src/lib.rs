@@ -30,7 +30,6 @@ pub mod fuzz;
 mod layer;
 mod local;
 mod registry;
-mod store;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -411,6 +410,19 @@ impl ImageStore {
 
 #[cfg(any(test, fuzzing))]
 pub mod testing;
+
+mod store {
+    //! The images that there are: imports, commits, records on disk, names, and who waits for whom.
+
+    pub(crate) mod archives;
+    pub(crate) mod commit;
+    pub(crate) mod import;
+    pub(crate) mod lookup;
+    pub(crate) mod metadata;
+    pub(crate) mod names;
+    pub(crate) mod readahead;
+    pub(crate) mod single_flight;
+}
 
 /// Limits on one image, against resource exhaustion. Every field is an inclusive maximum.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@
 //! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
 //! | `act` | a process that acts out a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
 //! | `restore` | starts criu: the process at the barrier executes it instead of the program, or a fork of the keeper dumps |
-//! | [`Report`], `report_pipe` | what the child reports, and how the keeper reads it |
+//! | `Report`, `report_pipe` | what the child reports, and how the keeper reads it |
 //!
 //! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts that were found at creation: nothing
 //! of a running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.

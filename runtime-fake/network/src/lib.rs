@@ -35,7 +35,6 @@
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
 //! addresses.
 
-mod bridging;
 pub mod cni;
 mod egress;
 #[cfg(any(test, fuzzing))]
@@ -45,6 +44,24 @@ mod links;
 mod netfilter;
 pub mod resolver;
 mod slots;
+
+mod bridging {
+    //! The bridge of a runtime: its subnets and addresses, the ports of pods, and what pods may send through them.
+
+    pub(crate) mod bridge;
+    pub(crate) mod bridge_config;
+    pub(crate) mod bridge_setup;
+    pub(crate) mod further;
+    pub(crate) mod ipam;
+    pub(crate) mod names;
+    pub(crate) mod orphans;
+    pub(crate) mod segments;
+    pub(crate) mod spoofing;
+    pub(crate) mod subnet;
+    pub(crate) mod subnet6;
+    pub(crate) mod subnet_lock;
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -247,7 +247,7 @@ pub(crate) fn ignore_announcements(
     })
 }
 
-/// [`ignore`], for an interface in this thread's namespace.
+/// [`ignore_announcements`], for an interface in this thread's namespace.
 pub(crate) fn ignore_announcements_here(interface: &str) {
     for (family, setting, value) in SETTINGS {
         let path = Path::new("/proc/sys/net").join(family).join("conf").join(interface);
