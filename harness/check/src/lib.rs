@@ -57,7 +57,7 @@
 //! | `select`, `profile` ◆ | which rules run, and which of them a client depends on |
 //! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs` |
 //! | `directory`, `restart` | the directory of a run, whose lock shows that it lives; how the runtime is restarted |
-//! | `images`, `cgroup`, `configuration` ◆ | what rules need of the machine and of the runtime's configuration |
+//! | `images`, `cgroup` | what rules need of the machine and of the runtime's configuration |
 //! | `numbers`, `held` | whether two measurements agree; whether processes of a container live |
 //! | `baseline` ◆ | the known failures of a runtime |
 //! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF; `tests/cli/tools/pages.rs` opens the page in a browser |
@@ -69,7 +69,6 @@
 mod baseline;
 mod cgroup;
 pub mod compare;
-mod configuration;
 mod context;
 mod directory;
 mod document;
@@ -87,10 +86,10 @@ mod running;
 mod select;
 
 pub use baseline::{BadBaseline, Baseline};
-pub use configuration::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub use context::{Context, RULE_LABEL, RUN_LABEL, mark};
 pub use directory::RunDirectory;
 pub use document::{explanation, index};
+pub use images::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub use images::{ImageError, TestImages};
 pub use outcome::Outcome;
 pub use profile::Profile;

@@ -14,7 +14,7 @@ use crate::commands::listing::{
 use crate::commands::measures::{bench, check};
 use crate::commands::runs::{describe, down, explain_run, get, rollout, top, volume, wait};
 use crate::commands::servers::{agent, proxy, registry, runtime};
-use crate::commands::shell::{completions, man};
+use crate::commands::shell;
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 
 #[cfg(test)]
@@ -90,8 +90,8 @@ enum Command {
     Events(events::EventsArgs),
     Version(version::VersionArgs),
     #[command(alias = "completion")]
-    Completions(completions::CompletionsArgs),
-    Man(man::ManArgs),
+    Completions(shell::CompletionsArgs),
+    Man(shell::ManArgs),
 }
 
 impl Command {
@@ -230,8 +230,8 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::UpdateRuntimeConfig(args) => finish(update::update_runtime_config(&args)),
         Command::Events(args) => finish(until_signal(events::run(&args))),
         Command::Version(args) => finish(version::run(&args)),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args, Cli::command()),
     }
 }
 

@@ -22,7 +22,7 @@ use sections::{
 };
 
 pub(crate) use registries::MirrorFlag;
-pub(crate) use sections::stream_address;
+pub(crate) use sections::{NetworkArgs, stream_address};
 
 /// The whole file. Every section may be left out.
 #[derive(Debug, Default, Deserialize)]
