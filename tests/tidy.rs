@@ -17,8 +17,6 @@ mod fuzz;
 mod licences;
 #[path = "tidy/rooms.rs"]
 mod rooms;
-#[path = "tidy/wire.rs"]
-mod wire;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,14 +29,21 @@ use code::{code_only, lines_naming};
 const LONG: [(&str, &str); 0] = [];
 const MAX_LINES: usize = 800;
 
+/// A file with fewer lines is small: most often a piece of the module or of the sibling that uses it.
+const SMALL: usize = 60;
+/// The most files that may be small, so that a reader finds his way in few files.
+const MOST_SMALL: usize = 100;
+
 /// Files that may contain unsafe code, with the reason. The compiler refuses it elsewhere (`unsafe_code = "deny"`).
-const UNSAFE: [(&str, &str); 6] = [
+const UNSAFE: [(&str, &str); 5] = [
     ("harness/crib/src/heap.rs", "malloc_trim has no safe wrapper"),
     ("harness/bench/src/floor.rs", "clone has no safe wrapper"),
     ("runtime-fake/keeper/src/kernel/cgroup/program.rs", "bpf has no safe wrapper"),
     ("runtime-fake/src/isolation/userns.rs", "unshare, whose caller keeps its descriptors"),
-    ("runtime-fake/keeper/src/kernel/unshare.rs", "unshare, whose caller keeps its descriptors"),
-    ("runtime-fake/keeper/src/kernel/sys.rs", "clone and mount_setattr have no safe wrapper"),
+    (
+        "runtime-fake/keeper/src/kernel/sys.rs",
+        "clone, mount_setattr and unshare have no safe wrapper",
+    ),
 ];
 
 /// Files and directories that only decide: no tasks, files, processes, clocks or wire types outside their tests.
@@ -147,6 +152,22 @@ fn too_long(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
     against_list(&long, exceptions, |lines| format!("{lines} lines"))
 }
 
+/// Nothing if there are at most `most` small files; otherwise what to do, and all of them.
+fn too_many_small(tree: &Tree, most: usize) -> Vec<String> {
+    let lengths = rust(tree).map(|(path, text)| (path, text.lines().count()));
+    let small: Vec<_> = lengths.filter(|(_, lines)| *lines < SMALL).collect();
+    if small.len() <= most {
+        return Vec::new();
+    }
+    let advice = format!(
+        "{} files have fewer than {SMALL} lines, and {most} may: move what a small file has into the module that declares it or the sibling \
+         that uses it, and tests into the file that they test",
+        small.len()
+    );
+    let files = small.iter().map(|(path, lines)| format!("{path}: {lines} lines"));
+    std::iter::once(advice).chain(files).collect()
+}
+
 fn unsafe_code(tree: &Tree, exceptions: &[(&str, &str)]) -> Vec<String> {
     let found: BTreeMap<&str, usize> = rust(tree)
         .filter_map(|(path, text)| {
@@ -240,6 +261,11 @@ fn files_have_at_most_800_lines() {
 }
 
 #[test]
+fn at_most_100_files_have_fewer_than_60_lines() {
+    must_be_none("too many small files", &too_many_small(&tree(), MOST_SMALL));
+}
+
+#[test]
 fn unsafe_code_is_in_listed_files_only() {
     must_be_none("unsafe code", &unsafe_code(&tree(), &UNSAFE));
 }
@@ -321,6 +347,8 @@ fn rules_find_offences() {
     assert_eq!(too_long(&files, &[]), ["d.rs: 801 lines"]);
     assert_eq!(too_long(&files, &[("d.rs", "generated")]), [""; 0]);
     assert_eq!(too_long(&files, &[("d.rs", ""), ("a.rs", "no need")]).len(), 2);
+    assert_eq!(too_many_small(&files, 5), [""; 0]);
+    assert_eq!(too_many_small(&files, 4).len(), 6);
     assert_eq!(unsafe_code(&files, &[]), ["e/mod.rs: line 4"]);
     assert_eq!(shortcuts(&files).len(), 2);
     assert_eq!(impure(&files, &["f.rs"]), ["f.rs:2: fs::", "f.rs:2: tokio"]);

@@ -33,30 +33,113 @@
 //! Decisions follow Kubernetes 1.36: `tests/traces` replays recorded scenarios of a kubelet.
 
 mod blocking;
-pub mod checks;
 pub mod clock;
 pub mod config;
 pub mod cri;
-pub mod decide;
 mod execute;
 #[cfg(test)]
 mod fixtures;
 pub mod images;
 pub mod labels;
-pub mod local_node;
 mod node;
 pub mod objects;
-mod observation;
 pub mod observed;
 pub mod pod_spec;
-pub mod reporting;
 pub mod services;
 mod shared;
 pub mod source;
-pub mod storage;
 mod sync_loop;
-mod upkeep;
 mod worker;
+
+pub mod checks {
+    //! Probes, and the connections that probes and hooks make.
+    //!
+    //! `probe::machine` ◆ decides what a probe records, `probe::ticker` ◆ when it runs, `probe::check` makes one check; one task,
+    //! `probe::prober`, owns the state of all probes. [`http_action`] ◆ builds the request of an `httpGet` action and [`http_client`] sends it.
+
+    pub mod dialer;
+    pub mod http_action;
+    pub mod http_client;
+    pub mod probe;
+}
+
+pub mod decide {
+    //! What is done next for a pod: plans, resizes and back-offs. It only decides.
+    //!
+    //! [`plan`] compares a pod with what was observed of it, and gives actions with their reasons; it is checked against what Kubernetes
+    //! 1.36.2 decides. `plan::restart` and [`backoff`]: when a container is restarted. `plan::holds`: what is delayed after a failure, and
+    //! until when; `plan::effects`: which calls had no effect. [`resize`]: CPU and memory of running pods; the sync loop grants a resize,
+    //! the worker executes it.
+
+    pub mod backoff;
+    pub mod plan;
+    pub mod resize;
+}
+
+pub mod local_node {
+    //! The node itself: its address, memory, configuration, what pods may take of it, and pressure.
+    //!
+    //! - [`allocatable`] ◆, `node_memory`: what pods may request. [`node_address`]: the address that they see.
+    //! - [`kubelet_config`] ◆: which settings of a kubelet's configuration file have an effect.
+    //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; no task acts on it yet. `eviction::local_storage`
+    //!   decides when a pod is evicted for its own limits of storage; `worker::storage` measures and acts.
+
+    pub mod agent_id;
+    pub mod allocatable;
+    pub mod eviction;
+    pub mod kubelet_config;
+    pub mod node_address;
+    pub(crate) mod node_memory;
+}
+
+mod observation {
+    //! What the runtime reports of pods and of itself: events as hints, listings as the truth.
+    //!
+    //! `pleg` is one task: it takes events, lists the runtime (once a second without events, each 10 to 60 seconds with them), inspects
+    //! pods and sends snapshots to their workers, which wait for them in `cache`. `readiness` decides when pods wait for the runtime: it
+    //! asks for the runtime's status every 5 s.
+
+    pub(crate) mod cache;
+    pub(crate) mod pleg;
+    pub(crate) mod readiness;
+}
+
+pub mod reporting {
+    //! What is reported about pods: statuses, causes, events and transitions.
+    //!
+    //! [`status`] computes the status that an API server gets: phase, conditions, reasons. It is published as a kubelet does, when a sync
+    //! begins (`worker::publishing`). [`report`] has what `crib run` shows: the latest report of each pod, and the transitions between
+    //! reports in order, each with its cause (`causes` ◆). `events` has what a kubelet records as events: `events::texts` ◆ their words,
+    //! `events::correlate` ◆ how they are counted and aggregated.
+
+    pub(crate) mod causes;
+    pub(crate) mod events;
+    pub mod report;
+    pub mod status;
+}
+
+pub mod storage {
+    //! Volumes, and the directories of claims.
+    //!
+    //! [`claims`] ◆ decides which volume a claim is bound to, `volumes::claim` finds or creates it, `claims::directories` keeps it.
+    //! `volumes::content` ◆ decides which files volumes show, `volumes::atomic` writes them, `worker::volumes` writes them again
+    //! after changes. `volumes::subpath` resolves parts of volumes to a link; `volumes::group` applies `fsGroup` with `file_tree`;
+    //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts what the agent has prepared.
+
+    pub mod claims;
+    pub mod volumes;
+}
+
+mod upkeep {
+    //! What is removed or rotated in time: dead containers and pods, and logs.
+    //!
+    //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that are too many or too old.
+    //! `logs` looks at the logs of running containers every 10 s, rotates them and has the runtime reopen them; `logs::links` keeps links
+    //! to all logs in one directory.
+
+    pub(crate) mod gc;
+    pub(crate) mod logs;
+}
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

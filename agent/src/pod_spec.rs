@@ -4,9 +4,8 @@
 //! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` asks for weights of pods and QoS classes, `spec::memory` for
 //!   volumes in memory.
 //! - `env`, [`dns`], [`hosts`]: environment variables, `resolv.conf`, host name and hosts file.
-//! - [`priority_class`], [`runtime_class`] ◆: what the objects say that pods name. `trust_bundles` ◆: which certificates of
-//!   ClusterTrustBundles a volume shows.
-//! - [`references`]: the ConfigMaps, Secrets and claims that a pod refers to.
+//! - [`priority_class`], [`runtime_class`] ◆: what the objects say that pods name.
+//! - [`references`]: the ConfigMaps, Secrets, claims and ClusterTrustBundles that a pod refers to.
 
 pub mod admission;
 pub mod dns;
@@ -17,5 +16,4 @@ pub mod priority_class;
 pub mod references;
 pub mod runtime_class;
 pub mod spec;
-pub(crate) mod trust_bundles;
 pub(crate) mod user_namespaces;

@@ -5,23 +5,28 @@
 //! (`proto/services.proto`), and other runtimes do not have.
 //!
 //! Reading order: `assign` ◆ gives each Service what an API server gives it, `endpoints` ◆ finds what is behind it, `plan` ◆ makes the
-//! table, `publisher` follows pods.
+//! table, `publish` follows pods.
 
 mod assign;
 mod endpoints;
 mod plan;
-mod publisher;
 #[cfg(test)]
 mod tests;
 mod warnings;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 use std::time::Duration;
+
+use api::pod::Pod;
+use tokio::sync::watch;
+
+use crate::objects::ObjectStore;
+use crate::reporting::report::Reports;
 
 pub use assign::{Assigner, NodePorts, has_node_ports};
 pub use endpoints::{fixed_addresses, selects};
 pub use plan::{node_ports, plan};
-pub(crate) use publisher::publish;
 pub use warnings::warnings;
 
 /// Serves names and ports in the pod network.
@@ -96,6 +101,42 @@ impl Transport {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+        }
+    }
+}
+
+/// Publishes the table again when Services, pods or their readiness change, until the agent ends.
+pub(crate) async fn publish(
+    domain: String,
+    objects: Arc<ObjectStore>,
+    mut pods: watch::Receiver<Arc<[Pod]>>,
+    mut reports: watch::Receiver<Arc<Reports>>,
+    network: Arc<dyn ServiceNetwork>,
+) {
+    let mut changes = objects.changes();
+    let mut published = None;
+    loop {
+        let table = {
+            let (objects, pods) = (objects.current(), pods.borrow_and_update().clone());
+            let reports = reports.borrow_and_update().clone();
+            let (services, slices) = (objects.all_services(), objects.endpoint_slices());
+            let services = services.iter().map(Arc::as_ref);
+            plan(&domain, services, &pods, &slices, |uid| {
+                reports.get(uid).map(|report| &*report.status)
+            })
+        };
+        if published.as_ref() != Some(&table) {
+            network.publish(table.clone());
+            published = Some(table);
+        }
+        // All can be cancelled: a change stays unseen until the next turn.
+        let changed = tokio::select! {
+            changed = pods.changed() => changed,
+            changed = reports.changed() => changed,
+            changed = changes.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
         }
     }
 }

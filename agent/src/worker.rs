@@ -22,11 +22,11 @@ use crate::reporting::report::transitions::Stage;
 use crate::reporting::status::eviction::Eviction;
 use crate::shared::Shared;
 use crate::storage::volumes::PodDirs;
+use crate::storage::volumes::termination::Messages;
 
 mod cause;
 mod execution;
 mod garbage;
-mod messages;
 mod outcomes;
 pub(crate) mod phase;
 mod probes;
@@ -44,7 +44,6 @@ mod update;
 mod volumes;
 mod waiting;
 
-use messages::Messages;
 use outcomes::Expected;
 use phase::{Phase, PhaseEvent};
 use probes::Probes;

@@ -27,7 +27,6 @@
 
 pub mod binary;
 pub mod client;
-pub mod deadline;
 pub mod events;
 pub mod eventually;
 pub mod fixture;

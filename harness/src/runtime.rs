@@ -25,7 +25,6 @@ use crate::process::Process;
 mod disk;
 mod options;
 mod starting;
-mod wrap;
 
 pub use options::Options;
 pub use starting::Starting;
@@ -298,10 +297,10 @@ impl Runtime {
             (None, _, Some(disk)) => {
                 let directory = self.state_dir();
                 fs::create_dir_all(&directory).map_err(io("make the state directory"))?;
-                wrap::onto(disk.around(&directory), crib)
+                starting::onto(disk.around(&directory), crib)
             }
-            (None, Some(path), None) => wrap::with_descriptor(path, crib),
-            (Some(path), ..) => wrap::in_network(path, crib),
+            (None, Some(path), None) => starting::with_descriptor(path, crib),
+            (Some(path), ..) => starting::in_network(path, crib),
         };
         command.arg("runtime");
         command.arg("--listen").arg(format!("unix://{}", root.join(socket).display()));

@@ -14,8 +14,6 @@
 
 mod archive;
 mod diff;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
 
 use std::{collections::BTreeMap, io, path::Path};
 

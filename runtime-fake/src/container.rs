@@ -18,12 +18,10 @@ use keeper::contract::protocol::Exit;
 use keeper::kernel::cgroup::CgroupPath;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    cdi::ProcessEdits,
-    id::{ContainerId, SandboxId},
-    launch::ImageDefaults,
-    unknown_reason::UnknownReason,
-};
+use crate::cdi::ProcessEdits;
+use crate::id::{ContainerId, SandboxId};
+use crate::launch::ImageDefaults;
+use crate::sandbox::UnknownReason;
 
 /// A container's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]

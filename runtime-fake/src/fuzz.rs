@@ -1,16 +1,23 @@
-//! Collects the fuzz targets of this package, which are in each module's own `fuzz`.
+//! The fuzz targets of this package: those of `launch` and `checkpoint`, and those that are in modules' own `fuzz`.
 #![allow(unreachable_pub, reason = "public for the program in tests/fuzz, private in a test")]
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
-use fuzz_target::Target;
+use std::fs;
+use std::path::Path;
+
+use fuzz_target::{Target, bytes, text};
+use serde_json::Value;
+
+use crate::checkpoint::{Archive, CRIB, IMAGES, Remade, Writer};
+use crate::launch::selinux::{Label, Policy};
 
 /// Every target of this package.
 #[must_use]
 pub fn targets() -> Vec<Target> {
     [
         crate::cdi::fuzz::TARGETS,
-        crate::checkpoint::fuzz::TARGETS,
-        crate::launch::fuzz::TARGETS,
+        CHECKPOINT,
+        LAUNCH,
         crate::server::fuzz::TARGETS,
         crate::services::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,
@@ -22,4 +29,64 @@ pub fn targets() -> Vec<Target> {
 #[test]
 fn fuzz_targets_pass_on_corpus_and_mutations() {
     fuzz_target::check(&targets());
+}
+
+const LAUNCH: &[Target] = &[Target::new("selinux_contexts", selinux, contexts)];
+
+/// A label is displayed as it was parsed.
+fn selinux(data: &[u8]) {
+    let text = text(data);
+    let _ = Policy::read(text);
+    for line in text.lines() {
+        if let Some(label) = Label::parse(line) {
+            assert_eq!(label.to_string(), line);
+        }
+    }
+}
+
+fn contexts() -> Vec<Vec<u8>> {
+    bytes(&[
+        "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:container_file_t:s0\"\n",
+        "system_u:system_r:container_t:s0:c1,c2\n",
+    ])
+}
+
+const CHECKPOINT: &[Target] =
+    &[Target::new("checkpoint_archive", archive, archive_seeds).slow(200)];
+
+/// Extracted files are in the given directory, and none is longer than the archive.
+fn archive(data: &[u8]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("it.tar");
+    fs::write(&path, data).unwrap();
+    let Ok(archive) = Archive::open(&path) else {
+        return;
+    };
+    let _ = archive.document::<Remade>(CRIB);
+    let _ = archive.document::<Value>("config.dump");
+    let to = directory.path().join("to");
+    let _ = archive.extract(IMAGES, &to);
+    assert!(fs::read_dir(directory.path()).unwrap().count() <= 2);
+    for entry in fs::read_dir(&to).unwrap() {
+        let entry = entry.unwrap();
+        assert!(entry.file_type().unwrap().is_file());
+        assert!(entry.metadata().unwrap().len() <= data.len() as u64);
+    }
+}
+
+fn archive_seeds() -> Vec<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let images = directory.path().join(IMAGES);
+    fs::create_dir(&images).unwrap();
+    fs::write(images.join("core-1.img"), "image").unwrap();
+    let place = directory.path().join("it.tar");
+    write_archive(&place, &images).unwrap();
+    vec![fs::read(&place).unwrap()]
+}
+
+fn write_archive(place: &Path, images: &Path) -> std::io::Result<()> {
+    let mut writer = Writer::new(place)?;
+    writer.add(images, IMAGES)?;
+    writer.add_document(CRIB, &serde_json::json!({"version": 1}))?;
+    writer.finish()
 }

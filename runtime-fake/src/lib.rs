@@ -13,9 +13,9 @@
 //! | `runtime::network`, `runtime::ports` | which network a pod gets, what is retried without one; host ports |
 //! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
 //! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` refuses bad strings |
-//! | `launch::qos_class` | weights of QoS classes, which `runtime::qos_classes` writes |
+//! | `launch::qos_class` | weights of QoS classes, which `runtime::resources` writes |
 //! | `launch::{memory, sub_paths}` | volumes in memory, parts of volumes |
-//! | `launch::{apparmor, selinux, behave}` | profiles and labels; behaviour scripts, whose part in the runtime is `runtime::behave` |
+//! | `launch::{apparmor, selinux, behave}` | profiles and labels; behaviour scripts, whose part in the runtime is in `runtime::containers` |
 //! | `store` | one task owns all records: `state` ◆ decides, `disk` and `document` write |
 //! | `sandbox`, `container` ◆ | the state machines, drawn above the match |
 //! | `keeper_client` | calls to a keeper; `deadlines` ◆ |
@@ -25,7 +25,7 @@
 //! | `security_modules`, `cdi`, `handler`, `resolv` | what the host and the configuration have |
 //! | `stats` | usage of containers and pods; `metrics` ◆ |
 //! | `checkpoint` | the archive of a checkpoint; `runtime::checkpoint::criu_program` finds one that works |
-//! | `recovery`, `keepers`, `unknown_reason` | after a restart: records beside the keepers that still run |
+//! | `recovery`, `keepers` | after a restart: records beside the keepers that still run |
 //!
 //! To honour a CRI field: `launch/plan.rs`, then the keeper's module that carries it out, then docs/cri.md. A call that is missing:
 //! `service.rs`, the operation in `runtime`, docs/cri.md.
@@ -65,7 +65,6 @@ mod container;
 pub mod fuzz;
 mod handler;
 mod id;
-mod instance;
 mod isolation;
 mod keeper_client;
 mod keepers;
@@ -81,11 +80,10 @@ mod services;
 mod stats;
 mod store;
 mod streaming;
-mod unknown_reason;
 
 pub use config::{Config, Streams, Unprivileged};
 pub use handler::{Handler, Handlers, NotAName};
-pub use instance::instance_name;
+pub use id::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
 pub use keeper::contract::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
 pub use keeper::{keep_descriptors, keeper_main, take_short_turns};

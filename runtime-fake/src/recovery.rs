@@ -6,15 +6,13 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use keeper::contract::liveness::{self, Liveness};
 
-use crate::{
-    id::SandboxId,
-    keepers,
-    launch::host_ports,
-    runtime::{Connected, Runtime, Target, blocking, reach::Found},
-    sandbox::{Sandbox, SandboxEvent, SandboxState},
-    store::{Change, State, sandbox_dir},
-    unknown_reason::UnknownReason,
-};
+use crate::id::SandboxId;
+use crate::keepers;
+use crate::launch::host_ports;
+use crate::runtime::reach::Found;
+use crate::runtime::{Connected, Runtime, Target, blocking};
+use crate::sandbox::{Sandbox, SandboxEvent, SandboxState, UnknownReason};
+use crate::store::{Change, State, sandbox_dir};
 
 /// How long a restart waits for the keepers' answers.
 const ANSWER: Duration = Duration::from_secs(5);

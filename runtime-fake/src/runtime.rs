@@ -2,11 +2,9 @@
 //!
 //! The store owns the records and the keepers own the processes; an operation changes both.
 
-mod behave;
 mod checkpoint;
 mod chown;
 mod cleanup;
-mod clients;
 mod containers;
 mod copies;
 mod create;
@@ -18,7 +16,6 @@ mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
-mod qos_classes;
 pub(crate) mod reach;
 mod resources;
 mod restore;

@@ -8,6 +8,7 @@
 //! The store has a sandbox while it is being created, so that a restarted daemon finds an unfinished one, but
 //! clients do not see it.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig, SeLinuxOption};
@@ -15,7 +16,8 @@ use jiff::Timestamp;
 use keeper::kernel::cgroup::CgroupPath;
 use serde::{Deserialize, Serialize};
 
-use crate::{id::SandboxId, launch::selinux::Labels, unknown_reason::UnknownReason};
+use crate::id::SandboxId;
+use crate::launch::selinux::Labels;
 
 /// A sandbox's record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -132,5 +134,23 @@ impl Sandbox {
             .metadata
             .as_ref()
             .map_or(("", "", "", 0), |m| (&m.name, &m.namespace, &m.uid, m.attempt))
+    }
+}
+
+/// Why the state of a pod or container is unknown. It is left as it is, for its client to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum UnknownReason {
+    /// Its record is unreadable: its state was derived otherwise, and the record is not replaced.
+    Record(String),
+    /// Its keeper cannot be reached.
+    Keeper(String),
+}
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(why) => write!(f, "its record {why}"),
+            Self::Keeper(why) => write!(f, "its keeper cannot be asked: {why}"),
+        }
     }
 }

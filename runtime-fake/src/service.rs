@@ -2,16 +2,13 @@
 //! the messages.
 
 mod checkpoint;
-pub(crate) mod chunks;
 mod encoded_lists;
 mod error;
 mod events;
 pub(crate) mod files;
-mod filesystems;
 pub(crate) mod image;
 mod lists;
 mod network;
-mod resources;
 pub(crate) mod services;
 mod stats;
 mod status;
@@ -289,7 +286,7 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::UpdateContainerResourcesRequest>,
     ) -> Answer<v1::UpdateContainerResourcesResponse> {
-        resources::update_container(&self.runtime, request.into_inner()).await?;
+        update_container_resources(&self.runtime, request.into_inner()).await?;
         Ok(Response::new(v1::UpdateContainerResourcesResponse {}))
     }
 
@@ -420,7 +417,27 @@ impl RuntimeService for CriService {
         &self,
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> Answer<v1::UpdatePodSandboxResourcesResponse> {
-        resources::update_pod(&self.runtime, request.into_inner()).await?;
+        update_pod_resources(&self.runtime, request.into_inner()).await?;
         Ok(Response::new(v1::UpdatePodSandboxResourcesResponse {}))
     }
+}
+
+async fn update_container_resources(
+    runtime: &Runtime,
+    request: v1::UpdateContainerResourcesRequest,
+) -> Result<(), Status> {
+    let update = required(request.linux, "linux")?;
+    let (operation, id) = (runtime.clone(), request.container_id);
+    let update = async move { operation.update_container(&id, update).await };
+    Ok(runtime.to_its_end(update).await?)
+}
+
+async fn update_pod_resources(
+    runtime: &Runtime,
+    request: v1::UpdatePodSandboxResourcesRequest,
+) -> Result<(), Status> {
+    let v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id: id, overhead, resources } = request;
+    let operation = runtime.clone();
+    let update = async move { operation.update_sandbox(&id, resources, overhead).await };
+    Ok(runtime.to_its_end(update).await?)
 }

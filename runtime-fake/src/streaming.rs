@@ -9,7 +9,6 @@
 //! 404. The protocols are the package `stream`'s.
 
 mod command;
-mod drive;
 mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -21,23 +20,22 @@ pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod token;
-pub(crate) mod url_error;
 mod watch;
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
-use crate::{config::Streams as Settings, id::SandboxId};
+use crate::config::Streams as Settings;
+use crate::id::SandboxId;
+
 use target::{AttachRequest, ExecRequest, Target};
-use token::{Kind, Tokens};
-use url_error::UrlError;
+use token::{Full, Kind, Tokens};
 
 /// The request that a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,4 +136,38 @@ impl Server {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Timeout for a client to close the connection after everything was sent.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Runs `talk` while the connection is driven. When `talk` is done, the remaining data is sent; if the client
+/// disconnects first, `talk` is dropped.
+async fn drive<E: Display>(
+    driven: impl Future<Output = Result<(), E>>,
+    talk: impl Future<Output = ()>,
+) {
+    tokio::pin!(driven);
+    // Not polled again after it has ended.
+    tokio::select! {
+        ended = &mut driven => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "stream client disconnected early");
+            }
+            return;
+        }
+        () = talk => {}
+    }
+    let _ = tokio::time::timeout(LINGER, driven).await;
+}
+
+/// Why no URL can be issued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UrlError {
+    /// There are too many unused tokens.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The server could not bind its address.
+    #[error("there is no stream server: it could not listen on {address}")]
+    NotListening { address: SocketAddr, source: Arc<io::Error> },
 }

@@ -2,14 +2,12 @@
 //! may be killed at any time. `tests/cli` tests the output of `crib run`.
 #![allow(clippy::unwrap_used)]
 
-mod client_rules;
+mod client;
 mod crash;
 mod killed;
 mod library;
 mod life;
-mod lists;
 mod probes;
 mod resize;
 mod support;
-mod trees;
 mod volumes;

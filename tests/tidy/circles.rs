@@ -99,13 +99,19 @@ fn resolve<'t>(
     }
     let begin = at.len();
     for part in rest {
+        // A module without a file of its own is a folder, which the file above declares inline.
         let next = modules.keys().find(|module| {
-            module.split_last().is_some_and(|(last, parents)| *last == part && parents == at)
+            module
+                .strip_prefix(at.as_slice())
+                .is_some_and(|inside| inside.first() == Some(&part.as_str()))
         });
         match next {
-            Some(module) => at.clone_from(module),
+            Some(module) => at.push(module[at.len()]),
             None => break,
         }
+    }
+    while at.len() > 1 && !modules.contains_key(&at) {
+        at.pop();
     }
     // A path that begins with a name of another package, or of something in this file.
     let bare = !matches!(first.as_str(), "crate" | "self" | "super");
@@ -196,11 +202,15 @@ fn import_cycles_are_found_in_every_form() {
         ),
         ("a/src/one/inner.rs", "use super::T;\nuse super::super::two::Thing;"),
         ("a/src/four.rs", "mod child; use self::child::x; use std::three::y;"),
+        ("a/src/five.rs", "mod deep { pub mod leaf; } use crate::six::deep::leaf::z;"),
+        ("a/src/six/deep/leaf.rs", "use crate::five::Thing;"),
         ("a/src/four/child.rs", "use super::Y; // crate::three"),
         ("b/src/main.rs", "mod one; fn main() { one::f() }"),
         ("b/src/one.rs", "use crate::two::Q; use a::two::x;"),
     ];
-    assert_eq!(circles(&files), [["a/src/one/inner.rs", "a/src/three.rs", "a/src/two.rs"]]);
+    let inline = ["a/src/five.rs", "a/src/six/deep/leaf.rs"];
+    let others = ["a/src/one/inner.rs", "a/src/three.rs", "a/src/two.rs"];
+    assert_eq!(circles(&files), [&inline[..], &others]);
     let direct = [("a/src/x.rs", "use super::y::{Y};"), ("a/src/y.rs", "fn f(_: crate::x::X) {}")];
     assert_eq!(circles(&direct), [["a/src/x.rs", "a/src/y.rs"]]);
 }

@@ -2,7 +2,6 @@
 //! and the same statuses. See README.md beside this file.
 #![allow(clippy::unwrap_used, reason = "a malformed recording has to fail the test")]
 
-mod comparison;
 mod kubelet;
 mod node;
 mod objects;
@@ -11,8 +10,39 @@ mod pods;
 mod probes;
 mod record;
 mod replay;
-mod runtimes;
-mod scenarios;
+
+mod comparison {
+    //! Whether what happened is what was recorded.
+
+    pub(crate) mod compare;
+    pub(crate) mod difference;
+    pub(crate) mod judge;
+    pub(crate) mod normal;
+    pub(crate) mod patch;
+}
+
+mod runtimes {
+    //! The runtimes that scenarios are replayed on.
+
+    pub(crate) mod containerd;
+    pub(crate) mod images;
+    pub(crate) mod lost_sandboxes;
+    pub(crate) mod recorded_images;
+    pub(crate) mod runtime;
+}
+
+mod scenarios {
+    //! Recorded scenarios: their files, steps and history.
+
+    pub(crate) mod explanations;
+    pub(crate) mod history;
+    pub(crate) mod library;
+    pub(crate) mod open;
+    pub(crate) mod scenario;
+    pub(crate) mod source;
+    pub(crate) mod steps;
+    pub(crate) mod table;
+}
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use crate::judge::{Set, judge_all};
+use crate::document;
+use crate::judge::{Outcome, Set, judge_all};
 use crate::read::{Source, write_sample};
-use crate::{document, table};
 
 /// Set to write docs/kubelet-parity.md anew.
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
@@ -31,7 +31,7 @@ pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
         result.write_differences();
     }
     // The test runner does not capture this, unlike `eprintln!`, so the table is always visible.
-    writeln!(std::io::stderr().lock(), "{source}\n{}", table::text(&results)).unwrap();
+    writeln!(std::io::stderr().lock(), "{source}\n{}", table(&results)).unwrap();
     if std::env::var_os(UPDATE_DOCUMENT).is_some() {
         assert!(
             source.is_full() && chosen.is_none(),
@@ -57,4 +57,23 @@ pub(crate) fn decisions_agree(heading: &str, sets: &[Set]) {
         "decisions differ (all of them are in target/vectors), first ones of each set:\n{}",
         differing.join("\n")
     );
+}
+
+/// The table of all sets, for a terminal: one line a set, then one for each exception that was used.
+fn table(outcomes: &[Outcome]) -> String {
+    let width = outcomes.iter().map(|outcome| outcome.set.len()).max().unwrap_or_default();
+    let mut lines = vec![format!("{:width$}  cases  agree differ excluded", "set")];
+    for outcome in outcomes {
+        let excluded: usize = outcome.excluded.iter().map(|(_, count)| count).sum();
+        lines.push(format!(
+            "{:width$}  {:5}  {:5}  {:5}    {excluded:5}",
+            outcome.set,
+            outcome.cases,
+            outcome.agree,
+            outcome.differ.len(),
+        ));
+        let used = outcome.excluded.iter().filter(|(_, count)| *count > 0);
+        lines.extend(used.map(|(reason, count)| format!("{:width$}  {count:5}  {reason}", "")));
+    }
+    lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! Where the cases are read from.
+//! Where the cases are read from, and their JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,4 +132,17 @@ fn packed(lines: &[String]) -> Vec<u8> {
         writeln!(encoder, "{line}").unwrap();
     }
     encoder.finish().unwrap()
+}
+
+/// `Ok` if equal; otherwise both sides.
+pub(crate) fn same(what: &str, ours: &Value, theirs: &Value) -> Result<(), String> {
+    if ours == theirs { Ok(()) } else { Err(format!("{what}: ours {ours}, expected {theirs}")) }
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub(crate) fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }

@@ -1,7 +1,5 @@
 //! ◆ Names and uids that are generated, and hashes of templates. Pure: random numbers come from a seed.
 
-use crate::hash::hash;
-
 /// The letters and digits of generated names: no vowels, so that they make no words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -56,6 +54,13 @@ pub fn template_hash(template: &str) -> String {
     let digits = (hash % (1 << 32)).to_string();
     let letter = |digit: u8| LETTERS.get(usize::from(digit % 27)).copied();
     digits.bytes().filter_map(letter).map(char::from).collect()
+}
+
+/// FNV-1a of 128 bits, which stays the same between versions and machines.
+pub fn hash(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! | [`pod`], [`pod_update`] ◆ | an accepted pod, and what may change of it |
 //! | [`patch`] ◆ | JSON merge patches and strategic merge patches |
 //! | [`quantity`], [`totals`], [`qos`], [`selector`], [`duration`] ◆ | values, and what is computed from them |
-//! | [`generated_names`], [`hash`] ◆ | names and uids from a seed; stable hashes |
+//! | [`generated_names`] ◆ | names and uids from a seed; stable hashes |
 //!
 //! No runtime, agent or terminal is known here: the store, the agent and the commands use it.
 
@@ -21,13 +21,11 @@ pub mod duration;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod generated_names;
-pub mod hash;
 pub mod manifest;
 pub mod manifest_set;
 pub mod patch;
 pub mod pod;
 pub mod pod_update;
-pub mod priority_class;
 pub mod qos;
 pub mod quantity;
 pub mod selector;

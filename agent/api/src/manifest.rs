@@ -11,7 +11,6 @@ mod json;
 mod kinds;
 mod kustomization;
 mod lenient_yaml;
-mod nearest;
 mod object;
 pub mod pod_json;
 mod scalar;
@@ -32,7 +31,7 @@ use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::hash::hash;
+use crate::generated_names::hash;
 use crate::pod::Pod;
 use generated_name::Generated;
 use support::{Severity, Unsupported};

@@ -4,7 +4,6 @@
 //! Objects and patches are JSON values. The caller decodes and validates the result: it may have null fields, and fields
 //! that its type does not have.
 
-mod error;
 mod lists;
 pub mod merge;
 mod schema;
@@ -14,7 +13,107 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-pub use error::{PatchError, PatchProblem};
-
 /// A JSON object.
 type Object = Map<String, Value>;
+
+/// A patch that cannot be applied, or objects of which no patch can be computed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{problem}", self.prefix())]
+pub struct PatchError {
+    path: String,
+    problem: PatchProblem,
+}
+
+/// What is wrong with a patch, or with the object that it is applied to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchProblem {
+    /// An object or a patch is not a JSON object.
+    #[error("expected an object")]
+    NotObject,
+    /// A directive of a list belongs to a field that is not a list.
+    #[error("expected a list")]
+    NotList,
+    /// The elements of a list have different JSON types, or the first one is null.
+    #[error("elements of a list to merge have different types")]
+    MixedElements,
+    /// A list that is merged has lists as elements.
+    #[error("lists of lists cannot be merged")]
+    ListOfLists,
+    /// A directive needs the merge key of a list of objects that has none.
+    #[error("list has no merge key")]
+    NoMergeKey,
+    /// An element of a list does not have the merge key.
+    #[error("element without merge key {0:?}")]
+    MissingMergeKey(String),
+    /// `$patch` has a value that is unknown, or that has no meaning in this place.
+    #[error("unknown $patch directive {0}")]
+    UnknownDirective(String),
+    /// `$retainKeys` is not a list, or the patch sets a field that is not in it.
+    #[error("fields set by the patch are not all in $retainKeys")]
+    RetainKeys,
+    /// The name of the field is missing after `$deleteFromPrimitiveList/`.
+    #[error("malformed $deleteFromPrimitiveList directive")]
+    PrimitiveList,
+    /// `$setElementOrder` is not a list, or the name of the field is missing after `$setElementOrder/`.
+    #[error("malformed $setElementOrder directive")]
+    ElementOrder,
+    /// The elements of the patch are in another order than in `$setElementOrder`, or one is missing there.
+    #[error("elements set by the patch do not follow $setElementOrder")]
+    OrderMismatch,
+}
+
+impl PatchError {
+    /// The field, such as `spec.containers[name="app"].env`; empty for the object itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn problem(&self) -> &PatchProblem {
+        &self.problem
+    }
+
+    /// The HTTP status with which an API server refuses the patch.
+    ///
+    /// Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go,
+    /// `interpretStrategicMergePatchError`.
+    #[must_use]
+    pub fn http_status(&self) -> u16 {
+        match self.problem {
+            PatchProblem::NotObject
+            | PatchProblem::PrimitiveList
+            | PatchProblem::RetainKeys
+            | PatchProblem::ElementOrder => 400,
+            PatchProblem::ListOfLists => 422,
+            PatchProblem::NotList
+            | PatchProblem::MixedElements
+            | PatchProblem::NoMergeKey
+            | PatchProblem::MissingMergeKey(_)
+            | PatchProblem::UnknownDirective(_)
+            | PatchProblem::OrderMismatch => 500,
+        }
+    }
+
+    /// The error of a field of an object.
+    fn within(self, field: &str) -> Self {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        Self { path: format!("{field}{dot}{}", self.path), ..self }
+    }
+
+    /// The error of an element of a list, which has `value` as its merge key.
+    fn within_element(self, key: &str, value: &Value) -> Self {
+        self.within(&format!("[{key}={value}]"))
+    }
+
+    fn prefix(&self) -> String {
+        if self.path.is_empty() { String::new() } else { format!("{}: ", self.path) }
+    }
+}
+
+impl From<PatchProblem> for PatchError {
+    fn from(problem: PatchProblem) -> Self {
+        Self { path: String::new(), problem }
+    }
+}

@@ -28,6 +28,12 @@ impl fmt::Display for PodUid {
     }
 }
 
+/// The names and priorities of the PriorityClasses of every cluster.
+///
+/// Source: Kubernetes 1.36, pkg/apis/scheduling/v1/helpers.go.
+pub const SYSTEM_CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
 /// The list of the pod spec that a container is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerKind {

@@ -17,11 +17,9 @@ use crate::labels;
 use crate::observed::{ContainerId, Exit, MemoryUsage, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 
-mod exec;
+mod containers;
 pub mod killed;
-mod limits;
 mod service;
-mod start;
 
 /// The behaviour of an image's containers.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
+use cri::codec::Bytes;
 use cri::gathered::Gathered;
 use cri::v1;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -32,8 +33,8 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 mod calls;
 mod connect;
-mod lists;
 
+use calls::decoded;
 pub use connect::{ConnectError, connect};
 
 /// See [`connect`].
@@ -322,4 +323,37 @@ impl Cri for GrpcCri {
             .into_inner();
         Ok(Box::pin(stream.map(move |event| event.map(wire::event).map_err(failed))))
     }
+}
+
+impl GrpcCri {
+    /// All sandboxes and containers; `None` if the answers are those of before, which are not decoded: the strings of a thousand pods
+    /// are most of what an agent at rest does.
+    async fn lists(&self, last: &mut LastLists) -> Result<Option<Lists>, CriError> {
+        let sandboxes = v1::ListPodSandboxRequest::default();
+        let containers = v1::ListContainersRequest::default();
+        let (sandboxes, containers) = tokio::try_join!(
+            self.undecoded(sandboxes, Some(DEADLINE)),
+            self.undecoded(containers, Some(DEADLINE)),
+        )?;
+        if !last.differ([&sandboxes, &containers]) {
+            return Ok(None);
+        }
+        let lists = items(sandboxes, containers);
+        if lists.is_err() {
+            // The same answer is an error again.
+            *last = LastLists::default();
+        }
+        lists.map(Some)
+    }
+}
+
+fn items(sandboxes: Bytes, containers: Bytes) -> Result<Lists, CriError> {
+    let sandboxes = decoded::<v1::ListPodSandboxRequest>(sandboxes)?;
+    let containers = decoded::<v1::ListContainersRequest>(containers)?;
+    let sandboxes = sandboxes.items.into_iter();
+    let containers = containers.containers.into_iter();
+    Ok((
+        sandboxes.filter_map(wire::listed_sandbox).collect(),
+        containers.filter_map(wire::listed_container).collect(),
+    ))
 }

@@ -14,17 +14,15 @@ use super::{
 };
 use crate::labels;
 use crate::observed::{
-    ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, NetworkMode,
+    ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, MemoryUsage, NetworkMode,
     ObservedContainer, ObservedSandbox, SandboxId,
 };
-use crate::pod_spec::spec::HandlerFeatures;
+use crate::pod_spec::spec::{HandlerFeatures, Resources};
 
 mod request;
-mod resources;
-mod signal;
 
+use request::resources;
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
-pub(super) use resources::{memory_usage, update_container, update_sandbox};
 
 /// The CRI's nanoseconds since 1970 as a timestamp.
 fn timestamp(nanoseconds: i64) -> Timestamp {
@@ -218,7 +216,7 @@ pub(super) fn container_status(
                 memory_limit: linux.memory_limit_in_bytes,
             }
         }),
-        stop_signal: signal::from_wire(from.stop_signal),
+        stop_signal: request::signal_name(from.stop_signal),
     })
 }
 
@@ -289,6 +287,42 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         .find_map(|labels| pod_ref(&labels))
         .map(|pod| pod.uid);
     RuntimeEvent { id: from.container_id, kind, pod, name }
+}
+
+pub(super) fn update_container(
+    id: &ContainerId,
+    limits: &Resources,
+) -> v1::UpdateContainerResourcesRequest {
+    v1::UpdateContainerResourcesRequest {
+        container_id: id.as_str().to_owned(),
+        linux: Some(resources(limits)),
+        ..v1::UpdateContainerResourcesRequest::default()
+    }
+}
+
+pub(super) fn update_sandbox(
+    id: &SandboxId,
+    limits: &Resources,
+    overhead: &Resources,
+) -> v1::UpdatePodSandboxResourcesRequest {
+    v1::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: id.as_str().to_owned(),
+        overhead: Some(resources(overhead)),
+        resources: Some(resources(limits)),
+    }
+}
+
+pub(super) fn memory_usage(answer: v1::PodSandboxStatsResponse) -> MemoryUsage {
+    let used = |memory: Option<v1::MemoryUsage>| Some(memory?.usage_bytes?.value);
+    let linux = answer.stats.and_then(|stats| stats.linux).unwrap_or_default();
+    let of_container = |stats: v1::ContainerStats| {
+        let name = stats.attributes?.metadata?.name;
+        Some((name, used(stats.memory)))
+    };
+    MemoryUsage {
+        pod: used(linux.memory),
+        containers: linux.containers.into_iter().filter_map(of_container).collect(),
+    }
 }
 
 #[cfg(test)]

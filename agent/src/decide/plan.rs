@@ -5,10 +5,8 @@
 
 mod apps;
 pub mod effects;
-pub mod grace;
 pub mod holds;
 mod init;
-mod reset;
 pub mod resize;
 pub mod restart;
 mod sandbox;
@@ -23,6 +21,7 @@ use api::pod::{ContainerKind, Pod};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decide::backoff::Backoff;
+use crate::decide::plan::restart::RuleAction;
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
 use crate::observed::{ContainerId, Observed, SandboxId};
 
@@ -280,7 +279,7 @@ pub enum When {
 /// docs/kubelet-parity.md shows.
 pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
     if history.restart_all {
-        return reset::plan(pod, observed, history, now);
+        return plan_reset(pod, observed, history, now);
     }
     let seen = sandbox::look(pod, observed);
     let mut choice = match seen.change {
@@ -399,4 +398,48 @@ impl Pick {
     fn new(index: usize, reason: impl Into<String>) -> Self {
         Self { index, reason: reason.into() }
     }
+}
+
+// Restarts the whole pod after a RestartAllContainers rule fired: its containers are removed, then started anew.
+//
+// Source: Kubernetes 1.36, gate RestartAllContainersOnContainerExits (on by default).
+
+/// Removes every attempt of every app and init container. Those whose exit fired the rule are removed last, because
+/// until then they are the record of the cause.
+fn plan_reset(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
+    let seen = sandbox::look(pod, observed);
+    let mut resets = Vec::new();
+    let mut causes = Vec::new();
+    for container in pod.containers().iter().chain(pod.init_containers()) {
+        for seen in observed.containers.iter().filter(|seen| seen.name == container.name) {
+            let exit = seen.state.exit();
+            let fired = exit.and_then(|exit| restart::matched_rule(container, exit.code));
+            let list = match fired {
+                Some((_, RuleAction::RestartAllContainers)) => &mut causes,
+                Some((_, RuleAction::Restart)) | None => &mut resets,
+            };
+            let plan = || {
+                let reason = KillReason::RestartAllContainers;
+                terminate::stop_one(pod, &seen.id, &seen.name, reason, Some(0))
+            };
+            list.push(Reset {
+                id: seen.id.clone(),
+                name: seen.name.clone(),
+                kill: exit.is_none(),
+                stop: exit.is_none().then(|| Stop { plan: plan(), message: "killing".to_owned() }),
+            });
+        }
+    }
+    resets.append(&mut causes);
+    let held = history.holds.until(&HoldKey::Pod, now).is_some()
+        || resets.iter().any(|reset| history.holds.holds_container(&reset.id, now));
+    if held {
+        return PodPlan {
+            idle: Some("an action on the pod failed and is repeated later".to_owned()),
+            ..PodPlan::default()
+        };
+    }
+    let kill_pod = seen.change.map(str::to_owned);
+    let (stops, stop_sandboxes) = stop::stops(pod, observed, kill_pod.is_some(), &[]);
+    PodPlan { kill_pod, sandbox: seen.step(), stops, stop_sandboxes, resets, ..PodPlan::default() }
 }

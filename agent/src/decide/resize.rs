@@ -13,13 +13,14 @@
 
 pub mod actuated;
 pub(crate) mod allocation;
-pub mod conditions;
 pub(crate) mod decision;
 pub(crate) mod files;
 pub(crate) mod queue;
 pub(crate) mod steps;
 
-use conditions::ResizeCondition;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// What the sync loop tells a pod's worker about resizes, beside the pod with its allocated resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,4 +29,161 @@ pub(crate) struct ResizeState {
     pub(crate) pending: Option<ResizeCondition>,
     /// How many resizes were granted. A new one is in progress until it is carried out.
     pub(crate) granted: u64,
+}
+
+// The conditions `PodResizePending` and `PodResizeInProgress`.
+//
+// Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go.
+
+/// The reason of a resize that this node can never grant.
+pub(crate) const INFEASIBLE: &str = "Infeasible";
+/// The reason of a resize that may be granted later.
+pub(crate) const DEFERRED: &str = "Deferred";
+/// The reason of a resize that failed and is tried again.
+const ERROR: &str = "Error";
+
+/// One of the two conditions, while it is true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResizeCondition {
+    /// The reason; may be empty.
+    pub(crate) reason: String,
+    /// The message; may be empty.
+    pub(crate) message: String,
+    /// The generation of the pod that is resized; 0: it has none.
+    pub(crate) generation: i64,
+    /// When it got its reason.
+    pub(crate) since: Timestamp,
+    /// When it was last set.
+    pub(crate) set_at: Timestamp,
+}
+
+impl ResizeCondition {
+    fn of(
+        before: Option<&Self>,
+        reason: &str,
+        message: &str,
+        generation: i64,
+        now: Timestamp,
+    ) -> Self {
+        let since = before.filter(|before| before.reason == reason);
+        Self {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            generation,
+            since: since.map_or(now, |before| before.since),
+            set_at: now,
+        }
+    }
+}
+
+/// Notes that a resize is not granted. Returns whether the reason or the generation is another one.
+pub(crate) fn set_pending(
+    pending: &mut Option<ResizeCondition>,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) -> bool {
+    let before = pending.take();
+    let changed = before
+        .as_ref()
+        .is_none_or(|before| before.reason != reason || before.generation != generation);
+    *pending = match before {
+        Some(before) if !changed && before.message == message => Some(before),
+        before => Some(ResizeCondition::of(before.as_ref(), reason, message, generation, now)),
+    };
+    changed
+}
+
+/// The conditions of a pod that are true.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResizeConditions {
+    /// A resize waits to be granted.
+    pub(crate) pending: Option<ResizeCondition>,
+    /// A resize was granted and is not complete.
+    pub(crate) in_progress: Option<ResizeCondition>,
+}
+
+impl ResizeConditions {
+    /// Notes that a resize was granted.
+    pub(crate) fn granted(&mut self, generation: i64, now: Timestamp) {
+        self.in_progress = Some(ResizeCondition::of(None, "", "", generation, now));
+    }
+
+    /// Notes that what was granted is not what runs, unless that is known.
+    pub(crate) fn in_progress(&mut self, generation: i64, now: Timestamp) {
+        self.in_progress.get_or_insert_with(|| ResizeCondition::of(None, "", "", generation, now));
+    }
+
+    /// Notes that a step failed. Returns the generation that is resized, if that is news.
+    pub(crate) fn failed(&mut self, message: &str, generation: i64, now: Timestamp) -> Option<i64> {
+        let before = self.in_progress.take();
+        let generation = before.as_ref().map_or(generation, |before| before.generation);
+        let is_news = before
+            .as_ref()
+            .is_none_or(|before| before.reason != ERROR || before.message != message);
+        self.in_progress =
+            Some(ResizeCondition::of(before.as_ref(), ERROR, message, generation, now));
+        is_news.then_some(generation)
+    }
+
+    /// Notes that what was granted is what runs. Returns the generation of the resize that is complete.
+    pub(crate) fn complete(&mut self) -> Option<i64> {
+        Some(self.in_progress.take()?.generation)
+    }
+
+    /// The conditions for a status. `generation`: that of the pod, if it has one.
+    pub(crate) fn for_status(&self, generation: Option<i64>) -> Vec<PodCondition> {
+        let condition = |kind: &str, from: &ResizeCondition| PodCondition {
+            type_: kind.to_owned(),
+            status: "True".to_owned(),
+            reason: (!from.reason.is_empty()).then(|| from.reason.clone()),
+            message: (!from.message.is_empty()).then(|| from.message.clone()),
+            observed_generation: generation.and(Some(from.generation)).filter(|seen| *seen != 0),
+            last_probe_time: Some(Time(from.set_at)),
+            last_transition_time: Some(Time(from.since)),
+        };
+        let pending = self.pending.iter().map(|from| condition("PodResizePending", from));
+        let in_progress = self.in_progress.iter();
+        pending.chain(in_progress.map(|from| condition("PodResizeInProgress", from))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn pending_is_news_with_another_reason_or_generation() {
+        let mut pending = None;
+        assert!(set_pending(&mut pending, DEFERRED, "a", 1, at(1)));
+        assert!(!set_pending(&mut pending, DEFERRED, "b", 1, at(2)));
+        let seen = pending.clone().unwrap();
+        assert_eq!((seen.message.as_str(), seen.since), ("b", at(1)));
+        assert!(set_pending(&mut pending, DEFERRED, "b", 2, at(3)));
+        assert_eq!(pending.clone().unwrap().since, at(1));
+        assert!(set_pending(&mut pending, INFEASIBLE, "b", 2, at(4)));
+        assert_eq!(pending.unwrap().since, at(4));
+    }
+
+    #[test]
+    fn failure_keeps_the_generation_until_the_resize_is_complete() {
+        let mut conditions = ResizeConditions::default();
+        assert_eq!(conditions.complete(), None);
+        conditions.granted(3, at(1));
+        assert_eq!(conditions.failed("no", 4, at(2)), Some(3));
+        assert_eq!(conditions.failed("no", 4, at(3)), None);
+        conditions.in_progress(4, at(4));
+        let shown = conditions.for_status(Some(4));
+        assert_eq!(shown[0].type_, "PodResizeInProgress");
+        assert_eq!(shown[0].reason.as_deref(), Some("Error"));
+        assert_eq!(shown[0].observed_generation, Some(3));
+        assert_eq!(conditions.complete(), Some(3));
+        assert_eq!(conditions.for_status(Some(4)), []);
+    }
 }

@@ -21,18 +21,15 @@ use crate::reporting::causes::Causes;
 pub(crate) mod diff;
 mod events;
 mod inspect;
-mod listing;
-mod periods;
-mod retry;
 mod timers;
 
 use diff::{Change, Listing};
+use events::Retry;
 use events::StreamEvent;
 use inspect::Inspection;
-pub(crate) use listing::RuntimeListing;
-use listing::list;
-pub(crate) use periods::RelistPeriods;
-use retry::Retry;
+pub(crate) use inspect::RuntimeListing;
+use inspect::list;
+pub(crate) use timers::RelistPeriods;
 use timers::Timers;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);

@@ -6,22 +6,20 @@
 //! resources while others can give way to it.
 
 mod affinity;
-mod ports;
 mod preemption;
 mod resources;
-mod share;
 mod sysctl;
-mod taints;
 mod taken;
 
 use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 use api::qos::qos_class;
-use k8s_openapi::api::core::v1::{PodStatus, Taint};
+use k8s_openapi::api::core::v1::{ContainerPort, PodStatus, Taint, Toleration};
 use serde::{Deserialize, Serialize};
 
 pub use taken::Taken;
+use taken::host_ports;
 
 /// The label of nodes, and of pods that ask for it, with the operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -121,8 +119,8 @@ fn before_resources(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
 fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
     affinity::check(pod, offer)?;
     node_name(pod, offer)?;
-    ports::check(pod, taken)?;
-    taints::check(pod, &offer.taints)?;
+    check_ports(pod, taken)?;
+    check_taints(pod, &offer.taints)?;
     app_armor(pod, offer)
 }
 
@@ -204,6 +202,75 @@ fn asks_for_profile(pod: &Pod) -> bool {
         context.app_armor_profile.as_ref()
     });
     of_pod.into_iter().chain(of_containers).any(|profile| profile.type_ != "Unconfined")
+}
+
+// Whether the pod's host ports are free.
+//
+// Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/nodeports: an address of all interfaces takes a port of every
+// address. Ports of init containers count when these run as long as the pod does.
+
+const ALL_ADDRESSES: &str = "0.0.0.0";
+
+fn check_ports(pod: &Pod, taken: &Taken) -> Result<(), Rejection> {
+    let taken = |wanted: &ContainerPort| {
+        let mut others = taken.host_ports(pod.uid());
+        others.any(|port| ports_conflict(wanted, port))
+    };
+    if host_ports(pod).any(taken) {
+        return Err(Rejection::predicate(
+            "NodePorts",
+            "node(s) didn't have free ports for the requested pod ports",
+        ));
+    }
+    Ok(())
+}
+
+fn ports_conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
+    let address = |port: &ContainerPort| match port.host_ip.as_deref() {
+        None | Some("") => ALL_ADDRESSES.to_owned(),
+        Some(address) => address.to_owned(),
+    };
+    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+    let (first, second) = (address(a), address(b));
+    a.host_port == b.host_port
+        && protocol(a) == protocol(b)
+        && (first == second || first == ALL_ADDRESSES || second == ALL_ADDRESSES)
+}
+
+// Whether the pod tolerates the node's taints. The kubelet looks at `NoExecute` alone, and static pods may run anywhere.
+//
+// Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go; the operators `Lt` and `Gt` are
+// off by default (TaintTolerationComparisonOperators).
+
+fn check_taints(pod: &Pod, taints: &[Taint]) -> Result<(), Rejection> {
+    let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
+    let mut untolerated = taints
+        .iter()
+        .filter(|taint| taint.effect == "NoExecute")
+        .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
+    if !pod.is_static() && untolerated.next().is_some() {
+        return Err(Rejection::predicate(
+            "TaintToleration",
+            "node(s) had taints that the pod didn't tolerate",
+        ));
+    }
+    Ok(())
+}
+
+/// An empty effect or key stands for each.
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let fits = |wanted: &Option<String>, given: &str| {
+        wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == given)
+    };
+    let value = match toleration.operator.as_deref() {
+        None | Some("" | "Equal") => {
+            toleration.value.as_deref().unwrap_or_default()
+                == taint.value.as_deref().unwrap_or_default()
+        }
+        Some("Exists") => true,
+        Some(_) => false,
+    };
+    value && fits(&toleration.effect, &taint.effect) && fits(&toleration.key, &taint.key)
 }
 
 #[cfg(test)]

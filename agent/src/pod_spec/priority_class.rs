@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use api::manifest::Workload;
-use api::pod::Pod;
-use api::priority_class::SYSTEM_CLASSES;
+use api::pod::{Pod, SYSTEM_CLASSES};
 use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::objects::ObjectMap;

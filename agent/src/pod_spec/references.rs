@@ -1,17 +1,18 @@
-//! Which ConfigMaps, Secrets and claims a pod refers to: pure.
+//! Which ConfigMaps, Secrets, claims and ClusterTrustBundles a pod refers to: pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::pod::Pod;
+use api::selector::matches_selector;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, ConfigMap, Container, KeyToPath, PersistentVolume,
     PersistentVolumeClaim, Secret, Volume,
 };
+use pem::{EncodeConfig, LineEnding, Pem};
 
 use crate::objects::{ObjectKind, ObjectMap};
-use crate::pod_spec::trust_bundles;
 
 /// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
 /// default/settings`.
@@ -175,7 +176,7 @@ impl References {
         missing.extend(claims);
         let bundles = self.trust_bundles.iter();
         let needed = bundles.filter(|wanted| wanted.optional != Some(true));
-        let absent = needed.filter(|wanted| trust_bundles::matching(wanted, objects).is_empty());
+        let absent = needed.filter(|wanted| matching_bundles(wanted, objects).is_empty());
         missing.extend(absent.map(name_of_bundle));
         missing
     }
@@ -189,7 +190,7 @@ impl References {
             claims: claims.map(|name| objects.persistent_volume_claim(namespace, name)).collect(),
             trust_bundles: {
                 let wanted = self.trust_bundles.iter();
-                wanted.map(|wanted| trust_bundles::matching(wanted, objects)).collect()
+                wanted.map(|wanted| matching_bundles(wanted, objects)).collect()
             },
             volumes: match self.has_claims {
                 true => objects.persistent_volumes(),
@@ -240,6 +241,42 @@ fn lacks(object: &str, needed: &BTreeSet<String>, has: Option<BTreeSet<String>>)
     };
     let keys = needed.difference(&has);
     keys.map(|key| format!("key {key} of {object}")).collect()
+}
+
+// Which ClusterTrustBundles a projected volume wants, and their certificates.
+//
+// Source: Kubernetes 1.36, pkg/kubelet/clustertrustbundle/clustertrustbundle_manager.go.
+
+/// The bundle of a name, or all of a signer with the labels. No selector matches none, and an empty one all.
+pub(crate) fn matching_bundles(
+    wanted: &ClusterTrustBundleProjection,
+    objects: &ObjectMap,
+) -> Vec<Arc<ClusterTrustBundle>> {
+    let mut found = objects.cluster_trust_bundles();
+    found.retain(|bundle| match &wanted.name {
+        Some(_) => bundle.metadata.name == wanted.name,
+        None => {
+            let labels = bundle.metadata.labels.clone().unwrap_or_default();
+            let selector = wanted.label_selector.as_ref();
+            bundle.spec.signer_name == wanted.signer_name
+                && selector.is_some_and(|selector| matches_selector(selector, &labels))
+        }
+    });
+    found
+}
+
+/// The certificates of all bundles, each once, in PEM. Their order has no meaning; it is always the same.
+pub(crate) fn bundle_certificates(bundles: &[Arc<ClusterTrustBundle>]) -> String {
+    let mut certificates = BTreeSet::new();
+    for bundle in bundles {
+        // It was validated when it was read.
+        let blocks = pem::parse_many(&bundle.spec.trust_bundle).unwrap_or_default();
+        certificates.extend(blocks.into_iter().map(Pem::into_contents));
+    }
+    let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let certificates = certificates.into_iter();
+    let texts = certificates.map(|der| pem::encode_config(&Pem::new("CERTIFICATE", der), lines));
+    texts.collect()
 }
 
 #[cfg(test)]

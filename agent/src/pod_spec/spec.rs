@@ -12,7 +12,6 @@ pub mod qos;
 pub mod resources;
 mod sandbox;
 mod security;
-mod swap;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 
 mod correlate;
-mod lru;
 mod resize;
 pub(crate) mod texts;
 

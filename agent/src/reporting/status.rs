@@ -22,8 +22,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 
 use crate::decide::plan::restart;
+use crate::decide::resize::ResizeConditions;
 use crate::decide::resize::actuated::Actuated;
-use crate::decide::resize::conditions::ResizeConditions;
 use crate::observed::Observed;
 
 pub use conditions::is_own;

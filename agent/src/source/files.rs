@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::hash::hash;
+use api::generated_names::hash;
 use api::manifest::static_pod::{self, Location, MAX_BYTES};
 use api::manifest::{self, Strictness};
 use api::pod::Pod;

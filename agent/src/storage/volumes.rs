@@ -31,10 +31,8 @@ mod atomic;
 pub(crate) mod claim;
 pub(crate) mod content;
 mod directory;
-mod empty_dir;
 mod error;
 mod group;
-mod host_path;
 pub mod in_memory;
 mod nested;
 pub mod subpath;
@@ -193,7 +191,7 @@ impl PodDirs {
 
     /// The path of an emptyDir volume.
     pub(crate) fn empty_dir(&self, name: &str) -> PathBuf {
-        empty_dir::path(&self.pod, name)
+        directory::empty_dir(&self.pod, name)
     }
 
     fn volume(
@@ -216,10 +214,13 @@ impl PodDirs {
                     ..HostVolume::default()
                 });
             }
-            let path = empty_dir::prepare(&self.pod, &volume.name, group::of_pod(pod)?)?;
+            let path = directory::prepare_empty_dir(&self.pod, &volume.name, group::of_pod(pod)?)?;
             Ok(own_volume(path, false))
         } else if let Some(source) = &volume.host_path {
-            Ok(HostVolume { host_path: host_path::prepare(source)?, ..HostVolume::default() })
+            Ok(HostVolume {
+                host_path: directory::prepare_host_path(source)?,
+                ..HostVolume::default()
+            })
         } else if volume.image.is_some() {
             // The image itself is pulled when the sandbox is there.
             Ok(HostVolume {
@@ -244,7 +245,7 @@ impl PodDirs {
         let volumes = volumes.filter_map(|volume| {
             let path = match content::kind(volume) {
                 Some(kind) => self.pod.join("volumes").join(kind).join(&volume.name),
-                None if volume.empty_dir.is_some() => empty_dir::path(&self.pod, &volume.name),
+                None if volume.empty_dir.is_some() => directory::empty_dir(&self.pod, &volume.name),
                 None => return None,
             };
             Some((volume.name.clone(), used(&path)))

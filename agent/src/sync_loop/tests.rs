@@ -8,8 +8,6 @@ mod hooks;
 mod housekeeping;
 mod killed;
 mod life;
-mod many;
-mod ownership;
 mod preemption;
 mod probes;
 mod repeats;

@@ -5,7 +5,6 @@
 
 pub(crate) mod collector;
 pub(crate) mod limits;
-pub(crate) mod remove;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,6 @@
 pub(crate) mod files;
 pub(crate) mod links;
 mod plan;
-mod rotate;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,7 +88,7 @@ impl LogKeeper {
             return Ok(());
         }
         let (old, files) = (log.to_owned(), self.rotation.max_files);
-        blocking(move || rotate::make_room(&old, files)).await?;
+        blocking(move || files::make_room(&old, files)).await?;
         let rotated = rotated_name(log, self.clock.now());
         let (from, to) = (log.to_owned(), rotated.clone());
         blocking(move || std::fs::rename(from, to)).await?;

@@ -9,7 +9,8 @@ use crate::decide::plan::HoldKey;
 use crate::decide::plan::effects::Done;
 use crate::observed::{ContainerState, Observed};
 use crate::reporting::causes::Causes;
-use crate::upkeep::gc::{self, Garbage, remove::remove_dead};
+use crate::upkeep::gc::collector::remove_dead;
+use crate::upkeep::gc::{self, Garbage};
 
 impl Worker {
     /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.

@@ -4,9 +4,9 @@ use api::pod::Pod;
 
 use super::{WorkItem, Worker};
 use crate::decide::plan::HoldKey;
+use crate::decide::resize::ResizeConditions;
 use crate::decide::resize::ResizeState;
 use crate::decide::resize::actuated::Actuated;
-use crate::decide::resize::conditions::ResizeConditions;
 use crate::decide::resize::files::ActuatedRecord;
 use crate::observed::Observed;
 use crate::pod_spec::spec::Node;

@@ -10,8 +10,8 @@ use super::{FINISHED, PodUpdate, Worker, latest};
 use crate::blocking::blocking;
 use crate::clock::after;
 use crate::decide::plan::effects::{self, Done};
-use crate::decide::plan::grace::effective_grace;
 use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
+use crate::decide::plan::terminate::effective_grace;
 use crate::decide::plan::{self};
 use crate::execute::kill::Killer;
 use crate::execute::{PodStopped, first_ip, stop_pod};
@@ -19,7 +19,7 @@ use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
 use crate::reporting::report::transitions::Stage;
-use crate::upkeep::gc::remove::remove_dead;
+use crate::upkeep::gc::collector::remove_dead;
 
 /// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);

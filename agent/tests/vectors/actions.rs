@@ -6,8 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SET: Set = Set::new("pod-actions", "what is to be done next for a pod", judge);
 
@@ -29,15 +28,15 @@ fn judge(case: &Case) -> Result<(), String> {
     );
     let ours = in_their_words(&plan);
     for (what, ours) in &ours {
-        support::same(what, ours, &case.expected[what])?;
+        read::same(what, ours, &case.expected[what])?;
     }
     let facts = &case.expected["facts"];
-    support::same(
+    read::same(
         "restartAllRuleMatched",
         &json!(plan::restart::restart_all_matched(&pod, &observed)),
         &facts["restartAllRuleMatched"],
     )?;
-    support::same(
+    read::same(
         "allContainersAlreadyRemoved",
         &json!(plan::restart::all_removed(&pod, &observed)),
         &facts["allContainersAlreadyRemoved"],

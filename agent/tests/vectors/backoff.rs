@@ -1,15 +1,14 @@
-//! crash-backoff: delays between the restarts of a crashing container.
+//! crash-backoff: delays between the restarts of a crashing container. restart-decision: whether a container is restarted.
 
 use agent::decide::backoff::{Backoff, Limits};
-use agent::decide::plan::{self, History, When};
+use agent::decide::plan::{self, History, When, restart};
 use agent::observed::Observed;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SET: Set = Set::new("crash-backoff", "how long a crashing container waits", judge);
 
@@ -29,10 +28,10 @@ fn judge(case: &Case) -> Result<(), String> {
     let mut history =
         History { backoff: Backoff::new(Limits::with_max(max)), ..History::default() };
     for (index, (step, expected)) in
-        support::list(&case.input["steps"]).iter().zip(support::list(&case.expected)).enumerate()
+        read::list(&case.input["steps"]).iter().zip(read::list(&case.expected)).enumerate()
     {
         let now = moment(&step["at"]);
-        match support::text(&step["op"]) {
+        match read::text(&step["op"]) {
             "housekeeping" => history.backoff.forget_old(now),
             "image" => {
                 for list in ["containers", "initContainers"] {
@@ -45,7 +44,7 @@ fn judge(case: &Case) -> Result<(), String> {
             }
             "start" => {
                 let ours = start(&mut history, &api, step, now);
-                support::same(&format!("step {index}"), &ours, expected)?;
+                read::same(&format!("step {index}"), &ours, expected)?;
             }
             other => panic!("step {other}"),
         }
@@ -55,13 +54,13 @@ fn judge(case: &Case) -> Result<(), String> {
 
 fn start(history: &mut History, api: &Value, step: &Value, now: Timestamp) -> Value {
     let pod = pods::pod(api);
-    let containers = support::list(&step["containers"])
+    let containers = read::list(&step["containers"])
         .iter()
         .map(|seen| pods::container(&pod, seen, moment))
         .collect();
     let observed = Observed { containers, ..Observed::nothing(now) };
     let start =
-        plan::start_of(&pod, &observed, history, now, support::text(&step["container"])).unwrap();
+        plan::start_of(&pod, &observed, history, now, read::text(&step["container"])).unwrap();
     let mut ours = match &start.when {
         When::Now => {
             history.started(&start, now);
@@ -73,4 +72,28 @@ fn start(history: &mut History, api: &Value, step: &Value, now: Timestamp) -> Va
     };
     ours["backoffSeconds"] = json!(history.backoff.delay(&start.backoff_key).as_secs());
     ours
+}
+
+pub(crate) const RESTART: Set =
+    Set::new("restart-decision", "whether a container is started again", judge_restart);
+
+fn judge_restart(case: &Case) -> Result<(), String> {
+    let pod = pods::pod(&case.input["pod"]);
+    let observed = pods::observed(&pod, &case.input, Timestamp::UNIX_EPOCH);
+    let name = read::text(&case.input["container"]);
+    let (_, container) = pod.container(name).unwrap();
+    let status = serde_json::from_value(case.input["apiStatus"].clone()).unwrap_or_default();
+    let mut ours = json!({
+        "shouldRestart": restart::should_start(&pod, container, &observed),
+        "isRestartable": restart::is_restartable(&pod, container),
+        "allContainersRestart": restart::restarts_all(&pod, &observed, &status),
+        "allContainersRemoved": restart::all_removed(&pod, &observed),
+        "podCouldRestartAll": restart::could_restart_all(&pod),
+    });
+    if let Some(exit) = observed.container(name).and_then(|seen| seen.state.exit()) {
+        ours["policyAllowsRestart"] = json!(restart::policy_allows(&pod, container, exit.code));
+        let rule = restart::matched_rule(container, exit.code).map(|(index, _)| index);
+        ours["matchedRule"] = rule.map_or(json!(-1), |index| json!(index));
+    }
+    read::same("decision", &ours, &case.expected)
 }

@@ -17,8 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::inside;
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SANDBOX: Set =
     Set::new("cri-sandbox-config", "what the runtime is asked to make for a pod", sandbox_config);
@@ -29,20 +28,20 @@ fn sandbox_config(case: &Case) -> Result<(), String> {
     let node = inside::node(&case.input["node"]);
     match spec::sandbox(&pod, attempt, &grants(&case.input), &node) {
         Ok((sandbox, warnings)) => {
-            support::same(
+            read::same(
                 "events",
                 &inside::events(&warnings),
-                &json!(support::list(&case.expected["events"])),
+                &json!(read::list(&case.expected["events"])),
             )?;
             let handler = json!(sandbox.runtime_handler);
-            support::same(
+            read::same(
                 "runtime_handler",
                 &handler,
-                &json!(support::text(&case.expected["runtime_handler"])),
+                &json!(read::text(&case.expected["runtime_handler"])),
             )?;
             compare(&sandbox_words(&sandbox), &case.expected)
         }
-        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+        Err(error) => read::same("error", &json!(error.to_string()), &case.expected["error"]),
     }
 }
 
@@ -63,7 +62,7 @@ fn container_config(case: &Case) -> Result<(), String> {
         restart_count: u32::try_from(case.input["restartCount"].as_u64().unwrap_or_default())
             .unwrap(),
         ips: pods::texts(&case.input["podIPs"]),
-        image_ref: support::text(&case.input["imageRef"]).to_owned(),
+        image_ref: read::text(&case.input["imageRef"]).to_owned(),
         image_user: match (image["uid"].as_i64(), image["username"].as_str()) {
             (Some(uid), _) => ImageUser::Id(uid),
             (None, Some(name)) => ImageUser::Name(name.to_owned()),
@@ -79,21 +78,21 @@ fn container_config(case: &Case) -> Result<(), String> {
     match spec::container(&pod, &container, &inputs, Some(&objects), &node).spec {
         Ok(container) => compare(&container_words(&container), &case.expected),
         Err(error) if case.expected.get("error").is_some() => {
-            support::same("error", &json!(error.to_string()), &case.expected["error"])
+            read::same("error", &json!(error.to_string()), &case.expected["error"])
         }
         Err(error) => Err(format!("refused: {error}")),
     }
 }
 
 fn container_of(case: &Case, pod: &Pod) -> Container {
-    let name = support::text(&case.input["container"]);
+    let name = read::text(&case.input["container"]);
     pod.container(name).unwrap().1.clone()
 }
 
 fn grants(input: &Value) -> PodGrants {
     let range = &input["node"]["userNamespaceRange"];
     let number = |key: &str| u32::try_from(range[key].as_u64().unwrap_or_default()).unwrap();
-    let groups = support::list(&input["extraSupplementalGroups"]).iter();
+    let groups = read::list(&input["extraSupplementalGroups"]).iter();
     PodGrants {
         user_namespace: range.is_object().then(|| UserNamespace {
             host_id: number("hostID"),
@@ -110,17 +109,17 @@ pub(crate) fn volumes(input: &Value) -> BTreeMap<String, HostVolume> {
     volumes
         .map(|(name, volume)| {
             let image = input["imageVolumes"].get(name).map(|image| ImageSpec {
-                image: support::text(&image["image"]).to_owned(),
-                user_specified: support::text(&image["user_specified_image"]).to_owned(),
-                runtime_handler: support::text(&image["runtime_handler"]).to_owned(),
+                image: read::text(&image["image"]).to_owned(),
+                user_specified: read::text(&image["user_specified_image"]).to_owned(),
+                runtime_handler: read::text(&image["runtime_handler"]).to_owned(),
                 annotations: serde_json::from_value(image["annotations"].clone())
                     .unwrap_or_default(),
             });
             let volume = HostVolume {
-                host_path: support::text(&volume["hostPath"]).into(),
+                host_path: read::text(&volume["hostPath"]).into(),
                 readonly: volume["readOnly"] == true,
                 relabel: matches!(
-                    support::text(&volume["type"]),
+                    read::text(&volume["type"]),
                     "emptyDir" | "configMap" | "secret" | "projected" | "downwardAPI" | "image"
                 ),
                 spec_name: volume["specName"].as_str().map(str::to_owned),
@@ -140,7 +139,7 @@ fn compare(ours: &Value, expected: &Value) -> Result<(), String> {
     let keys: std::collections::BTreeSet<&String> =
         [&ours, &theirs].into_iter().flat_map(|side| side.as_object().unwrap().keys()).collect();
     for key in keys {
-        support::same(key, &ours[key], &theirs[key])?;
+        read::same(key, &ours[key], &theirs[key])?;
     }
     Ok(())
 }

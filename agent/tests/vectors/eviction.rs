@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const THRESHOLDS: Set = Set::new(
     "eviction-thresholds",
@@ -34,7 +33,7 @@ pub(crate) const RANK: Set =
 fn config(input: &Value) -> EvictionConfig {
     let map = |key: &str| -> BTreeMap<String, String> {
         let entries = input[key].as_object().into_iter().flatten();
-        entries.map(|(name, value)| (name.clone(), support::text(value).to_owned())).collect()
+        entries.map(|(name, value)| (name.clone(), read::text(value).to_owned())).collect()
     };
     EvictionConfig {
         enforce_node_allocatable: pods::texts(&input["enforceNodeAllocatable"]),
@@ -94,7 +93,7 @@ fn judge_thresholds(case: &Case) -> Result<(), String> {
             return if parser {
                 Ok(())
             } else {
-                support::same("error", &json!(error.to_string()), &json!(theirs))
+                read::same("error", &json!(error.to_string()), &json!(theirs))
             };
         }
     };
@@ -103,7 +102,7 @@ fn judge_thresholds(case: &Case) -> Result<(), String> {
     }
     let thresholds: Vec<&Threshold> = thresholds.iter().collect();
     let theirs = &case.expected["thresholds"];
-    support::same("thresholds", &shown(&thresholds), theirs)
+    read::same("thresholds", &shown(&thresholds), theirs)
 }
 
 fn judge_signals(case: &Case) -> Result<(), String> {
@@ -119,19 +118,19 @@ fn judge_signals(case: &Case) -> Result<(), String> {
         })
         .collect();
     let expected = &case.expected;
-    support::same("observations", &json!(observations), &expected["observations"])?;
+    read::same("observations", &json!(observations), &expected["observations"])?;
     let met = thresholds_met(&thresholds, &observed, false);
-    support::same("met", &shown(&met), &expected["met"])?;
+    read::same("met", &shown(&met), &expected["met"])?;
     let reclaimed = thresholds_met(&thresholds, &observed, true);
-    support::same("metWithMinReclaim", &shown(&reclaimed), &expected["metWithMinReclaim"])?;
+    read::same("metWithMinReclaim", &shown(&reclaimed), &expected["metWithMinReclaim"])?;
     let mut conditions = node_conditions(&met);
     conditions.sort_unstable();
-    support::same("nodeConditions", &json!(conditions), &expected["nodeConditions"])
+    read::same("nodeConditions", &json!(conditions), &expected["nodeConditions"])
 }
 
 fn judge_rank(case: &Case) -> Result<(), String> {
     let input = &case.input;
-    let pods: Vec<Pod> = support::list(&input["pods"]).iter().map(pods::pod).collect();
+    let pods: Vec<Pod> = read::list(&input["pods"]).iter().map(pods::pod).collect();
     let stats: Vec<PodStats> = serde_json::from_value(input["podStats"].clone()).unwrap();
     let candidates: Vec<Candidate<'_>> = pods
         .iter()
@@ -140,7 +139,7 @@ fn judge_rank(case: &Case) -> Result<(), String> {
             stats: stats.iter().find(|stats| stats.pod_ref.uid == pod.uid().as_str()),
         })
         .collect();
-    let signal = Signal::named(support::text(&input["signal"])).unwrap();
+    let signal = Signal::named(read::text(&input["signal"])).unwrap();
     let layout = match (input["dedicatedImageFs"] == true, input["splitContainerFs"] == true) {
         (true, true) => FsLayout::ImagesOnly,
         (true, false) => FsLayout::Images,
@@ -153,7 +152,7 @@ fn judge_rank(case: &Case) -> Result<(), String> {
     };
     let groups = rank(signal, layout, &candidates);
     let ours: Vec<Value> = groups.iter().map(|group| names(group)).collect();
-    let theirs: Vec<Value> = support::list(&case.expected["order"])
+    let theirs: Vec<Value> = read::list(&case.expected["order"])
         .iter()
         .map(|group| {
             let mut names = pods::texts(group);
@@ -161,7 +160,7 @@ fn judge_rank(case: &Case) -> Result<(), String> {
             json!(names)
         })
         .collect();
-    support::same("order", &json!(ours), &json!(theirs))?;
+    read::same("order", &json!(ours), &json!(theirs))?;
 
     let node: NodeStats = serde_json::from_value(input["nodeStats"].clone()).unwrap();
     let thresholds = config(&json!({
@@ -174,8 +173,8 @@ fn judge_rank(case: &Case) -> Result<(), String> {
         thresholds.iter().filter(|threshold| threshold.signal == signal).collect();
     let of = candidates
         .iter()
-        .find(|candidate| candidate.pod.name() == support::text(&input["message_pod"]));
+        .find(|candidate| candidate.pod.name() == read::text(&input["message_pod"]));
     let said = message(signal.resource(), of.unwrap(), &thresholds, &observe(&node));
-    support::same("message", &json!(said.message), &case.expected["message"])?;
-    support::same("annotations", &json!(said.annotations), &case.expected["message_annotations"])
+    read::same("message", &json!(said.message), &case.expected["message"])?;
+    read::same("annotations", &json!(said.annotations), &case.expected["message_annotations"])
 }

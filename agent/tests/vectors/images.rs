@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::judge::Set;
 use crate::pods::{self, texts};
 use crate::read::Case;
-use crate::support::{list, same, text};
+use crate::read::{list, same, text};
 
 mod registry;
 

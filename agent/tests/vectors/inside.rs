@@ -17,18 +17,17 @@ use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const EXPANSION: Set =
     Set::new("var-expansion", "variables in commands and arguments", expansion);
 
 fn expansion(case: &Case) -> Result<(), String> {
     let vars = &case.input["vars"];
-    let ours = env::expand(support::text(&case.input["input"]), |name| {
+    let ours = env::expand(read::text(&case.input["input"]), |name| {
         vars.get(name).and_then(Value::as_str)
     });
-    support::same("output", &json!(ours), &json!(support::text(&case.expected["output"])))
+    read::same("output", &json!(ours), &json!(read::text(&case.expected["output"])))
 }
 
 pub(crate) const ENVIRONMENT: Set =
@@ -36,7 +35,7 @@ pub(crate) const ENVIRONMENT: Set =
 
 fn environment(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
-    let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
+    let (_, container) = pod.container(read::text(&case.input["container"])).unwrap();
     let node = node(&case.input["node"]);
     let objects = objects(&case.input);
     let inputs = EnvInputs {
@@ -51,9 +50,9 @@ fn environment(case: &Case) -> Result<(), String> {
             let ours: Map<String, Value> =
                 ours.into_iter().map(|(name, value)| (name, json!(value))).collect();
             assert_eq!(ours.len(), count, "names are unique");
-            support::same("env", &Value::Object(ours), &case.expected["env"])
+            read::same("env", &Value::Object(ours), &case.expected["env"])
         }
-        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+        Err(error) => read::same("error", &json!(error.to_string()), &case.expected["error"]),
     }
 }
 
@@ -71,13 +70,13 @@ fn env_files(case: &Case, container: &Container) -> EnvFiles {
 /// The API objects of a case.
 pub(crate) fn objects(input: &Value) -> ObjectMap {
     let mut objects = ObjectMap::default();
-    for object in support::list(&input["configMaps"]) {
+    for object in read::list(&input["configMaps"]) {
         objects.insert_config_map(serde_json::from_value(object.clone()).unwrap());
     }
-    for object in support::list(&input["secrets"]) {
+    for object in read::list(&input["secrets"]) {
         objects.insert_secret(serde_json::from_value(object.clone()).unwrap());
     }
-    for service in support::list(&input["services"]) {
+    for service in read::list(&input["services"]) {
         let object = json!({
             "metadata": {"namespace": service["namespace"], "name": service["name"]},
             "spec": {"clusterIP": service["clusterIP"], "ports": service["ports"]},
@@ -100,7 +99,7 @@ pub(crate) const HOSTS: Set = Set::new("hosts-file", "a container's hosts file",
 
 fn hosts_file(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
-    let domain = support::text(&case.input["clusterDomain"]);
+    let domain = read::text(&case.input["clusterDomain"]);
     let ips = pods::texts(&case.input["podIPs"]);
     let (name, pod_domain) = hosts::hostname(&pod, domain);
     let mut ours = json!({"hostname": name});
@@ -111,10 +110,10 @@ fn hosts_file(case: &Case) -> Result<(), String> {
     let mount = agent::pod_spec::spec::mounts_hosts_file(&pod, &Default::default(), &ips);
     ours["mount"] = json!(mount);
     if mount {
-        let node_hosts = support::text(&case.input["nodeHostsFile"]);
+        let node_hosts = read::text(&case.input["nodeHostsFile"]);
         ours["content"] = json!(hosts::hosts_file(&pod, &ips, domain, node_hosts));
     }
-    support::same("hosts", &ours, &case.expected)
+    read::same("hosts", &ours, &case.expected)
 }
 
 pub(crate) const DNS: Set = Set::new("pod-dns", "a pod's name resolution", pod_dns);
@@ -133,30 +132,30 @@ fn pod_dns(case: &Case) -> Result<(), String> {
             for (key, value) in case.expected["dns"].as_object().into_iter().flatten() {
                 expected[key] = value.clone();
             }
-            support::same("dns", &json!(words), &expected)?;
-            let theirs = json!(support::list(&case.expected["events"]));
-            support::same("events", &events(&ours.warnings), &theirs)
+            read::same("dns", &json!(words), &expected)?;
+            let theirs = json!(read::list(&case.expected["events"]));
+            read::same("events", &events(&ours.warnings), &theirs)
         }
-        Err(error) => support::same("error", &json!(error.to_string()), &case.expected["error"]),
+        Err(error) => read::same("error", &json!(error.to_string()), &case.expected["error"]),
     }
 }
 
 /// The node of a case.
 pub(crate) fn node(facts: &Value) -> Node {
     let mut node = Node::new(
-        support::text(&facts["name"]),
-        support::text(&facts["rootDir"]),
-        support::text(&facts["podLogsDir"]),
+        read::text(&facts["name"]),
+        read::text(&facts["rootDir"]),
+        read::text(&facts["podLogsDir"]),
     );
     node.cluster_dns = pods::texts(&facts["clusterDNS"]);
-    node.cluster_domain = support::text(&facts["clusterDomain"]).to_owned();
-    node.resolv_conf = facts.get("resolvConf").map(|text| support::text(text).to_owned());
+    node.cluster_domain = read::text(&facts["clusterDomain"]).to_owned();
+    node.resolv_conf = facts.get("resolvConf").map(|text| read::text(text).to_owned());
     node.ips = pods::texts(&facts["nodeIPs"]);
-    let addresses = support::list(&facts["addresses"]).iter();
+    let addresses = read::list(&facts["addresses"]).iter();
     node.addresses = addresses
         .map(|address| NodeAddress {
-            kind: support::text(&address["type"]).to_owned(),
-            address: support::text(&address["address"]).to_owned(),
+            kind: read::text(&address["type"]).to_owned(),
+            address: read::text(&address["address"]).to_owned(),
         })
         .collect();
     let pairs = |value: &Value| -> BTreeMap<String, String> {
@@ -164,21 +163,21 @@ pub(crate) fn node(facts: &Value) -> Node {
             .as_object()
             .into_iter()
             .flatten()
-            .map(|(key, value)| (key.clone(), support::text(value).to_owned()))
+            .map(|(key, value)| (key.clone(), read::text(value).to_owned()))
             .collect()
     };
     node.allocatable = pairs(&facts["allocatable"]);
     node.runtime_classes = Some(pairs(&facts["runtimeClasses"]));
-    node.seccomp_root = support::text(&facts["seccompProfileRoot"]).into();
+    node.seccomp_root = read::text(&facts["seccompProfileRoot"]).into();
     node.seccomp_default = facts["seccompDefault"] == true;
     node.memory_capacity = facts["memoryCapacity"].as_i64().unwrap_or_default();
     node.cpu_quota = facts["cpuCFSQuota"] == true;
     node.cpu_quota_period = facts["cpuCFSQuotaPeriodMicros"].as_i64().unwrap_or(100_000);
-    node.cgroup_driver = match support::text(&facts["cgroupDriver"]) {
+    node.cgroup_driver = match read::text(&facts["cgroupDriver"]) {
         "systemd" => CgroupDriver::Systemd,
         _ => CgroupDriver::Cgroupfs,
     };
-    node.cgroup_root = support::text(&facts["cgroupRoot"]).to_owned();
+    node.cgroup_root = read::text(&facts["cgroupRoot"]).to_owned();
     node.cgroups_per_qos = facts["cgroupsPerQOS"] == true;
     node.cgroup_version =
         if facts["cgroupVersion"] == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
@@ -186,7 +185,7 @@ pub(crate) fn node(facts: &Value) -> Node {
     node.hugepage_sizes = pods::texts(&facts["hugePageSizes"]);
     node.swap_capacity = facts["swapCapacity"].as_i64().unwrap_or_default();
     node.swap_controller = facts["swapControllerAvailable"] == true;
-    node.swap_behavior = match support::text(&facts["memorySwapBehavior"]) {
+    node.swap_behavior = match read::text(&facts["memorySwapBehavior"]) {
         "LimitedSwap" => SwapBehavior::LimitedSwap,
         _ => SwapBehavior::NoSwap,
     };
@@ -196,7 +195,7 @@ pub(crate) fn node(facts: &Value) -> Node {
                 recursive_read_only_mounts: handler["recursiveReadOnlyMounts"] == true,
                 user_namespaces: handler["userNamespaces"] == true,
             };
-            (support::text(&handler["name"]).to_owned(), features)
+            (read::text(&handler["name"]).to_owned(), features)
         };
         handlers.iter().map(handler).collect()
     });

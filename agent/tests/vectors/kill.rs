@@ -12,18 +12,17 @@ use serde_json::{Map, Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const ORDER: Set =
     Set::new("kill-order", "in which order containers are stopped", kill_order);
 
 fn kill_order(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
-    let running: Vec<_> = support::list(&case.input["running"])
+    let running: Vec<_> = read::list(&case.input["running"])
         .iter()
         .map(|seen| {
-            (ContainerId::new(support::text(&seen["id"])), support::text(&seen["name"]).to_owned())
+            (ContainerId::new(read::text(&seen["id"])), read::text(&seen["name"]).to_owned())
         })
         .collect();
     let plan = terminate::end_pod(&pod, &running, case.input["graceOverride"].as_i64());
@@ -50,7 +49,7 @@ fn insert_unnamed(
     containers.insert(place.unwrap(), words);
     let failed = ours["failedContainers"].as_array_mut().unwrap();
     failed.push(json!(name));
-    failed.sort_by(|a, b| support::text(a).cmp(support::text(b)));
+    failed.sort_by(|a, b| read::text(a).cmp(read::text(b)));
 }
 
 pub(crate) const GRACE: Set =
@@ -58,7 +57,7 @@ pub(crate) const GRACE: Set =
 
 fn kill_grace(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
-    let reason = match support::text(&case.input["reason"]) {
+    let reason = match read::text(&case.input["reason"]) {
         "" => KillReason::PodEnds,
         "LivenessProbe" => KillReason::LivenessProbe,
         "StartupProbe" => KillReason::StartupProbe,
@@ -67,15 +66,15 @@ fn kill_grace(case: &Case) -> Result<(), String> {
         "Unknown" => KillReason::Unknown,
         other => panic!("reason {other}"),
     };
-    let id = ContainerId::new(support::text(&case.input["running"][0]["id"]));
-    let name = support::text(&case.input["container"]);
+    let id = ContainerId::new(read::text(&case.input["running"][0]["id"]));
+    let name = read::text(&case.input["container"]);
     let plan = terminate::stop_one(&pod, &id, name, reason, case.input["graceOverride"].as_i64());
     agree(&run(&plan, case).words(), &case.expected)
 }
 
 fn agree(ours: &Value, expected: &Value) -> Result<(), String> {
     for (what, theirs) in expected.as_object().unwrap() {
-        support::same(what, &ours[what], theirs)?;
+        read::same(what, &ours[what], theirs)?;
     }
     Ok(())
 }
@@ -95,9 +94,9 @@ struct Run {
 
 /// Simulates the plan in virtual time: hooks first, then each target after its dependencies.
 fn run(plan: &KillPlan, case: &Case) -> Run {
-    let facts: BTreeMap<&str, &Value> = support::list(&case.input["running"])
+    let facts: BTreeMap<&str, &Value> = read::list(&case.input["running"])
         .iter()
-        .map(|seen| (support::text(&seen["id"]), seen))
+        .map(|seen| (read::text(&seen["id"]), seen))
         .collect();
     let mut fates: BTreeMap<&str, Fate> = BTreeMap::new();
     while fates.len() < plan.targets.len() {
@@ -136,7 +135,7 @@ fn fate(target: &StopTarget, facts: &Value, free_at: f64) -> Fate {
     let waited = (free_at - hook).clamp(0.0, target.wait_limit(span(hook)).as_secs_f64());
     let grace = target.stop_timeout(span(hook), span(waited));
     let needed = facts["exitAfter"].as_f64().unwrap().min(grace as f64);
-    let error = support::text(&facts["stopError"]);
+    let error = read::text(&facts["stopError"]);
     let stop_at = hook + waited;
     Fate {
         pre_stop_at: target.pre_stop.then_some(0.0),

@@ -20,16 +20,42 @@ mod probes;
 #[path = "../../../tests/vectors/read.rs"]
 mod read;
 mod resources;
-mod restart;
-mod sets;
 mod static_pod_dirs;
 mod status;
-#[path = "../../../tests/vectors/support.rs"]
-mod support;
-#[path = "../../../tests/vectors/table.rs"]
-mod table;
+
+use judge::Set;
+
+/// The sets, in the order of the table.
+const SETS: &[Set] = &[
+    actions::SET,
+    backoff::RESTART,
+    backoff::SET,
+    kill::ORDER,
+    kill::GRACE,
+    probes::PROBES,
+    probes::REQUESTS,
+    status::PHASE,
+    status::STATUS,
+    static_pod_dirs::SET,
+    inside::EXPANSION,
+    inside::ENVIRONMENT,
+    inside::HOSTS,
+    inside::DNS,
+    mounts::SET,
+    resources::CPU,
+    resources::QOS,
+    config::SANDBOX,
+    config::CONTAINER,
+    images::REFERENCES,
+    images::CREDENTIALS,
+    images::BACKOFF,
+    images::SEQUENCES,
+    eviction::THRESHOLDS,
+    eviction::SIGNALS,
+    eviction::RANK,
+];
 
 #[test]
 fn decisions_agree_with_kubernetes() {
-    compare::decisions_agree("What a kubelet decides (package `agent`)", sets::SETS);
+    compare::decisions_agree("What a kubelet decides (package `agent`)", SETS);
 }

@@ -12,8 +12,8 @@ use agent::storage::volumes::subpath;
 use serde_json::{Value, json};
 
 use crate::judge::Set;
-use crate::read::Case;
-use crate::{config, inside, pods, support};
+use crate::read::{self, Case};
+use crate::{config, inside, pods};
 
 pub(crate) const SET: Set = Set::new(
     "container-mounts",
@@ -25,7 +25,7 @@ fn container_mounts(case: &Case) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();
     let inner = |path: &Path| root.path().join(path.strip_prefix("/").unwrap());
     let pod = pods::pod(&case.input["pod"]);
-    let (_, container) = pod.container(support::text(&case.input["container"])).unwrap();
+    let (_, container) = pod.container(read::text(&case.input["container"])).unwrap();
     let mut node = inside::node(&case.input["node"]);
     node.root_dir = inner(&node.root_dir);
     node.selinux = true;
@@ -36,12 +36,12 @@ fn container_mounts(case: &Case) -> Result<(), String> {
             make_directory(&volume.host_path, &case.input["volumes"][name]["mode"]);
         }
     }
-    for entry in support::list(&case.input["entries"]) {
+    for entry in read::list(&case.input["entries"]) {
         make_entry(entry, &volumes);
     }
     let before = contents(&volumes);
     let env = case.input["env"].as_object().into_iter().flatten();
-    let env = env.map(|(name, value)| (name.as_str(), support::text(value))).collect();
+    let env = env.map(|(name, value)| (name.as_str(), read::text(value))).collect();
     let ips = pods::texts(&case.input["podIPs"]);
     let plan = mounts::plan(&pod, container, &env, &volumes, &ips, &node);
     let mut sub_paths = plan.sub_paths.iter();
@@ -73,7 +73,7 @@ fn container_mounts(case: &Case) -> Result<(), String> {
     if expected["created"].is_null() {
         expected.as_object_mut().unwrap().remove("created");
     }
-    support::same("mounts", &ours, &expected)
+    read::same("mounts", &ours, &expected)
 }
 
 fn set_mode(path: &Path, mode: &Value) {
@@ -89,13 +89,13 @@ fn make_directory(path: &Path, mode: &Value) {
 }
 
 fn make_entry(entry: &Value, volumes: &BTreeMap<String, HostVolume>) {
-    let volume = &volumes[support::text(&entry["volume"])].host_path;
-    let path = volume.join(support::text(&entry["path"]));
-    match support::text(&entry["type"]) {
+    let volume = &volumes[read::text(&entry["volume"])].host_path;
+    let path = volume.join(read::text(&entry["path"]));
+    match read::text(&entry["type"]) {
         "dir" => make_directory(&path, &entry["mode"]),
         "file" => fs::write(&path, "x").unwrap(),
         "symlink" => {
-            let target = support::text(&entry["target"]);
+            let target = read::text(&entry["target"]);
             symlink(target.replace("<volume>", volume.to_str().unwrap()), &path).unwrap();
         }
         other => panic!("an entry of type {other}"),

@@ -9,7 +9,7 @@ use api::pod::Pod;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::support::{list, text};
+use crate::read::{list, text};
 
 pub(crate) fn time(value: &Value) -> Timestamp {
     value.as_str().unwrap().parse().unwrap()

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const PROBES: Set = Set::new("probes", "what a probe records, tick by tick", probes);
 
@@ -25,11 +24,11 @@ fn moment(seconds: &Value) -> Timestamp {
 fn probes(case: &Case) -> Result<(), String> {
     let input = &case.input;
     let pod = pods::pod(&input["pod"]);
-    let (_, container) = pod.container(support::text(&input["container"])).unwrap();
+    let (_, container) = pod.container(read::text(&input["container"])).unwrap();
     let target = Target {
         container: Arc::new(container.clone()),
         pod: pod.clone(),
-        kind: match support::text(&input["probeType"]) {
+        kind: match read::text(&input["probeType"]) {
             "liveness" => ProbeKind::Liveness,
             "readiness" => ProbeKind::Readiness,
             "startup" => ProbeKind::Startup,
@@ -38,10 +37,10 @@ fn probes(case: &Case) -> Result<(), String> {
         agent_started_at: moment(&input["agentStartedAt"]),
     };
     let mut state = ProbeState::default();
-    let steps = support::list(&input["steps"]).iter();
-    for (index, (step, expected)) in steps.zip(support::list(&case.expected)).enumerate() {
+    let steps = read::list(&input["steps"]).iter();
+    for (index, (step, expected)) in steps.zip(read::list(&case.expected)).enumerate() {
         let ours = step_of(&mut state, &target, step);
-        support::same(&format!("step {index}"), &ours, expected)?;
+        read::same(&format!("step {index}"), &ours, expected)?;
     }
     Ok(())
 }
@@ -52,9 +51,9 @@ fn step_of(state: &mut ProbeState, target: &Target, step: &Value) -> Value {
     let next = state.tick(target, status.as_ref(), moment(&step["at"]));
     let mut attempts = 0;
     if next == Next::Run {
-        for outcome in support::list(&step["attempts"]).iter().take(ATTEMPTS) {
+        for outcome in read::list(&step["attempts"]).iter().take(ATTEMPTS) {
             attempts += 1;
-            let succeeded = match support::text(outcome) {
+            let succeeded = match read::text(outcome) {
                 "error" => continue,
                 "success" | "warning" => true,
                 "failure" | "unknown" => false,
@@ -92,13 +91,13 @@ fn request(case: &Case) -> Result<(), String> {
     let ports: Vec<ContainerPort> =
         serde_json::from_value(input["containerPorts"].clone()).unwrap_or_default();
     let ours = if input.get("httpGet").is_some() {
-        let purpose = match support::text(&input["purpose"]) {
+        let purpose = match read::text(&input["purpose"]) {
             "lifecycle" => Purpose::Lifecycle,
             "probe" => Purpose::Probe,
             other => panic!("purpose {other}"),
         };
         let action = serde_json::from_value(input["httpGet"].clone()).unwrap();
-        http_action::http_request(&action, &ports, support::text(&input["podIP"]), purpose)
+        http_action::http_request(&action, &ports, read::text(&input["podIP"]), purpose)
             .map(words)
             .map_err(|error| error.to_string())
     } else {
@@ -108,7 +107,7 @@ fn request(case: &Case) -> Result<(), String> {
             .map_err(|error| error.to_string())
     };
     let ours = ours.unwrap_or_else(|error| json!({"error": error}));
-    support::same("request", &ours, &case.expected)
+    read::same("request", &ours, &case.expected)
 }
 
 fn words(request: HttpRequest) -> Value {

@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::inside;
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const CPU: Set =
     Set::new("cpu-conversions", "CPU quantities in the kernel's units", cpu_conversion);
@@ -31,7 +30,7 @@ fn cpu_conversion(case: &Case) -> Result<(), String> {
             json!({"milliCPU": cpu::milli_of_quota(quota.unwrap(), period)})
         }
     };
-    support::same("conversion", &ours, &case.expected)
+    read::same("conversion", &ours, &case.expected)
 }
 
 pub(crate) const QOS: Set =
@@ -75,5 +74,5 @@ fn qos_cgroup(case: &Case) -> Result<(), String> {
             ours["qosCgroups"][name] = json!(path);
         }
     }
-    support::same("qos", &ours, &case.expected)
+    read::same("qos", &ours, &case.expected)
 }

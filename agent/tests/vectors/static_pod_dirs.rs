@@ -14,8 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::judge::Set;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
     Set::new("static-pod-dirs", "a directory or a file of static pods over time", judge);
@@ -23,15 +22,15 @@ pub(crate) const SET: Set =
 fn judge(case: &Case) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("manifests");
-    let node_name = support::text(&case.input["nodeName"]).to_owned();
+    let node_name = read::text(&case.input["nodeName"]).to_owned();
     let path = if case.input["single_file"] == true { dir.join("only.yaml") } else { dir.clone() };
     let mut files = ManifestFiles::new(path.clone(), ManifestMode::Kubelet { node_name });
     let mut source = SourcePods::default();
     let mut tokens = BTreeMap::new();
-    let expected = support::list(&case.expected["steps"]);
-    let steps = support::list(&case.input["steps"]).iter().zip(expected);
+    let expected = read::list(&case.expected["steps"]);
+    let steps = read::list(&case.input["steps"]).iter().zip(expected);
     for (index, (operations, expected)) in steps.enumerate() {
-        for operation in support::list(operations) {
+        for operation in read::list(operations) {
             apply(&dir, root.path(), operation);
         }
         let listed = files.list(&Changed::Unknown, Timestamp::now());
@@ -54,7 +53,7 @@ fn judge(case: &Case) -> Result<(), String> {
                 json!({"op": update.op.to_string(), "pods": pods})
             })
             .collect();
-        support::same(&format!("step {index}"), &json!(ours), &expected["updates"])?;
+        read::same(&format!("step {index}"), &json!(ours), &expected["updates"])?;
     }
     Ok(())
 }
@@ -73,7 +72,7 @@ fn apply(dir: &Path, root: &Path, operation: &Value) {
             gone(&path);
         }
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, support::text(&operation["content"])).unwrap();
+        fs::write(path, read::text(&operation["content"])).unwrap();
     } else if let Some(path) = name("delete") {
         let _ = fs::remove_file(path);
     } else if let (Some(from), Some(to)) = (name("rename"), name("to")) {

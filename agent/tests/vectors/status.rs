@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use crate::judge::Set;
 use crate::pods;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const PHASE: Set = Set::new("pod-phase", "the phase of a pod", pod_phase);
 
@@ -20,7 +19,7 @@ fn pod_phase(case: &Case) -> Result<(), String> {
     let (terminated, initialized) =
         (case.input["terminated"] == true, case.input["hasInitialized"] == true);
     let ours = status::phase(&pod, &statuses, terminated, initialized);
-    support::same("phase", &json!(ours), &case.expected["phase"])
+    read::same("phase", &json!(ours), &case.expected["phase"])
 }
 
 pub(crate) const STATUS: Set = Set::new("pod-status", "the status of a pod", judge);
@@ -34,7 +33,7 @@ fn judge(case: &Case) -> Result<(), String> {
     let errors = input["startErrors"].as_object().into_iter().flatten();
     let start_errors: BTreeMap<String, StartError> = errors
         .map(|(name, error)| {
-            let text = |key: &str| support::text(&error[key]).to_owned();
+            let text = |key: &str| read::text(&error[key]).to_owned();
             (name.clone(), StartError { reason: text("reason"), message: text("message") })
         })
         .collect();
@@ -58,9 +57,9 @@ fn judge(case: &Case) -> Result<(), String> {
     let (ours, expected) =
         (tidy(serde_json::to_value(ours).unwrap()), tidy(serde_json::to_value(expected).unwrap()));
     for (what, theirs) in expected.as_object().unwrap() {
-        support::same(what, &ours[what], theirs)?;
+        read::same(what, &ours[what], theirs)?;
     }
-    support::same("status", &ours, &expected)
+    read::same("status", &ours, &expected)
 }
 
 /// Absent, null and empty are equal, except that an empty waiting state is a state.

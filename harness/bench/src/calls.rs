@@ -6,11 +6,11 @@ use cri::v1;
 use harness::pod::Pod;
 use tokio::task::JoinSet;
 
-use super::error::BenchError;
+use super::BenchError;
 use super::floor::Floor;
-use super::rounds::{in_turns, turns};
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
+use super::target::{in_turns, turns};
 
 /// The first three calls of a life together, which the floor is compared with.
 const TO_RUNNING: &str = "from nothing to a running container";

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use super::error::BenchError;
+use super::BenchError;
 use super::processes::{Process, started};
-use super::rounds::turns;
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
+use super::target::turns;
 
 /// Runs pods of one container each, and measures their memory. The other endpoint runs no such pods meanwhile.
 pub(super) async fn measure(

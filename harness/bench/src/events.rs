@@ -10,10 +10,10 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::error::BenchError;
-use super::rounds::in_turns;
+use super::BenchError;
 use super::rows::{Key, Rows, Section};
 use super::target::Target;
+use super::target::in_turns;
 
 /// An event as it arrived.
 struct Arrival {

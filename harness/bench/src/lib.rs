@@ -21,9 +21,7 @@
 //! | `options` ◆ | what is measured, and how much of it |
 //! | `rows` ◆ | the results |
 //! | `statistics` ◆ | medians with their confidence intervals, and ratios of pairs |
-//! | `error` | why a benchmark failed |
-//! | `target` | an endpoint, with configurations of pods and containers |
-//! | `rounds` | rounds in which each endpoint takes its turn |
+//! | `target` | an endpoint, with configurations of pods and containers; rounds in which each endpoint takes its turn |
 //! | `calls` | the calls of a pod's life: alone, several at once, and while many others run |
 //! | `processes` ◆ | the processes that a runtime started |
 //! | `density` | the memory of pods |
@@ -39,7 +37,6 @@
 mod calls;
 pub mod compare;
 mod density;
-mod error;
 mod events;
 mod floor;
 mod logs;
@@ -47,7 +44,6 @@ mod options;
 mod processes;
 mod pulls;
 pub mod report;
-mod rounds;
 mod rows;
 mod run;
 mod startup;
@@ -55,9 +51,50 @@ mod statistics;
 mod target;
 mod veth;
 
-pub use error::BenchError;
+use tonic::Status;
+
 pub use floor::{COMMAND as FLOOR_COMMAND, NETWORK as FLOOR_NETWORK, serve as serve_floor};
 pub use options::{Effort, Endpoint, Options};
 pub use rows::{Machine, NoSuchSection, Report, Row, Section, Subject, Unit};
 pub use run::bench;
 pub use statistics::{Interval, Summary, ratio, summary};
+
+/// Why a benchmark failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A runtime does not answer.
+    #[error("the runtime at {endpoint} does not answer Version: {}", status.message())]
+    NoRuntime {
+        /// Its socket.
+        endpoint: String,
+        /// Its answer.
+        status: Box<Status>,
+    },
+    /// The containers have no image.
+    #[error("there is no image for containers: {0}")]
+    NoImage(String),
+    /// A call failed.
+    #[error("{call} failed at {endpoint}: {}", status.message())]
+    Refused {
+        /// The call.
+        call: &'static str,
+        /// The runtime's socket.
+        endpoint: String,
+        /// The runtime's answer.
+        status: Box<Status>,
+    },
+    /// Something that was waited for did not happen.
+    #[error("failed to wait: {0}")]
+    Wait(String),
+    /// An operation of the benchmark itself failed.
+    #[error("failed to {doing}")]
+    Io {
+        /// The operation.
+        doing: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The benchmark was interrupted; everything that it made is removed.
+    #[error("interrupted")]
+    Interrupted,
+}

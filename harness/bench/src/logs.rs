@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{interval, timeout};
 
-use super::error::BenchError;
-use super::rounds::in_turns;
+use super::BenchError;
 use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
+use super::target::in_turns;
 
 /// The length of a line with its end.
 const LINE: usize = 100;

@@ -5,10 +5,10 @@ use std::time::Instant;
 use check::TestImages;
 use harness::fixture_image::Layer;
 
-use super::error::BenchError;
-use super::rounds::in_turns;
+use super::BenchError;
 use super::rows::{Key, Rows, Section};
 use super::target::Target;
+use super::target::in_turns;
 
 /// An image.
 struct Shape {

@@ -2,17 +2,15 @@
 
 mod comparison;
 mod html;
-mod json;
-mod markdown;
-mod text;
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{Interval, Report, Row, Section, Subject, Summary, ratio, summary};
 
 pub use comparison::comparison;
 pub use html::html;
-pub use json::json;
-pub use markdown::markdown;
-pub use text::text;
-
-use super::{Interval, Report, Row, Section, Subject, Summary, ratio, summary};
 
 /// A row with its statistics.
 struct Line<'a> {
@@ -145,6 +143,102 @@ fn machine(report: &Report) -> String {
 /// How to read the figures.
 const LEGEND: &str = "Medians, with their confidence interval of 95 % in parentheses, and 99th percentiles. A ratio is that of \
                       the first runtime to the second, or to the kernel alone, round by round.";
+
+/// The report, with the statistics of each row: `summaries` (a runtime each), `ratio`, `floorSummary` and `toFloor`, which are
+/// null where there are no samples. It is read again as a [`Report`].
+#[must_use]
+pub fn json(report: &Report) -> Value {
+    let mut document = json!(report);
+    document["rows"] = report.rows.iter().map(json_row).collect();
+    document
+}
+
+fn json_row(row: &Row) -> Value {
+    let line = line(row);
+    let mut object = json!(row);
+    object["summaries"] = json!(line.of_each);
+    object["ratio"] = json!(line.ratio);
+    object["floorSummary"] = json!(line.floor);
+    object["toFloor"] = json!(line.to_floor);
+    object
+}
+
+/// A heading and a table for each section.
+#[must_use]
+pub fn markdown(report: &Report) -> String {
+    let names = report.subjects.iter().map(|subject| cell(&subject.name));
+    let names = names.collect::<Vec<_>>().join(" and ");
+    // Writing to a string does not fail.
+    let mut text = format!("{names}; {}\n\n{LEGEND}\n", machine(report));
+    for (section, lines) in sections(report) {
+        let _ = writeln!(text, "\n## {}\n", section.title());
+        for (number, row) in table(report, &lines).iter().enumerate() {
+            let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+            if number == 0 {
+                let columns = row.len().saturating_sub(1);
+                let _ = writeln!(text, "|---|{}", "---:|".repeat(columns));
+            }
+        }
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "\nNote: {}", cell(note));
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "\nFailed: {}", cell(failure));
+    }
+    text
+}
+
+/// Text on one line without a cell's end or a tag.
+fn cell(text: &str) -> String {
+    let text = text.replace(['\n', '\r'], " ").replace('|', "\\|");
+    text.replace('<', "&lt;")
+}
+
+/// The report as text.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for subject in &report.subjects {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{} at {}", subject.name, subject.endpoint);
+    }
+    let _ = writeln!(text, "{}\n{LEGEND}", machine(report));
+    for (section, lines) in sections(report) {
+        let _ = writeln!(text, "\n{}", section.title());
+        text.push_str(&aligned(&table(report, &lines)));
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "\nnote: {note}");
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "\nfailed: {failure}");
+    }
+    text
+}
+
+/// Aligns columns: names to the left, figures to the right.
+fn aligned(table: &[Vec<String>]) -> String {
+    let columns = table.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = table.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in table {
+        let cells = row.iter().zip(&widths).enumerate();
+        let padded = cells.map(|(column, (cell, width))| match column {
+            0 => format!("  {cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        let line = padded.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
 
 #[cfg(test)]
 mod tests {

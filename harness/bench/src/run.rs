@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::error::BenchError;
+use super::BenchError;
 use super::floor::Floor;
 use super::options::{Endpoint, Options};
 use super::rows::{Machine, Report, Rows, Section, Subject};

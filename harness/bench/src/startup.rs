@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::error::BenchError;
+use super::BenchError;
 use super::rows::{Key, Rows, Section};
 
 /// How long a daemon may take to start or to end.

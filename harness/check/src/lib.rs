@@ -55,12 +55,12 @@
 //! | `rules` | all rules, a module for each area; its head lists the areas' names |
 //! | `rule`, `outcome`, `context`, `prelude` | a rule, how it ends, what its body has, and what the files of rules share |
 //! | `select`, `profile` ◆ | which rules run, and which of them a client depends on |
-//! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs`, `options` |
+//! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs` |
 //! | `directory`, `restart` | the directory of a run, whose lock shows that it lives; how the runtime is restarted |
-//! | `images`, `cgroup`, `configuration` ◆ | what rules need of the machine and of the runtime's configuration |
+//! | `images`, `cgroup` | what rules need of the machine and of the runtime's configuration |
 //! | `numbers`, `held` | whether two measurements agree; whether processes of a container live |
 //! | `baseline` ◆ | the known failures of a runtime |
-//! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF, a file for each; `tests/cli/tools/pages.rs` opens the page in a browser |
+//! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF; `tests/cli/tools/pages.rs` opens the page in a browser |
 //! | `compare` ◆ | what differs between two reports |
 //! | `document` ◆ | what docs/rules.md and `crib check --explain` show |
 //!
@@ -69,7 +69,6 @@
 mod baseline;
 mod cgroup;
 pub mod compare;
-mod configuration;
 mod context;
 mod directory;
 mod document;
@@ -87,10 +86,10 @@ mod running;
 mod select;
 
 pub use baseline::{BadBaseline, Baseline};
-pub use configuration::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub use context::{Context, RULE_LABEL, RUN_LABEL, mark};
 pub use directory::RunDirectory;
 pub use document::{explanation, index};
+pub use images::{ConfigurableRuntime, REGISTRY_PORT, registry_configuration};
 pub use images::{ImageError, TestImages};
 pub use outcome::Outcome;
 pub use profile::Profile;
@@ -99,6 +98,6 @@ pub use rule::{Rule, Running, Severity};
 pub use rules::all;
 pub use running::cleanup::{BENCH_PREFIX, remove_run};
 pub use running::dead_runs::remove_dead_runs;
-pub use running::options::{CheckError, Options};
 pub use running::run::{CutShort, Report, RuleResult, check};
+pub use running::{CheckError, Options};
 pub use select::{NoSuchRule, choose};

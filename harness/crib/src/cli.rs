@@ -7,17 +7,14 @@ use crib_base::report::say;
 
 use crate::client::{ClientArgs, completion, finish, until_signal};
 use crate::commands::image_store::{load, pull, rmi};
-use crate::commands::lifecycle::{
-    checkpoint, create, rm, rmp, runp, start, stop, stopp, update, update_runtime_config,
-};
+use crate::commands::lifecycle::{create, rm, runp, start, update};
 use crate::commands::listing::{
-    events, imagefsinfo, images, info, inspect, inspecti, inspectp, metricdescs, metricsp, pods,
-    ps, runtime_config, stats, statsp, version,
+    events, images, info, inspect, metricsp, pods, ps, stats, statsp, version,
 };
 use crate::commands::measures::{bench, check};
 use crate::commands::runs::{describe, down, explain_run, get, rollout, top, volume, wait};
 use crate::commands::servers::{agent, proxy, registry, runtime};
-use crate::commands::shell::{completions, man};
+use crate::commands::shell;
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 
 #[cfg(test)]
@@ -63,8 +60,8 @@ enum Command {
     Load(load::LoadArgs),
     Rmi(rmi::RmiArgs),
     Inspect(inspect::InspectArgs),
-    Inspectp(inspectp::InspectpArgs),
-    Inspecti(inspecti::InspectiArgs),
+    Inspectp(inspect::InspectpArgs),
+    Inspecti(inspect::InspectiArgs),
     Logs(logs::LogsArgs),
     Exec(exec::ExecArgs),
     Attach(attach::AttachArgs),
@@ -76,25 +73,25 @@ enum Command {
     Runp(runp::RunpArgs),
     Create(create::CreateArgs),
     Start(start::StartArgs),
-    Stop(stop::StopArgs),
+    Stop(start::StopArgs),
     Rm(rm::RmArgs),
-    Stopp(stopp::StoppArgs),
-    Rmp(rmp::RmpArgs),
+    Stopp(runp::StoppArgs),
+    Rmp(runp::RmpArgs),
     Update(update::UpdateArgs),
-    Checkpoint(checkpoint::CheckpointArgs),
+    Checkpoint(start::CheckpointArgs),
     Statsp(statsp::StatspArgs),
     Metricsp(metricsp::MetricspArgs),
-    Metricdescs(metricdescs::MetricdescsArgs),
+    Metricdescs(metricsp::MetricdescsArgs),
     Info(info::InfoArgs),
-    Imagefsinfo(imagefsinfo::ImagefsinfoArgs),
-    RuntimeConfig(runtime_config::RuntimeConfigArgs),
-    UpdateRuntimeConfig(update_runtime_config::UpdateRuntimeConfigArgs),
+    Imagefsinfo(images::ImagefsinfoArgs),
+    RuntimeConfig(info::RuntimeConfigArgs),
+    UpdateRuntimeConfig(update::UpdateRuntimeConfigArgs),
     #[command(alias = "event")]
     Events(events::EventsArgs),
     Version(version::VersionArgs),
     #[command(alias = "completion")]
-    Completions(completions::CompletionsArgs),
-    Man(man::ManArgs),
+    Completions(shell::CompletionsArgs),
+    Man(shell::ManArgs),
 }
 
 impl Command {
@@ -204,8 +201,8 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Load(args) => finish(load::run(&args)),
         Command::Rmi(args) => finish(rmi::run(&args)),
         Command::Inspect(args) => finish(inspect::run(&args)),
-        Command::Inspectp(args) => finish(inspectp::run(&args)),
-        Command::Inspecti(args) => finish(inspecti::run(&args)),
+        Command::Inspectp(args) => finish(inspect::inspect_pods(&args)),
+        Command::Inspecti(args) => finish(inspect::inspect_images(&args)),
         Command::Logs(args) => finish(until_signal(logs::run(&args))),
         Command::Exec(args) => finish(exec::run(&args)),
         Command::Attach(args) => finish(attach::run(&args)),
@@ -218,23 +215,23 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Runp(args) => finish(runp::run(&args)),
         Command::Create(args) => finish(until_signal(create::run(&args))),
         Command::Start(args) => finish(start::run(&args)),
-        Command::Stop(args) => finish(stop::run(&args)),
+        Command::Stop(args) => finish(start::stop(&args)),
         Command::Rm(args) => finish(rm::run(&args)),
-        Command::Stopp(args) => finish(stopp::run(&args)),
-        Command::Rmp(args) => finish(rmp::run(&args)),
+        Command::Stopp(args) => finish(runp::stop(&args)),
+        Command::Rmp(args) => finish(runp::remove_all(&args)),
         Command::Update(args) => finish(update::run(&args)),
-        Command::Checkpoint(args) => finish(until_signal(checkpoint::run(&args))),
+        Command::Checkpoint(args) => finish(until_signal(start::checkpoint(&args))),
         Command::Statsp(args) => finish(until_signal(statsp::run(&args))),
         Command::Metricsp(args) => finish(until_signal(metricsp::run(&args))),
-        Command::Metricdescs(args) => finish(metricdescs::run(&args)),
+        Command::Metricdescs(args) => finish(metricsp::list_descriptors(&args)),
         Command::Info(args) => finish(info::run(&args)),
-        Command::Imagefsinfo(args) => finish(imagefsinfo::run(&args)),
-        Command::RuntimeConfig(args) => finish(runtime_config::run(&args)),
-        Command::UpdateRuntimeConfig(args) => finish(update_runtime_config::run(&args)),
+        Command::Imagefsinfo(args) => finish(images::filesystems(&args)),
+        Command::RuntimeConfig(args) => finish(info::runtime_config(&args)),
+        Command::UpdateRuntimeConfig(args) => finish(update::update_runtime_config(&args)),
         Command::Events(args) => finish(until_signal(events::run(&args))),
         Command::Version(args) => finish(version::run(&args)),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args, Cli::command()),
     }
 }
 

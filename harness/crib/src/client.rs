@@ -13,7 +13,7 @@ use crib_base::run_socket::{self, Answer as RunAnswer, Request, RunConnection};
 use crib_base::signals::Signals;
 use harness::Client;
 use harness::client::Answer;
-use harness::deadline::within;
+use harness::client::within;
 use tokio::runtime::Builder;
 
 use crate::endpoint::{check_shared, default_listen, dial};
@@ -31,7 +31,6 @@ pub(crate) mod images;
 pub(crate) mod output;
 pub(crate) mod pods;
 pub(crate) mod run_objects;
-pub(crate) mod sampling;
 pub(crate) mod select;
 mod settings;
 pub(crate) mod status;

@@ -15,13 +15,50 @@
 //! reports, `describe::from_cri` one that only a runtime knows. `get::printers` ◆ has the tables of `crib get`, `get::jsonpath` ◆ its
 //! templates.
 
-pub(crate) mod image_store;
-mod interruptible;
-pub(crate) mod lifecycle;
-pub(crate) mod listing;
 pub(crate) mod measures;
 mod prelude;
 pub(crate) mod runs;
-pub(crate) mod servers;
 pub(crate) mod shell;
 pub(crate) mod streams;
+
+pub(crate) mod image_store {
+    //! Commands that add and remove images.
+
+    pub(crate) mod load;
+    pub(crate) mod pull;
+    pub(crate) mod rmi;
+}
+
+pub(crate) mod lifecycle {
+    //! Commands that create, change and remove pods and containers, as crictl has them.
+
+    pub(crate) mod create;
+    pub(crate) mod rm;
+    pub(crate) mod runp;
+    pub(crate) mod start;
+    pub(crate) mod update;
+}
+
+pub(crate) mod listing {
+    //! Commands that show what a runtime has.
+
+    pub(crate) mod events;
+    pub(crate) mod images;
+    pub(crate) mod info;
+    pub(crate) mod inspect;
+    pub(crate) mod metricsp;
+    pub(crate) mod pods;
+    pub(crate) mod ps;
+    pub(crate) mod stats;
+    pub(crate) mod statsp;
+    pub(crate) mod version;
+}
+
+pub(crate) mod servers {
+    //! Commands that serve: the runtime, the agent, a registry and the proxy.
+
+    pub(crate) mod agent;
+    pub(crate) mod proxy;
+    pub(crate) mod registry;
+    pub(crate) mod runtime;
+}

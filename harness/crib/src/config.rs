@@ -12,27 +12,17 @@ use crib_base::named_text;
 use runtime_fake::Config;
 use serde::Deserialize;
 
-mod behave;
-mod cdi;
-mod handlers;
-mod logs;
-mod network;
 mod registries;
-mod security;
-mod streams;
-mod values;
+mod sections;
 
-use self::network::NetworkSection;
-use behave::BehaveSection;
-use cdi::CdiSection;
-use handlers::HandlersSection;
-use logs::LogsSection;
 use registries::{Pull, RegistriesSection};
-use security::SecuritySection;
-use streams::StreamsSection;
+use sections::{
+    BehaveSection, CdiSection, HandlersSection, LogsSection, NetworkSection, SecuritySection,
+    StreamsSection,
+};
 
 pub(crate) use registries::MirrorFlag;
-pub(crate) use streams::stream_address;
+pub(crate) use sections::{NetworkArgs, stream_address};
 
 /// The whole file. Every section may be left out.
 #[derive(Debug, Default, Deserialize)]

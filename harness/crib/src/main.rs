@@ -14,7 +14,7 @@
 //! | `objects` ◆ | kinds, names, selectors and JSONPath as kubectl has them |
 //! | `template` ◆ | `-o go-template` |
 //! | `stream`, `terminal` | this side of exec and attach; the protocols are in `harness::streaming` |
-//! | `config`, `network`, `endpoint` | the file and the flags of `crib runtime`, and its socket |
+//! | `config`, `endpoint` | the file and the flags of `crib runtime`, and its socket |
 //! | `shutdown` | signals of `crib runtime` and `crib agent`: a thread cancels a token, and ends the process after a time limit |
 //! | `reported` | the files that reports are written to |
 //!
@@ -34,7 +34,6 @@ mod endpoint;
 mod heap;
 #[cfg(all(test, target_env = "gnu"))]
 mod heap_tests;
-mod network;
 mod objects;
 mod reported;
 mod shutdown;

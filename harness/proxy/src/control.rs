@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::accept::accept;
+use super::accept;
 use super::fault::Fault;
 use super::rules::{RuleState, Rules};
 

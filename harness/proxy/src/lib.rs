@@ -33,7 +33,6 @@
 //! | `answers` | answers that the proxy makes itself |
 //! | `control` | switches rules through a socket |
 //! | `forward` | forwards the requests of one connection |
-//! | `accept` | serves the connections of a socket |
 //! | `recorded` ◆ | the calls of a file |
 //! | `replay` | serves a recording without a runtime |
 //! | `lint` ◆ | what a recorded client does wrong |
@@ -41,10 +40,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-mod accept;
 mod answers;
 mod body;
 pub mod control;
@@ -66,8 +65,6 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 mod throttled;
-
-use accept::accept;
 
 pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use json::dynamic;
@@ -145,5 +142,32 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         // A socket that is gone already is what is wanted.
         let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Serves each connection, which has a number from 1 on, in a task of its own. All of them end with the token.
+async fn accept<Serving>(
+    listener: UnixListener,
+    shutdown: CancellationToken,
+    serve: impl Fn(UnixStream, u64) -> Serving,
+) where
+    Serving: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    let mut number = 0;
+    loop {
+        tokio::select! {
+            // Dropping the set ends the connections.
+            () = shutdown.cancelled() => return,
+            // Collects connections that ended, so that the set does not grow.
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    number += 1;
+                    connections.spawn(serve(stream, number));
+                }
+                Err(error) => tracing::warn!(%error, "failed to accept connection"),
+            }
+        }
     }
 }

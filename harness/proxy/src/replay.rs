@@ -26,7 +26,7 @@ use tonic::Code;
 
 mod matching;
 
-use super::accept::accept;
+use super::accept;
 use super::answers::{answer, head, set_status};
 use super::body::Forwarded;
 use super::fault::Status;

@@ -23,11 +23,11 @@
 //! | `route` ◆, `names` ◆, `document` ◆ | parse requests, names and manifests |
 //! | `store` | blobs and names in a directory, which is an OCI layout |
 //! | `load` | loads archives and layouts into the store |
-//! | `auth`, `tls`, `fault` | authentication, TLS, and faults that tests inject |
+//! | `auth`, `fault` | authentication, and faults that tests inject; TLS is here |
 //! | `serve`, `answer` | handle requests and send responses |
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +35,8 @@ use harness::fixture_image::ImageBuilder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -51,17 +53,15 @@ mod names;
 mod route;
 mod serve;
 mod store;
-mod tls;
 
 pub use auth::{Auth, BadAuth, Bearer};
+use auth::{Door, DoorOptions};
+use document::Document;
 pub use fault::Fault;
+use fault::Faults;
 pub use load::LoadError;
 pub use route::Digest;
 pub use serve::Seen;
-
-use auth::{Door, DoorOptions};
-use document::Document;
-use fault::Faults;
 use serve::Server;
 use store::Store;
 
@@ -194,7 +194,7 @@ impl Options {
         let address = listener.local_addr().map_err(listen)?;
         let tls = match self.tls {
             true => Some(
-                tls::acceptor(address.ip())
+                tls_acceptor(address.ip())
                     .map_err(|error| RegistryError::Tls { source: error.into() })?,
             ),
             false => None,
@@ -424,6 +424,42 @@ fn random_word() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Why generating the certificate failed.
+#[derive(Debug, thiserror::Error)]
+enum TlsError {
+    /// Generating the key or the certificate failed.
+    #[error("failed to make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// The certificate cannot be served.
+    #[error("failed to serve the certificate")]
+    Serve(#[from] rustls::Error),
+}
+
+/// A TLS acceptor, and the authority's certificate in PEM.
+fn tls_acceptor(address: IpAddr) -> Result<(TlsAcceptor, String), TlsError> {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let name = &mut authority.distinguished_name;
+    name.push(DnType::CommonName, "crib registry");
+    let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    let mut leaf = CertificateParams::new(names)?;
+    let own = SanType::IpAddress(address);
+    if !address.is_unspecified() && !leaf.subject_alt_names.contains(&own) {
+        leaf.subject_alt_names.push(own);
+    }
+    let key = KeyPair::generate()?;
+    let certificate = leaf.signed_by(&key, &issuer)?;
+    let secret = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], secret)?;
+    Ok((TlsAcceptor::from(Arc::new(config)), issuer.pem()))
 }
 
 #[cfg(test)]

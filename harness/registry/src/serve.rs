@@ -1,12 +1,14 @@
 //! Handles a request: the injected fault, then authentication, then the OCI distribution specification.
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, LINK, LOCATION, RETRY_AFTER};
-use hyper::header::{RANGE, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LINK, LOCATION,
+    RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 
@@ -14,10 +16,9 @@ use super::answer::{Answer, Body};
 use super::auth::Door;
 use super::fault::{Faults, What};
 use super::names::Missing;
-use super::route::{BadPath, Route, field, fields};
+use super::route::{BadPath, Digest, Route, field, fields, range};
 use super::store::Store;
 
-mod blobs;
 mod manifests;
 mod uploads;
 
@@ -297,4 +298,45 @@ fn disk_trouble(error: &io::Error) -> Answer {
         "UNKNOWN",
         &format!("the registry's disk: {error}"),
     )
+}
+
+impl Server {
+    /// Serves any blob from any repository: the registry does not isolate repositories.
+    async fn blob(&self, ask: &Ask, digest: &Digest) -> io::Result<Answer> {
+        let file = match tokio::fs::File::open(self.store.blob_path(digest)).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(unknown(digest)),
+            Err(error) => return Err(error),
+        };
+        let length = file.metadata().await?.len();
+        let answer = match range(ask.header(&RANGE), length) {
+            None => Answer::refusal(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "SIZE_INVALID",
+                &format!("the blob has {length} bytes"),
+            )
+            .with(CONTENT_RANGE, &format!("bytes */{length}")),
+            Some(None) => Answer::file(file, 0, length),
+            Some(Some((from, count))) => Answer::file(file, from, count)
+                .status(StatusCode::PARTIAL_CONTENT)
+                .with(CONTENT_RANGE, &format!("bytes {from}-{}/{length}", from + count - 1)),
+        };
+        Ok(answer
+            .with(CONTENT_DIGEST, digest.as_str())
+            .with(ETAG, &format!("\"{digest}\""))
+            .with(ACCEPT_RANGES, "bytes"))
+    }
+
+    fn delete_blob(&self, digest: &Digest) -> io::Result<Answer> {
+        match fs::remove_file(self.store.blob_path(digest)) {
+            Ok(()) => Ok(Answer::empty(StatusCode::ACCEPTED)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(unknown(digest)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn unknown(digest: &Digest) -> Answer {
+    let said = format!("blob {digest} not found");
+    Answer::refusal(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", &said)
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use stream::{Channels, Codec, Connection, Gone, Headers, Inlet, Outlet, Role, Stream, connect};
 use tokio::task::JoinSet;
 
-use super::dial::{self, DialError, Dialled, Transport};
+use super::{DialError, Dialled, Transport, spdy, websocket};
 
 /// The streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,9 +74,9 @@ pub async fn command(
     transport: Transport,
 ) -> Result<Command, DialError> {
     match transport {
-        Transport::Spdy => Ok(over_spdy(dial::spdy(url, &SPDY).await?, wanted)),
+        Transport::Spdy => Ok(over_spdy(spdy(url, &SPDY).await?, wanted)),
         Transport::WebSocket => {
-            let dialled = dial::websocket(url, &WEBSOCKET).await?;
+            let dialled = websocket(url, &WEBSOCKET).await?;
             let half_close = dialled.protocol.starts_with("v5");
             let mut channels = Channels::new(dialled.io, Codec::Binary, half_close, Role::Client);
             let stdin = wanted.stdin.then(|| channels.outlet(0));

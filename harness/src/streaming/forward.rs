@@ -6,7 +6,7 @@ use stream::{Connection, Headers, Role, Stream, Tunnel, connect, pump_in, pump_o
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::dial::{self, DialError, Transport};
+use super::{DialError, Transport, spdy, websocket};
 
 /// Why a connection to a port failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +43,9 @@ const TUNNELLED: &str = "SPDY/3.1+portforward.k8s.io";
 /// If the server cannot be reached, or refuses the request.
 pub async fn port_forward(url: &str, transport: Transport) -> Result<Ports, DialError> {
     match transport {
-        Transport::Spdy => Ok(Ports::over(dial::spdy(url, &[PROTOCOL]).await?.io)),
+        Transport::Spdy => Ok(Ports::over(spdy(url, &[PROTOCOL]).await?.io)),
         Transport::WebSocket => {
-            let dialled = dial::websocket(url, &[TUNNELLED]).await?;
+            let dialled = websocket(url, &[TUNNELLED]).await?;
             Ok(Ports::over(Tunnel::new(dialled.io)))
         }
     }

@@ -4,7 +4,6 @@
 //! directory, which the caller deletes on any error.
 
 pub(crate) mod name;
-mod node;
 pub(crate) mod stack;
 mod usage;
 pub(crate) mod whiteout;
@@ -18,7 +17,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, Dev, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
 };
 
 use self::name::{Entry, Parts, lossy};
@@ -214,7 +213,7 @@ impl Unpacker<'_> {
                 self.own(&*directory, name, member)?;
             }
             Kind::Fifo | Kind::Char | Kind::Block => {
-                let (kind, device) = node::of(member)?;
+                let (kind, device) = device_node(member)?;
                 self.stack.clear_whiteout(&directory, name)?;
                 whiteout::make_node(&*directory, name, kind, device).map_err(failed())?;
                 self.own(&*directory, name, member)?;
@@ -441,6 +440,30 @@ fn sparse_copy(
         copy(&mut from.take(*length), to, buffer)?;
     }
     to.set_len(member.size)
+}
+
+/// The largest device numbers that Linux supports (`include/linux/kdev_t.h`); a larger one would be truncated to
+/// another device's.
+const MAJOR: u32 = (1 << 12) - 1;
+const MINOR: u32 = (1 << 20) - 1;
+
+/// The type of the node, and its device number.
+fn device_node(member: &Member) -> Result<(FileType, Dev), Problem> {
+    let kind = match member.kind {
+        Kind::Char => FileType::CharacterDevice,
+        Kind::Block => FileType::BlockDevice,
+        Kind::Fifo
+        | Kind::File
+        | Kind::Sparse
+        | Kind::HardLink
+        | Kind::Symlink
+        | Kind::Directory => return Ok((FileType::Fifo, 0)),
+    };
+    let (major, minor) = member.device;
+    if major > MAJOR || minor > MINOR {
+        return Err(Problem::DeviceNumber { path: lossy(&member.path) });
+    }
+    Ok((kind, rustix::fs::makedev(major, minor)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! | `store` | imports, commits, metadata, names, records on disk |
 //! | `local` | images without a registry: the host's root, and those that act out a behaviour script |
 //!
-//! The path of a pull: `image_reference` → `host` or `archives` (which archives) → `archive` (named blobs) →
+//! The path of a pull: `image_reference` → `local` or `archives` (which archives) → `archive` (named blobs) →
 //! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of
 //! them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) →
 //! `metadata` (records). [`ImageStore`] owns all state; its calls block.
@@ -28,10 +28,8 @@ mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod layer;
-mod limits;
 mod local;
 mod registry;
-mod store;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,14 +42,13 @@ pub use self::formats::digest::{Digest, DigestError};
 pub use self::formats::record::{ImageConfig, ImageId, ImageRecord, UserName};
 pub use self::formats::script::{FORMS, Form, Script, ScriptError, Step};
 pub use self::formats::tar_stream::{Kind, Member, SeekFile, Sequential, Skip, TarReader};
-pub use self::limits::Limits;
-pub use self::local::named_script::{NamedScript, NamedScriptError};
 pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
 pub use self::store::names::{ImageNames, names};
 pub use image_reference::{Reference, ReferenceError, is_host};
+pub use local::{NamedScript, NamedScriptError};
 
 use self::formats::archive::Archive;
 pub(crate) use self::formats::resolve::{LayerSource, Resolved};
@@ -123,8 +120,8 @@ struct Embedded {
 impl Embedded {
     /// Makes it present under its name.
     fn put(self, metadata: &Mutex<Metadata>) -> Result<ImageId, ImageError> {
-        let document = local::host::document(self.script.as_ref());
-        let mut record = local::host::record(&document, self.tag, self.script.as_ref());
+        let document = local::document(self.script.as_ref());
+        let mut record = local::record(&document, self.tag, self.script.as_ref());
         let id = record.id;
         let mut metadata = lock(metadata);
         let present = metadata.by_target(&id.0);
@@ -263,14 +260,14 @@ impl ImageStore {
         let Some(tag) = wanted.as_tag() else {
             return Ok(None);
         };
-        if local::host::is_meant(wanted) {
+        if local::is_meant(wanted) {
             return Ok(Some(Embedded { tag, script: None }));
         }
         if let Some(named) = self.scripts.iter().find(|named| named.name == *wanted) {
             let script = Some(named.script.clone());
             return Ok(Some(Embedded { tag, script }));
         }
-        match local::host::script(wanted) {
+        match local::script(wanted) {
             None => Ok(None),
             Some(Ok(script)) => Ok(Some(Embedded { tag, script: Some(script) })),
             Some(Err(source)) => Err(ImageError::Script { reference: wanted.to_string(), source }),
@@ -413,5 +410,54 @@ impl ImageStore {
 
 #[cfg(any(test, fuzzing))]
 pub mod testing;
+
+mod store {
+    //! The images that there are: imports, commits, records on disk, names, and who waits for whom.
+
+    pub(crate) mod archives;
+    pub(crate) mod commit;
+    pub(crate) mod import;
+    pub(crate) mod lookup;
+    pub(crate) mod metadata;
+    pub(crate) mod names;
+    pub(crate) mod readahead;
+    pub(crate) mod single_flight;
+}
+
+/// Limits on one image, against resource exhaustion. Every field is an inclusive maximum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a manifest, an index or a configuration.
+    pub document_bytes: u64,
+    /// Bytes of all layers of one image once decompressed, and of an archive once decompressed.
+    pub unpacked_bytes: u64,
+    /// Decompressed bytes for each compressed one, checked once [`Limits::ratio_from`] is exceeded.
+    pub ratio: u64,
+    /// Decompressed bytes up to which the ratio is not checked: small files of zeros compress well.
+    pub ratio_from: u64,
+    /// Files, directories and links of all layers of one image, and members of an archive.
+    pub entries: u64,
+    /// Layers of one image. The kernel supports 500 lower directories in one overlay mount.
+    pub layers: usize,
+    /// Directories above a file.
+    pub depth: usize,
+    /// Bytes of one extension header: a long name, or a set of extended attributes.
+    pub extension_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            document_bytes: 4 << 20,
+            unpacked_bytes: 64 << 30,
+            ratio: 200,
+            ratio_from: 1 << 30,
+            entries: 1_000_000,
+            layers: 256,
+            depth: 256,
+            extension_bytes: 1 << 20,
+        }
+    }
+}
 #[cfg(test)]
 mod tests;

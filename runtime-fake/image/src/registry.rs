@@ -12,7 +12,6 @@ mod endpoint;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod peer;
-mod pull;
 mod resolve;
 mod retry;
 mod session;
@@ -21,9 +20,296 @@ mod token;
 mod transport;
 mod turns;
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::error::{PullError, PullFailure};
+use crate::{
+    Digest, Failure, ImageError, ImageId, ImageStore, LayerSource, Named, Opened, Problem,
+    Reference, Resolved, Source,
+};
+
 pub use credentials::Login;
+use download::{Download, Downloads, Tail, Wanted};
+use endpoint::endpoints;
 pub use endpoint::{Endpoint, named_by_call};
-pub use pull::Puller;
+use session::Session;
 pub use settings::{
     Credentials, EVERY_HOST, Host, Mirror, MirrorError, Registries, Rewrite, Secret,
 };
+use transport::Transport;
+use turns::Turns;
+
+/// Pulls images into one store.
+pub struct Puller {
+    store: Arc<ImageStore>,
+    transport: Arc<Transport>,
+    downloads: Arc<Downloads>,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+    turns: Turns,
+}
+
+impl std::fmt::Debug for Puller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Puller").finish_non_exhaustive()
+    }
+}
+
+/// Why a pull from one registry failed.
+enum AttemptError {
+    /// A response of the registry, or the connection to it.
+    Registry(PullError),
+    /// The local store.
+    Store(ImageError),
+}
+
+impl From<PullError> for AttemptError {
+    fn from(error: PullError) -> Self {
+        Self::Registry(error)
+    }
+}
+
+impl Puller {
+    /// `tasks` are awaited before the daemon ends; `stopping` cancels them.
+    pub fn new(
+        store: Arc<ImageStore>,
+        settings: Registries,
+        tasks: TaskTracker,
+        stopping: CancellationToken,
+    ) -> Self {
+        Self {
+            downloads: Arc::new(Downloads::new(&store.spool(), tasks.clone())),
+            transport: Arc::new(Transport::new(settings)),
+            store,
+            tasks,
+            stopping,
+            turns: Turns::new(),
+        }
+    }
+
+    /// Whether the image with this full name is never garbage-collected (CRI v1, Image.pinned).
+    pub fn pins(&self, name: &str) -> bool {
+        self.transport.settings.pinned.contains(name)
+    }
+
+    /// Makes the image present under this name. Dropping the future cancels the pull; a download continues only if
+    /// another pull needs it. With `only`, no other endpoint is used. A `pod` that the pull is for has a share of all pulls.
+    pub async fn pull(
+        &self,
+        reference: &Reference,
+        login: Option<&Login>,
+        pod: Option<&str>,
+        only: Option<Endpoint>,
+        before: Vec<String>,
+    ) -> Result<ImageId, ImageError> {
+        let cancelled = self.stopping.child_token();
+        let _guard: DropGuard = cancelled.clone().drop_guard();
+        let pulling = async {
+            let _turn = self.turns.next(pod).await;
+            let places = only.map_or_else(
+                || endpoints(&self.transport.settings, reference),
+                |place| vec![place],
+            );
+            self.anywhere(places, reference, login, before, &cancelled).await
+        };
+        tokio::select! {
+            pulled = pulling => pulled.map_err(|error| error.or_full(self.store.root())),
+            () = self.stopping.cancelled() => Err(failure(reference, Vec::new(), PullError::Cancelled)),
+        }
+    }
+
+    async fn anywhere(
+        &self,
+        places: Vec<Endpoint>,
+        reference: &Reference,
+        login: Option<&Login>,
+        before: Vec<String>,
+        cancelled: &CancellationToken,
+    ) -> Result<ImageId, ImageError> {
+        let began = Instant::now();
+        let mut missed = before;
+        let last = places.len().saturating_sub(1);
+        for (i, endpoint) in places.into_iter().enumerate() {
+            let host = endpoint.host.clone();
+            match self.at(endpoint, reference, login, cancelled).await {
+                Ok(id) => {
+                    let ms = began.elapsed().as_millis();
+                    tracing::info!(image = %reference, %id, registry = host, ms, "pulled");
+                    return Ok(id);
+                }
+                Err(AttemptError::Store(error)) => return Err(error),
+                Err(AttemptError::Registry(error)) if i < last && error.is_the_registrys() => {
+                    let error = transport::chain(&error);
+                    tracing::warn!(image = %reference, registry = host, error, "mirror failed, trying the next one");
+                    missed.push(error);
+                }
+                Err(AttemptError::Registry(error)) => {
+                    return Err(failure(reference, missed, error));
+                }
+            }
+        }
+        // There is always at least one endpoint.
+        Err(failure(reference, missed, PullError::Cancelled))
+    }
+
+    async fn at(
+        &self,
+        endpoint: Endpoint,
+        reference: &Reference,
+        login: Option<&Login>,
+        cancelled: &CancellationToken,
+    ) -> Result<ImageId, AttemptError> {
+        let credentials = credentials::of(&self.transport.settings, login, &endpoint).await?;
+        let session = Arc::new(Session::open(&self.transport, endpoint, credentials).await?);
+        let limits = self.store.limits().clone();
+        let (document, target) = resolve::named(&session, reference, &limits).await?;
+        let named = Named { target, by_digest: true, wanted: reference.clone() };
+        let (store, known) = (self.store.clone(), named.clone());
+        if let Some(id) =
+            self.blocking(move || store.known(&known)).await?.map_err(AttemptError::Store)?
+        {
+            return Ok(id);
+        }
+        let image = resolve::image(&session, document, target, &limits).await?;
+        match self.bring_in(&session, image.clone(), named.clone(), cancelled).await {
+            // Another pull started the download, with its credentials: retry with this pull's own.
+            Err((_, true)) => {
+                self.bring_in(&session, image, named, cancelled).await.map_err(|(missed, _)| missed)
+            }
+            other => other.map_err(|(missed, _)| missed),
+        }
+    }
+
+    /// Downloads and unpacks the image. An error also says whether another pull's download was involved.
+    async fn bring_in(
+        &self,
+        session: &Arc<Session>,
+        image: Resolved,
+        named: Named,
+        cancelled: &CancellationToken,
+    ) -> Result<ImageId, (AttemptError, bool)> {
+        let arriving = Arc::new(Arriving {
+            session: session.clone(),
+            slots: Arc::new(Semaphore::new(self.transport.settings.parallel_layers)),
+            begun: Mutex::default(),
+            cancelled: cancelled.clone(),
+            handle: tokio::runtime::Handle::current(),
+        });
+        for layer in self.store.missing(&image) {
+            arriving.begin(&self.downloads, &layer).map_err(|error| (error.into(), false))?;
+        }
+        let (store, source, downloads) =
+            (self.store.clone(), arriving.clone(), self.downloads.clone());
+        let taken = self.blocking(move || {
+            store.take_in(&image, &named, &Arrivals { arriving: &source, downloads: &downloads })
+        });
+        let taken = taken.await.map_err(|error| (error.into(), false))?;
+        let foreign = arriving.had_foreign();
+        taken.map_err(|failure| match failure {
+            Failure::Archive(Problem::Lost { source }) => {
+                let again = foreign && source.is_the_registrys();
+                (AttemptError::Registry(*source), again)
+            }
+            Failure::Archive(problem @ Problem::Io { .. }) => {
+                (AttemptError::Store(ImageError::Unpack { source: problem }), false)
+            }
+            Failure::Archive(problem) => {
+                (AttemptError::Registry(session.peer.content(problem)), false)
+            }
+            Failure::Store(error) => (AttemptError::Store(error), false),
+        })
+    }
+
+    /// Runs work on the store, which the daemon awaits before it ends.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PullError> {
+        self.tasks.spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => PullError::Cancelled,
+        })
+    }
+}
+
+fn failure(reference: &Reference, before: Vec<String>, source: PullError) -> ImageError {
+    ImageError::Registry(Box::new(PullFailure { reference: reference.to_string(), before, source }))
+}
+
+/// The layers of one image that are being downloaded.
+struct Arriving {
+    session: Arc<Session>,
+    slots: Arc<Semaphore>,
+    begun: Mutex<Begun>,
+    cancelled: CancellationToken,
+    handle: tokio::runtime::Handle,
+}
+
+#[derive(Default)]
+struct Begun {
+    downloads: HashMap<Digest, Arc<Download>>,
+    foreign: bool,
+}
+
+impl Arriving {
+    fn begun(&self) -> std::sync::MutexGuard<'_, Begun> {
+        // It is consistent at every instant, so a poisoned lock is harmless.
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn had_foreign(&self) -> bool {
+        self.begun().foreign
+    }
+
+    /// Starts or joins the download of a layer.
+    fn begin(
+        &self,
+        downloads: &Downloads,
+        layer: &LayerSource,
+    ) -> Result<Arc<Download>, PullError> {
+        let Some((digest, size)) = layer.digest.zip(layer.size) else {
+            let what = "a layer without a digest".to_owned();
+            return Err(self.session.peer.content(Problem::Unsupported { what }));
+        };
+        let mut begun = self.begun();
+        if let Some(download) = begun.downloads.get(&digest) {
+            return Ok(download.clone());
+        }
+        let (download, foreign) =
+            downloads.join(Wanted { digest, size }, &self.session, &self.slots)?;
+        begun.foreign |= foreign;
+        begun.downloads.insert(digest, download.clone());
+        Ok(download)
+    }
+}
+
+/// The source from which the store reads layers.
+struct Arrivals<'a> {
+    arriving: &'a Arriving,
+    downloads: &'a Downloads,
+}
+
+impl Source for Arrivals<'_> {
+    fn open(&self, layer: &LayerSource) -> Result<Opened<'_>, Problem> {
+        let lost = |error| Problem::Lost { source: Box::new(error) };
+        let download = self.arriving.begin(self.downloads, layer).map_err(lost)?;
+        // The reader is its last user, unless the image has the layer twice.
+        if let Some(digest) = layer.digest {
+            self.arriving.begun().downloads.remove(&digest);
+        }
+        let Arriving { cancelled, handle, .. } = self.arriving;
+        let ended = cancelled.child_token();
+        Ok(Opened {
+            reader: Box::new(Tail::new(download, ended.clone(), handle.clone())),
+            size: layer.size.unwrap_or(0),
+            verified: true,
+            abandon: Box::new(move || ended.cancel()),
+        })
+    }
+}

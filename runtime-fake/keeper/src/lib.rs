@@ -30,12 +30,89 @@
 //!
 //! This package knows no CRI type, gRPC or HTTP. docs/design.md has the reasons and measurements.
 
-pub mod contract;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-pub mod kernel;
-pub mod parent;
 pub mod setup;
+
+pub mod kernel {
+    //! Adapters of the kernel: system calls, mounts, cgroups, seccomp, paths below a root. They know neither pods nor plans.
+    //!
+    //! - `cgroup`: `limits` ◆ checks what a client may request, `plan` ◆ decides which files are written, `device` ◆ which devices a
+    //!   container may use, `path` ◆ where a cgroup is; `directory` makes cgroups, `cleanup` counts OOM kills and removes cgroups. No pid is
+    //!   written into `cgroup.procs`: that waits for an RCU grace period, 7 to 22 ms.
+    //! - `secure_join` looks up paths in a container's root with `openat2(RESOLVE_IN_ROOT)`.
+    //! - `mount` makes detached mounts. They belong to the mount namespace that they are attached in, and are never unmounted.
+    //! - `seccomp` compiles profiles to filters. The daemon compiles; a keeper only loads.
+    //! - `sys` and `cgroup::program` have the system calls without a safe wrapper: the only unsafe code of this package.
+    //! - `failure` is the error of a keeper's call, with the operation that failed.
+
+    pub mod capability;
+    pub mod cgroup;
+    pub mod failure;
+    pub(crate) mod interpreter;
+    pub(crate) mod mount;
+    pub mod seccomp;
+    pub(crate) mod secure_join;
+    pub(crate) mod sys;
+}
+
+pub mod contract {
+    //! What a daemon and its keepers exchange: plans, messages and their frames, descriptors and locks. No process is made here.
+    //!
+    //! The connection is a unix socket in the sandbox's directory, with JSON documents in frames (`frame`); file descriptors ride on them, any
+    //! number, on as many messages as they need. A new daemon connects to the same socket and asks for the state. A connection that
+    //! fails in one direction ends in both, and every call on it fails; the daemon gives each call a deadline by its kind.
+    //!
+    //! A keeper holds a lock on its standard output, `keeper.lock`, for life (`liveness`). The lock belongs to the process: no fork
+    //! inherits it. The daemon declares a pod lost only if the lock is free and nothing listens on the socket; it retries after any other
+    //! failure, and the pod is not ready meanwhile.
+    //!
+    //! `plan` is complete: the launcher decides nothing. A new field goes there, is decided in `launch` of the runtime, and is carried
+    //! out in `setup`. `criu` has the requests of a dump over criu's own protocol: the keeper starts `criu swrk`, and the daemon talks to it.
+
+    pub mod criu;
+    pub mod frame;
+    pub mod host;
+    pub mod liveness;
+    pub mod open_files;
+    pub mod orphan;
+    pub mod plan;
+    pub mod protocol;
+}
+
+pub mod parent {
+    //! The keeper's own side: calls of the daemon, children from the fork to the exit, their output and logs, records of their exits,
+    //! host ports, and the zygote that keepers are forked from.
+    //!
+    //! - `zygote`: `crib __keeper`, one for each daemon. It has one thread, only forks, and looks up the host's cgroup hierarchies and the
+    //!   boot's name once for all keepers. It ends with its connection to the daemon.
+    //! - `connection`, `dispatch`, `tickets` ◆: the daemon's calls, one by one, over connections that come and go.
+    //! - `container`, `exec`, `limit`: forks. A set-up may take 100 s for a container and 8 s for an exec; then it is killed, and the
+    //!   caller gets an error.
+    //! - `exec_processes`: the processes of an exec, found by its cgroup namespace and killed with it.
+    //! - `cgroups`: made with their limits before the fork. After the exit the keeper reads OOM kills and kills the remaining processes;
+    //!   it removes the directories after all callers have their responses.
+    //! - `exit`: reaps, writes the exit record, then reports.
+    //! - `output`, `log`, `watchers`: a container's pipes are the keeper's, which copies them to the log and to clients of Attach. The
+    //!   pipes of an exec are the daemon's own.
+    //! - `forward`: the forwarder of host ports, a fork of the keeper with one thread: an epoll loop over non-blocking sockets, which
+    //!   buffers only what a slow receiver has not taken. Its clients share slots by the rule of the package `shares`.
+
+    pub(crate) mod cgroups;
+    pub(crate) mod connection;
+    pub(crate) mod container;
+    pub(crate) mod dispatch;
+    pub(crate) mod exec;
+    pub(crate) mod exec_processes;
+    pub(crate) mod exit;
+    pub(crate) mod forward;
+    pub(crate) mod limit;
+    pub mod log;
+    pub(crate) mod output;
+    pub(crate) mod tickets;
+    pub(crate) mod watchers;
+    pub(crate) mod zygote;
+}
 
 use std::{
     collections::BTreeMap,

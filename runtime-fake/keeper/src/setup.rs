@@ -16,8 +16,8 @@
 //! | `shared`, `birth` | process namespaces with other processes, which are entered last of all |
 //! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
 //! | `act` | a process that acts out a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
-//! | `restore` | the process at the barrier executes criu instead of the program |
-//! | `report`, `report_pipe` | what the child reports, and how the keeper reads it |
+//! | `restore` | starts criu: the process at the barrier executes it instead of the program, or a fork of the keeper dumps |
+//! | `Report`, `report_pipe` | what the child reports, and how the keeper reads it |
 //!
 //! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts that were found at creation: nothing
 //! of a running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.
@@ -31,7 +31,6 @@ pub mod lsm;
 pub(crate) mod pause;
 pub(crate) mod pod;
 pub(crate) mod process;
-pub(crate) mod report;
 pub(crate) mod report_pipe;
 pub(crate) mod restore;
 pub(crate) mod root;
@@ -39,3 +38,40 @@ pub(crate) mod shared;
 pub(crate) mod terminal;
 pub(crate) mod user;
 pub(crate) mod userns;
+
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::plan::UserIds;
+use crate::kernel::failure::Failure;
+
+/// The exit status of a process whose program could not be run, as containerd reports it (`StartError`).
+pub(crate) const START_ERROR: i32 = 128;
+
+/// One line of JSON on the report pipe.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The set-up is complete, with the resolved ids.
+    Ready(UserIds),
+    /// The pid of the process that becomes the program, if it is not the one that set it up.
+    Born(i32),
+    /// The set-up failed.
+    Failed(Failure),
+}
+
+pub(crate) fn say(report: &OwnedFd, what: &Report) {
+    let write = |mut to: std::fs::File| -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        to.write_all(&line)
+    };
+    // The keeper may have exited.
+    let _ = report.try_clone().and_then(|fd| write(fd.into()));
+}
+
+pub(crate) fn fail(report: &OwnedFd, failure: Failure) -> ! {
+    say(report, &Report::Failed(failure));
+    std::process::exit(START_ERROR)
+}

@@ -31,7 +31,7 @@ use exec::PluginCall;
 pub use exec::PluginError;
 pub use pod::{CniPod, CniRequest, annotations_fit};
 
-use crate::links::namespace;
+use crate::links;
 use crate::{NetError, POD_INTERFACE, PodNetns};
 
 /// Timeout of ADD and DEL: some plugins wait for a DHCP lease.
@@ -336,7 +336,7 @@ impl Cni {
             input,
             timeout: if command == "STATUS" { SHORT } else { LONG },
         };
-        let result = namespace::within(self.namespace(), || exec::run(&ask)).map_err(|source| {
+        let result = links::within(self.namespace(), || exec::run(&ask)).map_err(|source| {
             CniError::Io { what: "enter the network namespace of the CNI plugins", source }
         })?;
         match result {

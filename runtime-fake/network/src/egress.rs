@@ -50,8 +50,8 @@ use rustix::{
 pub(crate) use program::MTU;
 pub use program::{DNS, HOST, Program};
 
+use crate::links;
 use crate::links::link_query;
-use crate::links::namespace;
 use crate::links::netlink::Netlink;
 use crate::netfilter::nat::{Nat, tables};
 use crate::{NetError, chain};
@@ -130,7 +130,7 @@ impl Egress {
         let failed = |doing| move |source| NetError::Namespace { doing, source };
         let netns = netns.try_clone_to_owned();
         let netns = netns.map_err(failed("holding the bridge's network namespace"))?;
-        let nat = namespace::within(Some(netns.as_fd()), || {
+        let nat = links::within(Some(netns.as_fd()), || {
             forward_packets()?;
             Ok(Nat::open(bridge, subnets, Default::default()))
         });
@@ -204,7 +204,7 @@ impl Egress {
         if !self.is_served() {
             return None;
         }
-        let links = namespace::within(Some(self.netns.as_fd()), || {
+        let links = links::within(Some(self.netns.as_fd()), || {
             let mut netlink = Netlink::open()?;
             let mut found = Program::ALL.into_iter();
             let mut link = |program: &Program| link_query::link(&mut netlink, program.name());
@@ -213,7 +213,7 @@ impl Egress {
         let links: Result<Option<Program>, NetError> = links.ok()?;
         links.ok().flatten().or_else(|| {
             // Its table goes with the process.
-            let tables = namespace::within(Some(self.netns.as_fd()), tables).ok()?.ok()?;
+            let tables = links::within(Some(self.netns.as_fd()), tables).ok()?.ok()?;
             tables.iter().any(|name| name == relay::TABLE).then_some(Program::Crib)
         })
     }
@@ -284,7 +284,7 @@ impl Egress {
         }
         let log = File::options().create(true).append(true).mode(0o600).open(log_of(&self.fifo))?;
         // The process is the first one of a process namespace, which ends with it.
-        let mut process = namespace::on_a_thread(move || {
+        let mut process = links::on_a_thread(move || {
             unshare(CloneFlags::CLONE_NEWPID)?;
             Command::new(executable)
                 .arg0("crib-egress")

@@ -14,13 +14,13 @@
 //! |---|---|
 //! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `orphans`: bridges of killed daemons |
 //! | `links` | interfaces and network namespaces, through netlink |
-//! | `netfilter` | packet rules: `nat` decides, `nft` ◆ writes them, `nfnetlink` sends them; conntrack |
+//! | `netfilter` | packet rules: `nat` decides, `nft` ◆ writes them, `netfilter` sends them; conntrack |
 //! | `egress` | the way out of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server |
 //! | [`cni`] | the networks that plugins make instead |
 //!
 //! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
 //! builds the messages that `netlink` sends, `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
-//! `namespace`, `announcements`, `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
+//! `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
 //!
 //! `egress` is a process, `crib __egress`: the first of a process namespace, so that a program that it runs never outlives it. It ends
 //! when the last write end of its FIFO closes: the daemon and every keeper hold one. Pods share its sockets and queries by the rule of
@@ -35,7 +35,6 @@
 //! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
 //! addresses.
 
-mod bridging;
 pub mod cni;
 mod egress;
 #[cfg(any(test, fuzzing))]
@@ -45,6 +44,24 @@ mod links;
 mod netfilter;
 pub mod resolver;
 mod slots;
+
+mod bridging {
+    //! The bridge of a runtime: its subnets and addresses, the ports of pods, and what pods may send through them.
+
+    pub(crate) mod bridge;
+    pub(crate) mod bridge_config;
+    pub(crate) mod bridge_setup;
+    pub(crate) mod further;
+    pub(crate) mod ipam;
+    pub(crate) mod names;
+    pub(crate) mod orphans;
+    pub(crate) mod segments;
+    pub(crate) mod spoofing;
+    pub(crate) mod subnet;
+    pub(crate) mod subnet6;
+    pub(crate) mod subnet_lock;
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -242,7 +259,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Brings the loopback interface of a network namespace up, with 127.0.0.1 and `::1`.
 pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
-    links::namespace::within(Some(netns), || {
+    links::within(Some(netns), || {
         Netlink::open()?.batch(&[links::requests::up(links::requests::Link::Name("lo"))])
     })
     .map_err(|source| NetError::Namespace {
@@ -255,7 +272,7 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
 /// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
 /// of it is open, or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
-    let netns = links::namespace::make()
+    let netns = links::make()
         .map_err(|source| NetError::Namespace { doing: "making a network namespace", source })?;
     loopback_up(netns.as_fd())?;
     Ok(netns)

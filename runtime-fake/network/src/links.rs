@@ -2,7 +2,56 @@
 
 pub(crate) mod deletion;
 pub(crate) mod link_query;
-pub(crate) mod namespace;
 pub(crate) mod netlink;
 pub(crate) mod pod_netns;
 pub(crate) mod requests;
+
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::{io, thread};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+// Runs work inside another network namespace, on a thread of its own.
+//
+// A thread that changed its network namespace is never reused: it does one piece of work and ends. A socket
+// stays in the namespace that it was created in, so any thread can use it afterwards.
+
+/// Runs `work` on a new thread in the namespace, or on this thread if `namespace` is `None`, and returns its
+/// result. The error is that of starting the thread or entering the namespace; a panic of `work` is resumed here.
+pub(crate) fn within<T: Send>(
+    namespace: Option<BorrowedFd<'_>>,
+    work: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
+    let Some(namespace) = namespace else {
+        return Ok(work());
+    };
+    on_a_thread(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        Ok(work())
+    })
+}
+
+/// Creates a network namespace and opens it; it lives as long as the descriptor or anything in it.
+pub(crate) fn make() -> io::Result<OwnedFd> {
+    make_with(|| Ok(())).map(|(namespace, ())| namespace)
+}
+
+/// [`make`], with what `inside` does there.
+pub(crate) fn make_with<T: Send>(
+    inside: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<(OwnedFd, T)> {
+    on_a_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNET)?;
+        let namespace = File::open("/proc/thread-self/ns/net")?;
+        Ok((namespace.into(), inside()?))
+    })
+}
+
+/// Runs `work` on a thread of its own, which nothing uses afterwards.
+pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, work)?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

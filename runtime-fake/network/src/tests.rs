@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::links;
 use crate::links::link_query;
 use crate::links::link_query::LinkFacts;
-use crate::links::namespace;
 use crate::links::netlink::{Netlink, Request};
 use crate::{Attachment, Bridge, BridgeConfig, NetError, Pool, SubnetLocks, private_netns};
 
@@ -81,7 +81,7 @@ fn open(name: &str, namespace: &OwnedFd) -> Bridge {
 }
 
 fn inside<T: Send>(netns: &OwnedFd, work: impl FnOnce() -> T + Send) -> T {
-    namespace::within(Some(netns.as_fd()), work).unwrap()
+    links::within(Some(netns.as_fd()), work).unwrap()
 }
 
 fn links(netns: &OwnedFd) -> Vec<LinkFacts> {
@@ -105,10 +105,10 @@ struct Pod {
 
 impl Pod {
     fn attached(bridge: &Bridge, id: &str) -> Pod {
-        let netns = namespace::make().unwrap();
+        let netns = links::make().unwrap();
         let got = bridge.attach(id, netns.as_fd()).unwrap();
         // Use a dump: unlike a query of one interface, it does not make the kernel update carrier state.
-        let listed = namespace::within(bridge.namespace(), || {
+        let listed = links::within(bridge.namespace(), || {
             link_query::links(&mut Netlink::open().unwrap()).unwrap()
         });
         for link in listed.unwrap() {

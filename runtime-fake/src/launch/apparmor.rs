@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cri::v1::{LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
 use keeper::setup::lsm;
 
-use crate::launch::{Invalid, invalid::invalid};
+use crate::launch::{Invalid, invalid};
 
 /// The name of the runtime's own profile.
 pub(crate) const DEFAULT: &str = "crib-default";

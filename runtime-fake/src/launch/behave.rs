@@ -8,10 +8,8 @@ use cri::v1::{ContainerConfig, PodSandboxConfig};
 use image::{Script, Step};
 use keeper::contract::plan::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
 
-use super::{
-    image_defaults::ImageDefaults,
-    invalid::{Invalid, invalid},
-};
+use super::ImageDefaults;
+use super::{Invalid, invalid};
 
 /// The annotation with a script: of a container, or of a pod for all of its containers. A pod's annotation with `.NAME`
 /// appended is for its container of that name: a kubelet passes annotations on to pods only.

@@ -6,7 +6,7 @@ use cri::v1::Device;
 use keeper::contract::plan::IsolationMode;
 use keeper::contract::plan::{DevicePlan, Found};
 
-use crate::launch::{Invalid, invalid::invalid, paths};
+use crate::launch::{Invalid, invalid, paths};
 
 /// The letters of a permission; all three if empty.
 pub(crate) fn access(permissions: &str, name: &str) -> Result<String, Invalid> {

@@ -3,7 +3,7 @@
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
 use keeper::kernel::cgroup::{InvalidCgroup, Limits};
 
-use super::invalid::{Invalid, invalid};
+use super::{Invalid, invalid};
 
 impl From<InvalidCgroup> for Invalid {
     fn from(wrong: InvalidCgroup) -> Self {

@@ -9,7 +9,7 @@ use cri::v1::PodSandboxConfig;
 use keeper::contract::plan::{IsolationMode, MemoryVolume, MountPlan, MountSource};
 use serde::Deserialize;
 
-use super::invalid::{Invalid, invalid};
+use super::{Invalid, invalid};
 
 /// The annotation: a list of volumes in JSON.
 pub(crate) const ANNOTATION: &str = "crib.local/memory-volumes";

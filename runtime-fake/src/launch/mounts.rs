@@ -9,7 +9,7 @@ use cri::v1::{ContainerConfig, Mount, MountPropagation};
 use keeper::contract::plan::{IsolationMode, RootPlan};
 use keeper::contract::plan::{MountFlag, MountPlan, MountSource, Propagation};
 
-use crate::launch::{ContainerInputs, Invalid, invalid::invalid, paths, userns};
+use crate::launch::{ContainerInputs, Invalid, invalid, paths, userns};
 
 /// The files that every container gets, unless the client mounts its own.
 const PROVIDED: [&str; 3] = ["/etc/hostname", "/etc/resolv.conf", "/etc/hosts"];

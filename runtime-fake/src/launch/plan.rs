@@ -15,13 +15,11 @@ use keeper::contract::plan::{
     ProcessPlan, RootPlan, UserIds,
 };
 
+use super::ImageDefaults;
+use super::behave::Behaviour;
 use super::{
-    behave::Behaviour,
-    capability, devices,
-    image_defaults::ImageDefaults,
-    invalid::{Invalid, invalid},
-    log, memory, mounts, paths, ports, seccomp, security, signal, strings, sub_paths, sysctl,
-    userns,
+    Invalid, capability, devices, invalid, memory, mounts, paths, ports, seccomp, security, signal,
+    strings, sub_paths, sysctl, userns,
 };
 
 /// The default stop signal, unless the image or the client names another one.
@@ -238,7 +236,7 @@ pub(crate) fn container(
         host_ipc: !in_pod(pod.ipc),
         host_network: !in_pod(pod.network),
         privileged: context.privileged,
-        log: log::log(&sandbox.log_directory, &config.log_path, inputs.log_max)?,
+        log: paths::log(&sandbox.log_directory, &config.log_path, inputs.log_max)?,
         terminal: config.tty,
         stdin: config.stdin,
         stdin_once: config.stdin_once,

@@ -3,7 +3,7 @@
 use cri::v1::{PortMapping, Protocol};
 use keeper::contract::plan::{HostPort, Transport};
 
-use crate::launch::invalid::{Invalid, invalid};
+use crate::launch::{Invalid, invalid};
 
 /// The host ports of `mappings`. A mapping without a host port is ignored (CRI v1, PortMapping; as in containerd
 /// and CRI-O).

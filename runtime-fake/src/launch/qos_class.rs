@@ -2,7 +2,7 @@
 
 use cri::v1::PodSandboxConfig;
 
-use super::invalid::{Invalid, invalid};
+use super::{Invalid, invalid};
 
 /// Annotation of sandboxes: the pod's QoS class, as Kubernetes names it (docs/cri.md).
 const QOS_CLASS: &str = "crib.local/qos-class";

@@ -3,8 +3,9 @@
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use keeper::contract::plan::UserPlan;
 
-use super::{image_defaults::ImageDefaults, invalid::Invalid};
-use crate::launch::invalid::invalid;
+use super::ImageDefaults;
+use super::Invalid;
+use crate::launch::invalid;
 
 /// Paths of `/proc` and `/sys` that reveal or change too much: those masked by containerd 2, and `interrupts`, as
 /// in a kubelet.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use cri::v1::SeLinuxOption;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Invalid, invalid::invalid};
+use crate::launch::{Invalid, invalid};
 
 /// The type of an unconfined process.
 const PRIVILEGED: &str = "spc_t";

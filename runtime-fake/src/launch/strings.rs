@@ -7,7 +7,7 @@
 
 use cri::v1::{ContainerConfig, DnsConfig, PodSandboxConfig};
 
-use crate::launch::invalid::{Invalid, invalid};
+use crate::launch::{Invalid, invalid};
 
 /// A line break ends a line of a log or of a file written by a plugin; a NUL ends an environment variable such as
 /// `CNI_ARGS`.

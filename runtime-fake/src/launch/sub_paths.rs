@@ -10,8 +10,8 @@ use cri::v1::ContainerConfig;
 use keeper::contract::plan::{IsolationMode, MountPlan, MountSource};
 use serde::Deserialize;
 
-use super::invalid::{Invalid, invalid};
 use super::paths;
+use super::{Invalid, invalid};
 
 /// The annotation: a list of parts in JSON.
 pub(crate) const ANNOTATION: &str = "crib.local/sub-paths";

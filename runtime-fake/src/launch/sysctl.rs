@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use keeper::contract::plan::IdMappings;
 
-use crate::launch::invalid::{Invalid, invalid};
+use crate::launch::{Invalid, invalid};
 
 /// The largest group in a range of the kernel's (`GROUP_RANGE_MAX`).
 const LAST_GROUP: u32 = i32::MAX as u32;

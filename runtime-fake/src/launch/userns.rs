@@ -4,7 +4,7 @@ use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
 use keeper::contract::plan::IsolationMode;
 use keeper::contract::plan::{IdMappings, LinuxIdMapping};
 
-use crate::launch::{Invalid, invalid::invalid};
+use crate::launch::{Invalid, invalid};
 
 /// The id mappings of a pod; `None` for the runtime's own user namespace.
 pub(super) fn pod(

@@ -15,7 +15,7 @@ use std::{
 };
 
 use image::Rootfs;
-use keeper::contract::criu::{self, Dump, DumpError, mounts};
+use keeper::contract::criu::{self, Dump, DumpError};
 use keeper::contract::protocol::{Call, Outcome};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tempfile::TempDir;
@@ -177,7 +177,7 @@ impl Runtime {
             // The host's root is not copied.
             let own_shm = !shares_ipc(&sandbox) && remade.mounts.iter().any(|at| at == "/dev/shm");
             let external = remade.mounts.iter().enumerate();
-            let external = external.map(|(n, at)| mounts::dumped(n, at)).collect();
+            let external = external.map(|(n, at)| criu::dumped(n, at)).collect();
             let open =
                 |path: &Path| fs::File::open(path).map_err(io("open the checkpoint's files"));
             let (work_dir, images) = (open(work)?, open(&work.join(checkpoint::IMAGES))?);
@@ -298,7 +298,7 @@ fn shares_ipc(sandbox: &Sandbox) -> bool {
 fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
     let what = "look at the container's processes";
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(io(what))?;
-    let mounts = mounts::external(&table).map_err(|unfit| {
+    let mounts = criu::external_mounts(&table).map_err(|unfit| {
         let id = container.id.short();
         Error::Unable(format!("container {id} cannot be checkpointed: {unfit}"))
     })?;

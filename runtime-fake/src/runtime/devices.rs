@@ -6,7 +6,7 @@ use std::{
 };
 
 use cri::v1::{ContainerConfig, Device};
-use keeper::contract::host_devices;
+use keeper::contract::host;
 use keeper::contract::plan::{DeviceNode, DevicePlan, Found};
 
 use super::{Error, Runtime, blocking};
@@ -78,9 +78,9 @@ fn look(path: &Path) -> Result<Vec<Found>, Invalid> {
     let real = fs::canonicalize(path).map_err(|e| wrong(&e))?;
     let meta = fs::metadata(&real).map_err(|e| wrong(&e))?;
     if meta.is_dir() {
-        return host_devices::below(&real).map_err(|e| wrong(&e));
+        return host::devices_below(&real).map_err(|e| wrong(&e));
     }
-    let Some(node) = host_devices::node(&meta) else {
+    let Some(node) = host::device_node(&meta) else {
         return Err(Invalid(format!(
             "devices: {} is neither a device nor a directory of devices",
             path.display()
@@ -100,7 +100,7 @@ fn node(edit: &NodeEdit) -> Result<DevicePlan, Invalid> {
                 edit.host.display()
             ))
         })?;
-        host_devices::node(&meta)
+        host::device_node(&meta)
             .filter(|node| edit.kind.is_none_or(|kind| kind == node.kind))
             .ok_or_else(|| {
                 Invalid(format!(

@@ -1,15 +1,14 @@
-//! Updates the resource limits of running containers and pods.
+//! Updates the resource limits of running containers and pods, and the weights of the cgroups of QoS classes.
 
 use cri::v1::LinuxContainerResources;
-use keeper::kernel::cgroup::{directory, plan};
+use keeper::kernel::cgroup::{CgroupPlan, Limits, directory, plan};
 
-use super::{Error, Runtime, blocking, containers::wrong_state};
-use crate::{
-    container::{ContainerEvent, ContainerState},
-    launch,
-    sandbox::{SandboxEvent, SandboxState},
-    store::{Change, Refused},
-};
+use super::containers::wrong_state;
+use super::{Error, Runtime, blocking};
+use crate::container::{ContainerEvent, ContainerState};
+use crate::launch;
+use crate::sandbox::{Sandbox, SandboxEvent, SandboxState};
+use crate::store::{Change, Refused};
 
 impl Runtime {
     /// Updates a container's limits, before or after its start: all that `update` sets, or none if one is rejected.
@@ -88,5 +87,46 @@ impl Runtime {
         let change = Change::Sandbox(sandbox.id.clone(), event);
         self.store.apply(change).await?;
         self.weigh_class(&sandbox).await
+    }
+}
+
+impl Runtime {
+    /// Gives the cgroup of a pod's class the weight of the pods that are in it now, if the client named the class.
+    pub(super) async fn weigh_class(&self, pod: &Sandbox) -> Result<(), Error> {
+        let (Some(class), Some(cgroup)) = (launch::qos_class(&pod.config)?, &pod.cgroup) else {
+            return Ok(());
+        };
+        let Some(path) = cgroup.parent() else {
+            return Ok(());
+        };
+        // The last one to write knows of every pod that an earlier one knew of.
+        let _turn = self.class_weights.lock().await;
+        let pods = {
+            let state = self.store.state();
+            let pods = state.sandboxes.values().filter(|other| {
+                let lives = match other.state {
+                    SandboxState::Creating | SandboxState::Ready => true,
+                    SandboxState::NotReady => false,
+                };
+                let beside = other.cgroup.as_ref().and_then(|cgroup| cgroup.path.parent());
+                lives && beside == Some(&path.path)
+            });
+            let shares = pods.map(|pod| launch::pod_limits(&pod.config).map(|it| it.cpu_shares));
+            shares.collect::<Result<Vec<i64>, _>>()?
+        };
+        let shares = launch::class_shares(class, pods.iter().copied());
+        let (Some(cpu_shares), false) = (shares, pods.is_empty()) else {
+            return Ok(());
+        };
+        let limits = Limits { cpu_shares, ..Limits::default() };
+        let plan = self.cgroups.pod_plan(Some(&path), &limits, true)?;
+        if let Some(CgroupPlan { path, writes, .. }) = plan {
+            blocking(move || {
+                directory::make(&path)?;
+                directory::change(&path, &writes)
+            })
+            .await?;
+        }
+        Ok(())
     }
 }

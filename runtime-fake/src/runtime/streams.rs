@@ -2,33 +2,29 @@
 
 pub(super) mod stdio;
 
-use std::{
-    fs::File,
-    io as std_io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::OwnedFd,
-    time::Duration,
-};
+use std::fs::File;
+use std::io as std_io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use keeper::contract::plan::IsolationMode;
 use keeper::contract::protocol::{Call, Outcome};
 use keeper::kernel::failure::plain;
 use rustix::net::AddressFamily;
-use tokio::{
-    io::{AsyncReadExt as _, Interest},
-    net::{TcpSocket, TcpStream},
-    sync::mpsc,
-};
+use tokio::io::{AsyncReadExt as _, Interest};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, Runtime, containers::wrong_state, io};
-use crate::{
-    container::{ContainerState, LOST_EXIT_CODE},
-    id::SandboxId,
-    keeper_client::unexpected,
-    store::Refused,
-    streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target},
-};
+use super::containers::wrong_state;
+use super::{Error, Runtime, io};
+use crate::container::{ContainerState, LOST_EXIT_CODE};
+use crate::id::{ContainerId, SandboxId};
+use crate::keeper_client::unexpected;
+use crate::sandbox::SandboxState;
+use crate::store::Refused;
+use crate::streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size, Target};
 
 use stdio::{ProcessInput, ProcessOutput, Shared, pipe_from_process, pipe_to_process, watch};
 
@@ -282,4 +278,27 @@ fn watched(wanted: bool) -> Result<(Option<Shared>, Option<OwnedFd>), Error> {
     // A user with many pipes gets smaller ones.
     let _ = rustix::pipe::fcntl_setpipe_size(&theirs, BEHIND);
     Ok((Some(ours), Some(theirs)))
+}
+
+impl Runtime {
+    /// The container that `id` names, if it is running.
+    pub(crate) fn running(&self, id: &str, wanted: &'static str) -> Result<ContainerId, Error> {
+        let state = self.store.state();
+        let container = state.container(id)?;
+        if container.state != ContainerState::Running {
+            return Err(wrong_state(container, wanted));
+        }
+        Ok(container.id.clone())
+    }
+
+    /// The sandbox that `id` names, if it is ready.
+    pub(crate) fn ready(&self, id: &str, wanted: &'static str) -> Result<SandboxId, Error> {
+        let state = self.store.state();
+        let sandbox = state.sandbox(id)?;
+        if sandbox.state != SandboxState::Ready {
+            let id = sandbox.id.clone();
+            return Err(Refused::SandboxNotReady { id, wanted }.into());
+        }
+        Ok(sandbox.id.clone())
+    }
 }

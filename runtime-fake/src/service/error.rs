@@ -9,11 +9,9 @@ use keeper::kernel::failure::FailureKind;
 use network::{NetError, cni::CniError};
 use tonic::{Code, Status};
 
-use crate::{
-    runtime::{Error, PortError},
-    store::Refused,
-    streaming::url_error::UrlError,
-};
+use crate::runtime::{Error, PortError};
+use crate::store::Refused;
+use crate::streaming::UrlError;
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {

@@ -12,8 +12,8 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::runtime::Error;
-use crate::service::chunks::chunks;
-use crate::service::filesystems::{Measure, filesystems};
+use crate::service::lists::chunks;
+use crate::service::stats::{Measure, filesystems};
 
 /// The service over one store. Every call runs the store's blocking work on a blocking thread.
 #[derive(Clone)]

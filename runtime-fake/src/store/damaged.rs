@@ -6,12 +6,9 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{
-    container::{Container, ContainerState},
-    id::{ContainerId, SandboxId},
-    sandbox::{Sandbox, SandboxState},
-    unknown_reason::UnknownReason,
-};
+use crate::container::{Container, ContainerState};
+use crate::id::{ContainerId, SandboxId};
+use crate::sandbox::{Sandbox, SandboxState, UnknownReason};
 
 /// The name of an object with an unreadable record, and the namespace of such a pod.
 const UNREADABLE: &str = "unreadable";

@@ -5,12 +5,9 @@ use std::{ops::Bound, sync::Arc};
 use rpds::RedBlackTreeMapSync;
 
 use super::containers::Containers;
-use crate::{
-    container::{Container, ContainerEvent, ContainerState, EventKind},
-    id::{ContainerId, SandboxId},
-    sandbox::{Sandbox, SandboxEvent, SandboxState},
-    unknown_reason::UnknownReason,
-};
+use crate::container::{Container, ContainerEvent, ContainerState, EventKind};
+use crate::id::{ContainerId, SandboxId};
+use crate::sandbox::{Sandbox, SandboxEvent, SandboxState, UnknownReason};
 
 /// All records. A clone is cheap: each change of the state publishes one.
 #[derive(Debug, Clone, Default)]

@@ -104,7 +104,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
                 run(command, ends, target).await;
             };
-            super::drive::drive(channels.run(), talk).await;
+            super::drive(channels.run(), talk).await;
         }
     }
 }
@@ -122,7 +122,7 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
             run(command, ends, target).await;
         }
     };
-    super::drive::drive(driver.run(), talk).await;
+    super::drive(driver.run(), talk).await;
 }
 
 /// Waits for the streams that the client must open. If some are missing at the timeout, the client gets an error

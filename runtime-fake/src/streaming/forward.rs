@@ -59,7 +59,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 forwards.spawn(pod.tasks.track_future(forward));
             }
             let talk = async { while forwards.join_next().await.is_some() {} };
-            super::drive::drive(channels.run(), talk).await;
+            super::drive(channels.run(), talk).await;
         }
     }
 }
@@ -78,7 +78,7 @@ async fn channel(pod: Pod, port: u16, inlet: Inlet, outlet: Outlet, error: Outle
 async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(io: T, pod: Pod, creation: Duration) {
     let (connection, streams, driver) = connect(io, Role::Server);
     let talk = forwards(connection, streams, pod, creation);
-    super::drive::drive(driver.run(), talk).await;
+    super::drive(driver.run(), talk).await;
 }
 
 async fn forwards(

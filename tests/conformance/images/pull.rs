@@ -1,4 +1,4 @@
-//! Pulls from registries: references, authentication, errors, and leftovers.
+//! Pulls from registries: references, authentication, errors, leftovers, and the share of each pod.
 
 mod auth;
 mod challenge;
@@ -7,16 +7,16 @@ mod faults;
 mod full_disk;
 mod interrupted;
 mod killed;
-mod layers;
 mod manifests;
 mod mirrors;
-mod shares;
 
 use std::path::Path;
 
-use cri::v1::{AuthConfig, ImageSpec, PullImageRequest};
+use cri::v1::{AuthConfig, ImageSpec, PodSandboxMetadata, PullImageRequest};
 use harness::runtime::Options;
 use registry::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::support::*;
 
@@ -105,4 +105,72 @@ async fn pull(runtime: &Runtime, name: &str, auth: Option<AuthConfig>) -> Result
     };
     let answer = runtime.client.images.clone().pull_image(request).await?;
     Ok(answer.into_inner().image_ref)
+}
+
+/// A layer with two device nodes.
+fn with_nodes() -> Layer {
+    let mut tar = tar::Builder::new(Vec::new());
+    for name in ["one", "two"] {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Char);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(0);
+        header.set_device_major(1).unwrap();
+        header.set_device_minor(3).unwrap();
+        tar.append_data(&mut header, name, std::io::empty()).unwrap();
+    }
+    Layer::of_stream(tar.into_inner().unwrap())
+}
+
+#[tokio::test]
+async fn pull_logs_once_that_device_nodes_are_skipped() {
+    harness::needs!(UserNamespaces);
+    let registry = Registry::start().await.unwrap();
+    registry.add(&ImageBuilder::new("example.com/nodes:1").layer(with_nodes())).unwrap();
+    let runtime = rootless().start().await.unwrap();
+    pull(&runtime, &format!("{}/nodes:1", registry.host()), None).await.unwrap();
+    let line = "skipped the device nodes of a layer";
+    assert_eq!(runtime.log().matches(line).count(), 1, "{}", runtime.log());
+}
+
+/// More than the runtime pulls at once, for all pods together.
+const MANY: usize = 40;
+
+async fn pull_for(runtime: &Runtime, name: &str, uid: &str) -> Result<(), Status> {
+    let mut pod = runtime.sandbox("p");
+    pod.metadata = Some(PodSandboxMetadata { uid: uid.to_owned(), ..Default::default() });
+    let request = PullImageRequest {
+        image: Some(ImageSpec { image: name.to_owned(), ..Default::default() }),
+        sandbox_config: Some(pod),
+        ..Default::default()
+    };
+    runtime.client.images.clone().pull_image(request).await.map(drop)
+}
+
+/// A registry that accepts and never answers can be anybody's.
+#[tokio::test]
+async fn pod_whose_pulls_hang_does_not_delay_pulls_of_another() {
+    let registry = Registry::start().await.unwrap();
+    registry.add(&image("app:1", 1)).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let runtime = std::sync::Arc::new(Runtime::start().await.unwrap());
+    let mut hanging = JoinSet::new();
+    for number in 0..MANY {
+        let (runtime, name) = (runtime.clone(), format!("{address}/app{number}:1"));
+        hanging.spawn(async move { pull_for(&runtime, &name, "greedy").await });
+    }
+    // The greedy pod's share.
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        connections.push(tokio::time::timeout(PATIENCE, silent.accept()).await.unwrap().unwrap());
+    }
+    let name = format!("{}/app:1", registry.host());
+    let pulled = tokio::time::timeout(PATIENCE, pull_for(&runtime, &name, "modest")).await;
+    pulled.unwrap().unwrap();
+    assert!(hanging.try_join_next().is_none(), "a pull that hangs has ended");
+    let fifth = tokio::time::timeout(std::time::Duration::ZERO, silent.accept()).await;
+    assert!(fifth.is_err(), "a fifth pull of the greedy pod has begun");
 }

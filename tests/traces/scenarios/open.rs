@@ -1,10 +1,12 @@
-//! The scenarios that do not agree yet: `open.tsv`, a scenario and a cause in each line. It shrinks to nothing.
+//! The scenarios that do not agree yet: `open.tsv`, a scenario and a cause in each line. It shrinks to nothing. And those that
+//! cannot be replayed, or cannot agree, for a reason that is neither the agent's nor the kubelet's.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::comparison::judge::{Outcome, Verdict};
+use crate::scenarios::scenario::Scenario;
 use crate::scenarios::source::root;
 
 const HEADING: &str = "scenario\tcause\n";
@@ -38,4 +40,26 @@ pub(crate) fn write(verdicts: &[Verdict]) {
 
 fn path() -> PathBuf {
     root().join("tests/traces/open.tsv")
+}
+
+/// A rule that excludes scenarios that cannot be replayed, or cannot agree.
+pub(crate) struct Exception {
+    pub(crate) reason: &'static str,
+    pub(crate) applies: fn(&Scenario) -> bool,
+}
+
+pub(crate) const EXCEPTIONS: [Exception; 2] = [
+    Exception {
+        reason: "the recorded runtime offered no user namespaces, and crib's does",
+        applies: |scenario| scenario.manifest.contains("hostUsers: false"),
+    },
+    Exception {
+        reason: "the recorded node had no AppArmor, and this one has",
+        applies: |scenario| scenario.manifest.contains("appArmorProfile:") && has_apparmor(),
+    },
+];
+
+fn has_apparmor() -> bool {
+    fs::read_to_string("/sys/module/apparmor/parameters/enabled")
+        .is_ok_and(|text| text.starts_with('Y'))
 }

@@ -387,3 +387,26 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         visitor.visit_enum(StrDeserializer::new(self.node.text().unwrap_or_default()))
     }
 }
+
+/// The known name that is close to `key`.
+pub(super) fn nearest_name<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|field| {
+            (strsim::damerau_levenshtein(&key.to_lowercase(), &field.to_lowercase()), *field)
+        })
+        .min()
+        .filter(|(distance, field)| *distance <= 1 + field.len().max(key.len()) / 4)
+        .map(|(_, field)| field)
+}
+
+/// The message for an unknown field.
+pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
+    match nearest_name(key, known) {
+        Some(field) => format!("unknown field {key:?}, did you mean {field:?}?"),
+        None if known.len() <= 8 => {
+            format!("unknown field {key:?}, expected one of {}", known.join(", "))
+        }
+        None => format!("unknown field {key:?}"),
+    }
+}

@@ -4,7 +4,6 @@ mod containers;
 mod objects;
 mod pods;
 mod storage;
-mod volumes;
 mod workloads;
 
 /// What is done about a field.
@@ -42,16 +41,9 @@ pub struct Type {
 
 /// The types that manifests consist of, from pods to the details of their parts.
 pub fn types() -> impl Iterator<Item = &'static Type> {
-    [
-        pods::TYPES,
-        containers::TYPES,
-        volumes::TYPES,
-        storage::TYPES,
-        workloads::TYPES,
-        objects::TYPES,
-    ]
-    .into_iter()
-    .flatten()
+    [pods::TYPES, containers::TYPES, storage::TYPES, workloads::TYPES, objects::TYPES]
+        .into_iter()
+        .flatten()
 }
 
 /// What is done about a field; `None` if the type is not in the table, or has no such field.

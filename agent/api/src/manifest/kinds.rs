@@ -2,7 +2,7 @@
 
 use super::object::Object;
 use super::tree::{Node, Position, Value};
-use super::{Loader, full_path, is_empty, kustomization, nearest, validate};
+use super::{Loader, decode, full_path, is_empty, kustomization, validate};
 
 /// The kinds that are decoded, with their API versions.
 const KINDS: [(&str, &str); 20] = [
@@ -286,7 +286,7 @@ impl Loader<'_> {
         if is_own_group {
             let known = KINDS.iter().map(|(kind, _)| *kind);
             let known: Vec<&str> = known.chain(["List"]).collect();
-            let message = match nearest::name(kind, &known) {
+            let message = match decode::nearest_name(kind, &known) {
                 Some(near) => format!("kind {kind:?} is not known, did you mean {near:?}?"),
                 None => format!("kind {kind:?} is not known, expected {}", names()),
             };

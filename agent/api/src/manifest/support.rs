@@ -1,7 +1,5 @@
 //! ◆ Finds the fields of a valid object that have no effect or cannot be honoured; none is ignored silently.
 
-mod walk;
-
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, PersistentVolumeSpec, Pod, PodSpec, Volume,
@@ -9,7 +7,6 @@ use k8s_openapi::api::core::v1::{
 
 use super::fields::{Support, support};
 use super::typed_value::TypedValue;
-use walk::{Next, walk};
 
 /// What a field that is not supported means for its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,4 +126,45 @@ fn of_medium(at: &str, volume: &Volume) -> Option<Unsupported> {
             .to_owned(),
         severity: Severity::Fatal,
     })
+}
+
+/// What a visitor says of a field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Look into its value.
+    Enter,
+    /// Leave its value alone.
+    Skip,
+}
+
+/// Calls `visit` with the path, the type and the name of each field that `object` gives.
+fn walk(object: &TypedValue, visit: &mut Visit<'_>) {
+    visit_value(object, "", visit);
+}
+
+type Visit<'a> = dyn FnMut(&str, &'static str, &'static str) -> Next + 'a;
+
+/// Visits the fields of a value; those of maps have none in Kubernetes' types.
+fn visit_value(whole: &TypedValue, path: &str, visit: &mut Visit<'_>) {
+    match whole {
+        TypedValue::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                visit_value(item, &format!("{path}[{index}]"), visit);
+            }
+        }
+        TypedValue::Struct { name, fields } => {
+            for (key, field) in fields.iter().filter(|(_, field)| field.is_given()) {
+                let path =
+                    if path.is_empty() { (*key).to_owned() } else { format!("{path}.{key}") };
+                if visit(&path, name, key) == Next::Enter {
+                    visit_value(field, &path, visit);
+                }
+            }
+        }
+        TypedValue::Null
+        | TypedValue::Bool(_)
+        | TypedValue::Number(_)
+        | TypedValue::Text(_)
+        | TypedValue::Map(_) => {}
+    }
 }

@@ -4,7 +4,6 @@
 
 mod annotations;
 mod claims;
-mod create;
 pub(super) mod cron_job;
 pub(super) mod endpoints;
 pub(super) mod job;
@@ -226,7 +225,7 @@ fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
 
     let known = ["Always", "OnFailure", "Never"];
     check.maybe_one_of("spec.restartPolicy", spec.restart_policy.as_deref(), &known);
-    pod::dns::check(check, spec);
+    pod::check_dns(check, spec);
     let optional_names: [(&str, &Option<String>, Form); 5] = [
         ("spec.serviceAccountName", &spec.service_account_name, names::dns_subdomain),
         ("spec.nodeName", &spec.node_name, names::dns_subdomain),
@@ -265,7 +264,7 @@ fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
     pod::resources::of_pod(check, spec);
     pod::windows::os(check, spec);
     pod::windows::host_process(check, spec);
-    create::of_pod(check, spec);
+    check_create(check, spec);
 }
 
 /// A pod with a user namespace of its own cannot share others with the node.
@@ -310,5 +309,31 @@ fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
 fn duplicate(check: &mut Check, seen: &mut BTreeSet<String>, field: String, value: &str) {
     if !seen.insert(value.to_owned()) {
         check.error(Rule::Duplicate, field, value, "");
+    }
+}
+
+/// Checks what a pod may not have when it is created.
+fn check_create(check: &mut Check, spec: &PodSpec) {
+    let ephemeral = spec.ephemeral_containers.as_ref();
+    if ephemeral.is_some_and(|containers| !containers.is_empty()) {
+        check.forbidden("spec.ephemeralContainers", "cannot be set on create");
+    }
+    let account = [&spec.service_account_name, &spec.service_account];
+    if account.iter().any(|name| name.as_deref().is_some_and(|name| !name.is_empty())) {
+        return;
+    }
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let projected = volume.projected.iter();
+        let sources = projected.flat_map(|projected| projected.sources.iter().flatten());
+        for (number, source) in sources.enumerate() {
+            if source.service_account_token.is_some() {
+                check.forbidden(
+                    format!(
+                        "spec.volumes[{index}].projected.sources[{number}].serviceAccountToken"
+                    ),
+                    "must not be specified when serviceAccountName is not set",
+                );
+            }
+        }
     }
 }

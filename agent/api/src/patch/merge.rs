@@ -46,3 +46,69 @@ pub fn between(old: &Value, new: &Value) -> Value {
     }
     Value::Object(patch)
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::{apply, between};
+
+    /// The examples of RFC 7386, appendix A, and a few more.
+    #[rstest]
+    #[case::changes_a_field(json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"}))]
+    #[case::adds_a_field(json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"}))]
+    #[case::removes_the_only_field(json!({"a": "b"}), json!({"a": null}), json!({}))]
+    #[case::removes_a_field(json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"}))]
+    #[case::replaces_a_list(json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"}))]
+    #[case::sets_a_list(json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]}))]
+    #[case::merges_a_nested_object(
+        json!({"a": {"b": "c"}}),
+        json!({"a": {"b": "d", "c": null}}),
+        json!({"a": {"b": "d"}}),
+    )]
+    #[case::replaces_a_list_of_objects(json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]}))]
+    #[case::replaces_a_root_list(json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"]))]
+    #[case::replaces_an_object_by_a_list(json!({"a": "b"}), json!(["c"]), json!(["c"]))]
+    #[case::replaces_an_object_by_null(json!({"a": "foo"}), json!(null), json!(null))]
+    #[case::replaces_an_object_by_a_string(json!({"a": "foo"}), json!("bar"), json!("bar"))]
+    #[case::keeps_a_null_field(json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1}))]
+    #[case::replaces_a_list_by_an_object(json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"}))]
+    #[case::drops_nulls_of_added_objects(
+        json!({}),
+        json!({"a": {"bb": {"ccc": null}}}),
+        json!({"a": {"bb": {}}}),
+    )]
+    #[case::replaces_a_scalar_by_an_object(json!({"a": 1}), json!({"a": {"b": 2}}), json!({"a": {"b": 2}}))]
+    #[case::does_nothing_if_empty(json!({"a": 1}), json!({}), json!({"a": 1}))]
+    fn apply_follows_rfc_7386(
+        #[case] mut target: Value,
+        #[case] patch: Value,
+        #[case] expected: Value,
+    ) {
+        apply(&mut target, &patch);
+        assert_eq!(target, expected);
+    }
+
+    #[rstest]
+    #[case::equal(json!({"a": {"b": [1]}}), json!({"a": {"b": [1]}}), json!({}))]
+    #[case::added(json!({}), json!({"a": {"b": 1}}), json!({"a": {"b": 1}}))]
+    #[case::removed(json!({"a": {"b": 1}, "c": 2}), json!({"c": 2}), json!({"a": null}))]
+    #[case::removed_deep(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 1}}), json!({"a": {"c": null}}))]
+    #[case::changed_list(json!({"a": [1, 2]}), json!({"a": [1]}), json!({"a": [1]}))]
+    #[case::object_to_scalar(json!({"a": {"b": 1}}), json!({"a": 1}), json!({"a": 1}))]
+    #[case::scalar_to_object(json!({"a": 1}), json!({"a": {"b": 1}}), json!({"a": {"b": 1}}))]
+    #[case::emptied(json!({"a": {"b": 1}}), json!({"a": {}}), json!({"a": {"b": null}}))]
+    #[case::scalars(json!(1), json!(2), json!(2))]
+    fn between_is_the_smallest_patch(
+        #[case] old: Value,
+        #[case] new: Value,
+        #[case] expected: Value,
+    ) {
+        let patch = between(&old, &new);
+        assert_eq!(patch, expected);
+        let mut patched = old;
+        apply(&mut patched, &patch);
+        assert_eq!(patched, new);
+    }
+}

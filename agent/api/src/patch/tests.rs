@@ -6,7 +6,6 @@ mod errors;
 mod generated;
 mod kubernetes;
 mod lists;
-mod merge;
 
 use serde_json::Value;
 

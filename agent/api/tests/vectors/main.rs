@@ -11,10 +11,6 @@ mod quantities;
 #[path = "../../../../tests/vectors/read.rs"]
 mod read;
 mod static_pods;
-#[path = "../../../../tests/vectors/support.rs"]
-mod support;
-#[path = "../../../../tests/vectors/table.rs"]
-mod table;
 mod validation;
 
 /// The sets, in the order of the table.

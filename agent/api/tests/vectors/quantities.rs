@@ -4,19 +4,18 @@ use api::quantity::{Quantity, canonical};
 use serde_json::json;
 
 use crate::judge::Set;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
     Set::new("quantities", "what a quantity means, and how the API server writes it back", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
-    let text = support::text(&case.input["s"]);
+    let text = read::text(&case.input["s"]);
     let (quantity, canonical) = match (Quantity::parse(text), canonical(text)) {
         (Ok(quantity), Ok(canonical)) => (quantity, canonical),
         (Err(error), Err(_)) => {
             let ours = json!({"error": error.api_message()});
-            return support::same("quantity", &ours, &case.expected);
+            return read::same("quantity", &ours, &case.expected);
         }
         (parsed, canonical) => return Err(format!("{parsed:?}, but {canonical:?}")),
     };
@@ -35,5 +34,5 @@ fn judge(case: &Case) -> Result<(), String> {
     if let Some(exact) = canonical.exact_integer {
         ours["exact_int64"] = json!(exact);
     }
-    support::same("quantity", &ours, &case.expected)
+    read::same("quantity", &ours, &case.expected)
 }

@@ -7,8 +7,7 @@ use api::quantity::Quantity;
 use serde_json::{Value, json};
 
 use crate::judge::Set;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 use crate::validation;
 
 pub(crate) const SET: Set = Set::new(
@@ -18,8 +17,8 @@ pub(crate) const SET: Set = Set::new(
 );
 
 fn judge(case: &Case) -> Result<(), String> {
-    let path = support::text(&case.input["path"]);
-    let node = support::text(&case.input["nodeName"]);
+    let path = read::text(&case.input["path"]);
+    let node = read::text(&case.input["nodeName"]);
     let bytes = manifest(&case.input);
     let read =
         |path: &str, node: &str, bytes: &[u8]| static_pod::pod(Location::File(path), node, bytes);
@@ -47,7 +46,7 @@ fn judge(case: &Case) -> Result<(), String> {
         canonical(&mut pod);
         pod
     };
-    support::same("pod", &tidy(ours), &tidy(case.expected["pod"].clone()))
+    read::same("pod", &tidy(ours), &tidy(case.expected["pod"].clone()))
 }
 
 /// Checks that a uid has 32 hex digits, is stable, and depends on node and path.
@@ -56,7 +55,7 @@ fn judge_uid<'a>(
     read: impl Fn(&str, &str, &[u8]) -> Option<String> + 'a,
 ) -> impl Fn(&str, &str, &[u8]) -> Result<(), String> + 'a {
     move |path, node, bytes| {
-        let uid = support::text(uid);
+        let uid = read::text(uid);
         if uid.len() != 32 || !uid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(format!("uid {uid:?} is not 32 hex digits"));
         }
@@ -90,11 +89,11 @@ fn judge_error(case: &Case, rejected: &static_pod::Rejected) -> Result<(), Strin
     }
     if rejected.class == ErrorClass::ApiReference {
         let ours = json!(rejected.problems[0].message);
-        return support::same("message", &ours, &case.expected["error"]);
+        return read::same("message", &ours, &case.expected["error"]);
     }
-    let theirs = support::list(&case.expected["validation"]).iter();
+    let theirs = read::list(&case.expected["validation"]).iter();
     let mut theirs: Vec<(String, &str)> = theirs
-        .map(|error| (support::text(&error["field"]).to_owned(), support::text(&error["type"])))
+        .map(|error| (read::text(&error["field"]).to_owned(), read::text(&error["type"])))
         .collect();
     let mut ours: Vec<(String, &str)> = rejected
         .errors
@@ -105,17 +104,17 @@ fn judge_error(case: &Case, rejected: &static_pod::Rejected) -> Result<(), Strin
         list.sort();
         list.dedup();
     }
-    support::same("errors", &json!(ours), &json!(theirs))
+    read::same("errors", &json!(ours), &json!(theirs))
 }
 
 fn manifest(input: &Value) -> Vec<u8> {
     let mut bytes = match input["manifest_base64"].as_str() {
         Some(encoded) => from_base64(encoded),
-        None => support::text(&input["manifest"]).as_bytes().to_vec(),
+        None => read::text(&input["manifest"]).as_bytes().to_vec(),
     };
     let more = &input["append_repeat"];
     let count = more["count"].as_u64().unwrap_or_default();
-    bytes.extend(support::text(&more["text"]).repeat(usize::try_from(count).unwrap()).bytes());
+    bytes.extend(read::text(&more["text"]).repeat(usize::try_from(count).unwrap()).bytes());
     bytes
 }
 
@@ -145,7 +144,7 @@ fn canonical(value: &mut Value) {
                         let numbers: BTreeMap<String, i64> = amounts_by_name
                             .iter()
                             .filter_map(|(name, amount)| {
-                                let amount = Quantity::parse(support::text(amount)).ok()?;
+                                let amount = Quantity::parse(read::text(amount)).ok()?;
                                 Some((name.clone(), amount.milli_value()))
                             })
                             .collect();

@@ -5,14 +5,13 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::judge::Set;
-use crate::read::Case;
-use crate::support;
+use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
     Set::new("pod-validation", "defaults of a pod, and what is wrong with it", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
-    let text = support::text(&case.input["manifest"]);
+    let text = read::text(&case.input["manifest"]);
     if case.expected["stage"] == "decode" {
         let parsed = manifest::parse("pod.json", text, manifest::Strictness::Lenient);
         return if parsed.problems.is_empty() {
@@ -27,12 +26,12 @@ fn judge(case: &Case) -> Result<(), String> {
         Err(_) => read_leniently(text).ok_or("not read")?,
     };
     let (pod, errors) = manifest::admit(api);
-    let expected = support::list(&case.expected["errors"]);
+    let expected = read::list(&case.expected["errors"]);
     if expected.is_empty() {
         if let Some(first) = errors.first() {
             return Err(format!("refused for {} ({first})", first.field));
         }
-        return support::same(
+        return read::same(
             "pod",
             &tidy(serde_json::to_value(&pod).unwrap()),
             &tidy(case.expected["pod"].clone()),
@@ -42,13 +41,13 @@ fn judge(case: &Case) -> Result<(), String> {
         errors.iter().map(|error| (error.field.clone(), name(error.rule))).collect();
     let mut theirs: Vec<(String, &str)> = expected
         .iter()
-        .map(|error| (support::text(&error["field"]).to_owned(), support::text(&error["type"])))
+        .map(|error| (read::text(&error["field"]).to_owned(), read::text(&error["type"])))
         .collect();
     for list in [&mut ours, &mut theirs] {
         list.sort();
         list.dedup();
     }
-    support::same("errors", &json!(ours), &json!(theirs))
+    read::same("errors", &json!(ours), &json!(theirs))
 }
 
 /// Reads the pod as crib does, without the uid and the account that it adds.

@@ -3,24 +3,23 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/prober/prober.go and pkg/probe.
 
 mod grpc;
-mod words;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::duration::go_duration;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 
+use super::Outcome;
 use super::machine::{ATTEMPTS, Target};
-use super::outcome::Outcome;
 use crate::checks::dialer::{self, Dialer};
 use crate::checks::http_action::{self, Purpose, join_host_port, resolve_port};
 use crate::checks::http_client;
 use crate::cri::{Code, Cri};
 use crate::observed::ContainerId;
 use crate::pod_spec::env::expand;
-use words::rpc_error;
 
 /// No more of a command's output is kept.
 const MAX_OUTPUT: usize = 10 * 1024;
@@ -164,6 +163,12 @@ fn unknown(message: String) -> Outcome {
 fn timeout(probe: &Probe) -> Duration {
     let seconds = probe.timeout_seconds.unwrap_or(1).max(1);
     Duration::from_secs(u64::from(seconds.unsigned_abs()))
+}
+
+/// An error of a gRPC call.
+fn rpc_error(code: impl Debug, message: &str) -> String {
+    let code = format!("{code:?}").replace("Cancelled", "Canceled");
+    format!("rpc error: code = {code} desc = {message}")
 }
 
 #[cfg(test)]

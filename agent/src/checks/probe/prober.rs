@@ -17,8 +17,8 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::check::Checker;
 use super::machine::{Next, ProbeKind, ProbeState, Target};
-use super::outcome::{Outcome, ProbeEvent};
 use super::ticker::{Ticker, delay};
+use super::{Outcome, ProbeEvent};
 use crate::clock::{Clock, after};
 use crate::observed::{ContainerId, ProbeResult};
 use crate::reporting::events::{EventRecorder, EventType};

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::limits::kernel;
+use super::containers::kernel_limits;
 use super::{Container, FakeCri, PoisonError, Sandbox, failed, not_found, pod_of};
 use crate::cri::{
     Capabilities, Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image,
@@ -266,7 +266,7 @@ impl Cri for FakeCri {
                 .iter()
                 .map(|m| (m.container_path.clone().into(), m.host_path.clone()))
                 .collect(),
-            resources: Some(kernel(&spec.resources)),
+            resources: Some(kernel_limits(&spec.resources)),
             stop_signal: None,
         })
     }

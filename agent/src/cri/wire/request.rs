@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use api::pod::PodUid;
-use cri::v1;
+use cri::v1::{self, Signal};
 
 use crate::labels;
 use crate::pod_spec::spec::{
@@ -236,7 +236,7 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
         stdin: spec.stdin,
         stdin_once: spec.stdin_once,
         tty: spec.tty,
-        stop_signal: super::signal::to_wire(&spec.stop_signal),
+        stop_signal: signal_to_wire(&spec.stop_signal),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources(&spec.resources)),
             security_context: Some(container_security(&spec.security)),
@@ -278,9 +278,37 @@ fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityCon
     }
 }
 
+/// The parts in which the CRI's names of stop signals differ from Kubernetes' (`SIGRTMIN+1`).
+const SIGNAL_PARTS: [(&str, &str); 2] =
+    [("SIGRTMINPLUS", "SIGRTMIN+"), ("SIGRTMAXMINUS", "SIGRTMAX-")];
+
+/// A signal by its name in Kubernetes; the image's by any other.
+pub(super) fn signal_to_wire(name: &str) -> i32 {
+    let name = SIGNAL_PARTS
+        .iter()
+        .fold(name.to_owned(), |name, (of_cri, of_kubernetes)| name.replace(of_kubernetes, of_cri));
+    Signal::from_str_name(&name).unwrap_or(Signal::RuntimeDefault).into()
+}
+
+/// The name of a signal in Kubernetes; `None` where the runtime does not report it.
+pub(super) fn signal_name(signal: i32) -> Option<Box<str>> {
+    let signal = Signal::try_from(signal).ok()?;
+    if signal == Signal::RuntimeDefault {
+        return None;
+    }
+    let name = signal.as_str_name().to_owned();
+    let name = SIGNAL_PARTS
+        .iter()
+        .fold(name, |name, (of_cri, of_kubernetes)| name.replace(of_cri, of_kubernetes));
+    Some(name.into())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -324,5 +352,22 @@ mod tests {
         assert_eq!(names, ["B", "A"]);
         assert_eq!(config.mounts[0].host_path, "/host");
         assert_eq!(config.linux.unwrap().security_context.unwrap().run_as_user, None);
+    }
+
+    #[rstest]
+    #[case("SIGTERM", Signal::Sigterm)]
+    #[case("SIGRTMIN", Signal::Sigrtmin)]
+    #[case("SIGRTMIN+1", Signal::Sigrtminplus1)]
+    #[case("SIGRTMAX-14", Signal::Sigrtmaxminus14)]
+    fn signal_has_its_name_in_both_directions(#[case] name: &str, #[case] signal: Signal) {
+        assert_eq!(signal_to_wire(name), i32::from(signal));
+        assert_eq!(signal_name(signal.into()).as_deref(), Some(name));
+    }
+
+    #[test]
+    fn signal_of_image_has_no_name() {
+        assert_eq!(signal_to_wire(""), i32::from(Signal::RuntimeDefault));
+        assert_eq!(signal_name(Signal::RuntimeDefault.into()), None);
+        assert_eq!(signal_name(10_000), None);
     }
 }

@@ -9,7 +9,7 @@ use api::qos::{QosClass, qos_class};
 
 use super::Rejection;
 use super::resources::Shortage;
-use super::share::request;
+use super::taken::request;
 
 /// From this priority on a pod is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;

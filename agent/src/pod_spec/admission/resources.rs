@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use api::pod::Pod;
 use api::quantity::Quantity;
 
-use super::share::{requests, whole};
+use super::taken::{requests, whole};
 use super::{Rejection, Taken};
 
 /// A resource of which the node has too little: whole units, of CPU thousandths.

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::pod::{Pod, PodUid};
+use api::pod::{Pod, PodUid, is_sidecar};
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::ContainerPort;
 
-use super::share;
+use crate::pod_spec::spec::resources::pod_requests;
 
 /// The pods that the node has taken, and the sums of what they request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,9 +36,9 @@ impl Taken {
         }
         let uid = uid.clone();
         self.remove(&uid);
-        let requests = share::requests(&pod);
+        let requests = requests(&pod);
         add(&mut self.sums, &requests, 1);
-        if share::host_ports(&pod).next().is_some() {
+        if host_ports(&pod).next().is_some() {
             self.with_ports.insert(uid.clone());
         }
         self.pods.insert(uid, Share { pod, requests });
@@ -83,7 +84,7 @@ impl Taken {
     pub(super) fn host_ports(&self, except: &PodUid) -> impl Iterator<Item = &ContainerPort> {
         let others = self.with_ports.iter().filter(move |uid| *uid != except);
         let shares = others.filter_map(|uid| self.pods.get(uid));
-        shares.flat_map(|share| share::host_ports(&share.pod))
+        shares.flat_map(|share| host_ports(&share.pod))
     }
 }
 
@@ -105,6 +106,36 @@ fn add(sums: &mut BTreeMap<String, i128>, requests: &BTreeMap<String, i64>, time
             sums.remove(name);
         }
     }
+}
+
+/// What a pod requests of one resource; of `pods` it is one.
+pub(super) fn request(pod: &Pod, name: &str) -> i64 {
+    if name == "pods" {
+        return 1;
+    }
+    let requests = pod_requests(pod);
+    requests.get(name).map_or(0, |amount| whole(name, *amount))
+}
+
+/// What a pod requests of each resource: whole units, of CPU thousandths.
+pub(super) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
+    let in_units = |(name, amount): (String, Quantity)| {
+        let units = whole(&name, amount);
+        (name, units)
+    };
+    pod_requests(pod).into_iter().map(in_units).collect()
+}
+
+/// An amount in whole units, of CPU in thousandths.
+pub(super) fn whole(name: &str, amount: Quantity) -> i64 {
+    if name == "cpu" { amount.milli_value() } else { amount.value() }
+}
+
+/// The host ports of the containers that run as long as the pod does.
+pub(super) fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+    let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init));
+    let ports = sidecars.chain(pod.containers()).filter_map(|container| container.ports.as_ref());
+    ports.flatten().filter(|port| port.host_port.is_some_and(|number| number > 0))
 }
 
 #[cfg(test)]
@@ -154,11 +185,11 @@ mod tests {
                     let except = PodUid::new(except.to_string());
                     let others: Vec<&Pod> = all.values().filter(|pod| *pod.uid() != except).collect();
                     for resource in ["cpu", "ephemeral-storage", "memory"] {
-                        let amounts = others.iter().map(|pod| share::request(pod, resource));
+                        let amounts = others.iter().map(|pod| request(pod, resource));
                         let sum = amounts.fold(0, i64::saturating_add);
                         prop_assert_eq!(taken.requested(resource, &except), sum, "{}", resource);
                     }
-                    let ports = others.iter().flat_map(|pod| share::host_ports(pod));
+                    let ports = others.iter().flat_map(|pod| host_ports(pod));
                     prop_assert!(taken.host_ports(&except).eq(ports));
                     prop_assert_eq!(usize::try_from(taken.count(&except)).unwrap(), others.len());
                     prop_assert!(taken.others(&except).eq(others));

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::node::CgroupVersion;
 use crate::pod_spec::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};
-use crate::pod_spec::spec::{Node, Resources, cpu, memory_qos, qos, swap};
+use crate::pod_spec::spec::{Node, Resources, cpu, memory_qos, qos};
 
-pub(crate) use crate::pod_spec::spec::swap::may_swap;
+pub(crate) use crate::pod_spec::spec::memory_qos::may_swap;
 
 /// What the pod requests of the node at its peak, overhead included, by resource name.
 pub fn pod_requests(pod: &Pod) -> BTreeMap<String, Quantity> {
@@ -50,7 +50,7 @@ pub(crate) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
     let mut resources = kernel(&requests, &limits, node);
     resources.oom_score_adj = qos::oom_score(pod, container, node.memory_capacity);
     resources.hugepage_limits = hugepage_limits(&whole, &own, node);
-    swap::limit(&mut resources, pod, container, node);
+    memory_qos::limit_swap(&mut resources, pod, container, node);
     memory_qos::set(&mut resources, pod, container, node);
     resources
 }

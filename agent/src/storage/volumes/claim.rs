@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume
 
 use super::directory::make_dir;
 use super::error::{ClaimError, VolumeError, failed};
-use super::{group, host_path};
+use super::{directory, group};
 use crate::objects::ObjectMap;
 use crate::pod_spec::spec::HostVolume;
 use crate::storage::claims::directories::{ClaimDirectories, HeldDirectory};
@@ -194,7 +194,7 @@ fn mount(
             let spec = volume.spec.unwrap_or_default();
             let (host_path, relabel) = match (&spec.host_path, &spec.local) {
                 // A kubelet changes no groups there.
-                (Some(source), _) => (host_path::prepare(source)?, false),
+                (Some(source), _) => (directory::prepare_host_path(source)?, false),
                 (None, Some(source)) => {
                     let path = local(&source.path)?;
                     give_to_group(pod, &path, readonly)?;

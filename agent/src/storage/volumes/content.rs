@@ -15,7 +15,7 @@ use super::token::TokenError;
 use crate::node::Node;
 use crate::objects::{ObjectKind, ObjectMap};
 use crate::pod_spec::env::{FieldError, ResourceError, field, resource};
-use crate::pod_spec::trust_bundles;
+use crate::pod_spec::references;
 
 /// One file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -366,14 +366,14 @@ impl Writer<'_> {
     }
 
     fn trust_bundle(&self, wanted: &ClusterTrustBundleProjection) -> Result<Vec<u8>, ContentError> {
-        let found = trust_bundles::matching(wanted, self.inputs.objects);
+        let found = references::matching_bundles(wanted, self.inputs.objects);
         if found.is_empty() && wanted.optional != Some(true) {
             return Err(match &wanted.name {
                 Some(name) => ContentError::NoTrustBundle { name: name.clone() },
                 None => ContentError::NoTrustBundleOfSigner,
             });
         }
-        Ok(trust_bundles::certificates(&found).into_bytes())
+        Ok(references::bundle_certificates(&found).into_bytes())
     }
 
     /// A file that only the containers' user, and the group of the volume, may read, if there is either.

@@ -4,10 +4,13 @@
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
+use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
-use crate::observed::{Exit, ObservedContainer};
+use crate::blocking::brief;
+use crate::observed::{ContainerId, ContainerState, Exit, Observed, ObservedContainer};
 
 /// Maximum bytes read from a message file.
 const MESSAGE_BYTES: u64 = 4096;
@@ -75,6 +78,54 @@ fn log_end(path: &Path) -> String {
     let kept = &text[cut..];
     let lines: Vec<&str> = kept.split_inclusive('\n').collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].concat()
+}
+
+/// Messages of exited containers, appended to the runtime's own message.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    /// A list: a map has room for eleven at least.
+    read: Vec<(ContainerId, String)>,
+}
+
+impl Messages {
+    fn of(&self, id: &ContainerId) -> Option<&String> {
+        let mut read = self.read.iter();
+        read.find(|(read, _)| read == id).map(|(_, message)| message)
+    }
+
+    /// Returns the observed state with the messages of all exited containers.
+    pub(crate) fn read(&mut self, pod: &Pod, observed: &Arc<Observed>) -> Arc<Observed> {
+        self.read.retain(|(id, _)| observed.containers.iter().any(|container| container.id == *id));
+        let new: Vec<_> = observed
+            .containers
+            .iter()
+            .filter(|seen| seen.state.exit().is_some() && self.of(&seen.id).is_none())
+            .filter_map(|seen| Some((pod.container(&seen.name)?.1.clone(), seen.clone())))
+            .collect();
+        if !new.is_empty() {
+            let found = brief(move || {
+                let message = |(container, seen): &(_, crate::observed::ObservedContainer)| {
+                    let exit = seen.state.exit()?;
+                    let own = message(container, seen, exit);
+                    Some((seen.id.clone(), joined(&exit.message, &own)))
+                };
+                new.iter().filter_map(message).collect::<Vec<_>>()
+            });
+            self.read.extend(found);
+        }
+        if self.read.iter().all(|(_, message)| message.is_empty()) {
+            return Arc::clone(observed);
+        }
+        let mut with = Observed::clone(observed);
+        for container in &mut with.containers {
+            if let (ContainerState::Exited(exit), Some(message)) =
+                (&mut container.state, self.of(&container.id))
+            {
+                exit.message.clone_from(message);
+            }
+        }
+        Arc::new(with)
+    }
 }
 
 #[cfg(test)]

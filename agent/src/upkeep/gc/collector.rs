@@ -1,13 +1,15 @@
-//! The task that removes dead containers of the whole node where the workers keep too many.
+//! Removes dead containers: one of them, or in a task those of the whole node where the workers keep too many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::limits::excess;
-use super::remove::remove_dead;
 use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::Config;
 use crate::cri::{Cri, CriError, ListedContainer, ListedState};
+use crate::decide::plan::terminate::MIN_STOP_SECONDS;
+use crate::observed::ContainerId;
 use crate::upkeep::logs::files;
 
 /// Removes dead containers.
@@ -48,6 +50,20 @@ impl ContainerCollector {
         }
         Ok(())
     }
+}
+
+/// Removes a dead container. One in an unknown state may be running, so it is stopped first (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/kuberuntime_gc.go removeOldestN).
+pub(crate) async fn remove_dead(
+    cri: &dyn Cri,
+    id: &ContainerId,
+    state_is_unknown: bool,
+) -> Result<(), CriError> {
+    if state_is_unknown {
+        let grace = Duration::from_secs(MIN_STOP_SECONDS.unsigned_abs());
+        cri.stop_container(id, grace).await?;
+    }
+    cri.remove_container(id).await
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::pods::texts;
-use crate::support::text;
+use crate::read::text;
 
 #[derive(Default)]
 struct State {

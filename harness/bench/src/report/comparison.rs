@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::compare::{Change, Comparison, Course};
 use super::super::{Report, Section};
-use super::text::aligned;
+use super::aligned;
 use super::{interval, machine, name_of, number};
 
 /// What differs between two benchmarks, as text: each row that both have, and what it has come to.

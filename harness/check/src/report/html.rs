@@ -1,15 +1,17 @@
 //! ◆ The report as one HTML page, which needs nothing else: a summary, filters, and each rule with its calls over time.
 
-mod comparison;
-mod page;
 mod row;
 mod timeline;
 
-pub use comparison::html as comparison_html;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
 
-use super::escape::escaped;
+use super::{INCOMPLETE, escaped};
 use crate::baseline::Baseline;
+use crate::compare::{Change, Comparison};
 use crate::running::run::Report;
+
 use row::{Row, WORDS};
 
 /// The severities, the worst first.
@@ -23,7 +25,7 @@ pub fn html(report: &Report, baseline: &Baseline) -> String {
     // Failures first; the sort is stable.
     rows.sort_by_key(|row| row.word != "fail");
     let title = format!("crib check of {}", report.runtime);
-    page::page(&title, &body(&title, report, &rows))
+    page(&title, &body(&title, report, &rows))
 }
 
 fn body(title: &str, report: &Report, rows: &[Row]) -> String {
@@ -105,6 +107,73 @@ fn filters(rules: usize, areas: &[&str]) -> String {
         select("result", &WORDS),
         select("severity", &SEVERITIES),
         select("area", areas),
+    )
+}
+
+/// The comparison of two reports as a page.
+#[must_use]
+pub fn comparison_html(comparison: &Comparison) -> String {
+    let mut text = format!(
+        "<header>\n<h1>crib check compare</h1>\n<p>old: {}; new: {}; {} rules ended as before</p>\n{}</header>\n<main>\n",
+        escaped(&comparison.old),
+        escaped(&comparison.new),
+        comparison.same,
+        match comparison.incomplete {
+            true => format!("<p>{INCOMPLETE}</p>\n"),
+            false => String::new(),
+        },
+    );
+    for (change, heading) in Change::HEADINGS {
+        let rows: Vec<_> = comparison.with(change).collect();
+        text += &format!("<h2>{heading}: {}</h2>\n", rows.len());
+        for row in rows {
+            let result = |result: &Option<String>| {
+                let result = result.as_deref().unwrap_or("absent");
+                format!("<span class=\"{0}\">{0}</span>", escaped(result))
+            };
+            text += &format!(
+                "<details class=\"rule\"><summary>{} → {} <code>{}</code> <span class=\"severity\">{}</span> {}</summary>\n<pre>{}</pre></details>\n",
+                result(&row.old),
+                result(&row.new),
+                escaped(&row.rule.id),
+                escaped(&row.rule.severity),
+                escaped(&row.rule.says),
+                escaped(match row.rule.reason.as_str() {
+                    "" => "no reason was given",
+                    reason => reason,
+                }),
+            );
+        }
+    }
+    text += &format!("<h2>slower calls: {}</h2>\n", comparison.slower.len());
+    if !comparison.slower.is_empty() {
+        text += "<table>\n<thead><tr><th scope=\"col\">call</th><th scope=\"col\">old median</th><th scope=\"col\">new median</th></tr></thead>\n<tbody>\n";
+        for one in &comparison.slower {
+            text += &format!(
+                "<tr><th scope=\"row\">{}</th><td>{:.1} ms</td><td>{:.1} ms</td></tr>\n",
+                escaped(&one.call),
+                one.old * 1e3,
+                one.new * 1e3,
+            );
+        }
+        text += "</tbody>\n</table>\n";
+    }
+    page("crib check compare", &(text + "</main>\n"))
+}
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+
+/// A page that needs no other file.
+fn page(title: &str, body: &str) -> String {
+    // The script is named by its hash: markup that got into the page in spite of all could not run one.
+    let hash = STANDARD.encode(Sha256::digest(SCRIPT));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+        <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'\">\n\
+        <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+        <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}<script>{SCRIPT}</script>\n</body>\n</html>\n",
+        escaped(title)
     )
 }
 

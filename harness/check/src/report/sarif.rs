@@ -1,8 +1,9 @@
-//! ◆ The report in SARIF 2.1.0, which code-scanning services show: failures as results, all else as notifications.
+//! ◆ The reports for services: JUnit's XML, which CI systems show, and
+//! SARIF 2.1.0, which code-scanning services show: failures as results, all else as notifications.
 
 use serde_json::{Value, json};
 
-use super::{failure, reason, word};
+use super::{escaped, failure, reason, word};
 use crate::baseline::Baseline;
 use crate::document;
 use crate::rule::Severity;
@@ -102,4 +103,51 @@ const fn level(severity: Severity) -> &'static str {
         Severity::Should => "warning",
         Severity::May => "note",
     }
+}
+
+/// The report as one `testsuite`. Failures that the baseline explains are skipped tests.
+#[must_use]
+pub fn junit(report: &Report, baseline: &Baseline) -> String {
+    let passed = report.results.iter().filter(|one| word(one) == "pass");
+    let failed = report
+        .results
+        .iter()
+        .filter(|one| word(one) == "fail" && baseline.explanation(one.rule.id).is_none());
+    let (passed, failed) = (passed.count(), failed.count());
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"crib check\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3}\">\n",
+        report.results.len(),
+        failed,
+        report.results.len() - passed - failed,
+        report.took.as_secs_f64(),
+    );
+    for result in &report.results {
+        let rule = result.rule;
+        text += &format!(
+            "  <testcase classname=\"{}.{}\" name=\"{} {}\" time=\"{:.3}\"",
+            rule.severity,
+            rule.area(),
+            rule.id,
+            escaped(rule.says),
+            result.took.as_secs_f64(),
+        );
+        text += &match (word(result), baseline.explanation(rule.id)) {
+            ("pass", _) => "/>\n".to_owned(),
+            ("fail", Some(why)) => format!(
+                ">\n    <skipped message=\"known: {}\"/>\n    <system-out>{}</system-out>\n  </testcase>\n",
+                escaped(why),
+                escaped(&failure(&report.command, result)),
+            ),
+            ("fail", None) => format!(
+                ">\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n",
+                escaped(&reason(result)),
+                escaped(&failure(&report.command, result)),
+            ),
+            (other, _) => format!(
+                ">\n    <skipped message=\"{other}: {}\"/>\n  </testcase>\n",
+                escaped(&reason(result)),
+            ),
+        };
+    }
+    text + "</testsuite>\n"
 }

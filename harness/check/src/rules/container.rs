@@ -1,7 +1,6 @@
 //! Rules of the container lifecycle: create, start, exit, remove, and the names that containers reserve.
 
 pub(crate) mod echo;
-pub(crate) mod failed_start;
 pub(crate) mod id_prefix;
 pub(crate) mod states;
 

@@ -1,7 +1,6 @@
 //! Rules of ExecSync, and of the streams of Exec and Attach.
 
 pub(crate) mod arguments;
-pub(crate) mod orphans;
 
 use harness::streaming::{self, Streams, Transport};
 use tokio::time::Instant;

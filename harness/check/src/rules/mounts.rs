@@ -1,11 +1,9 @@
 //! Rules for host mounts: files, symlinks, nested and shared mounts, propagation, recursive read-only.
 
-pub(crate) mod declared_volume;
 pub(crate) mod destinations;
 pub(crate) mod idmap;
 pub(crate) mod image_volume;
 pub(crate) mod kernel_filesystems;
-pub(crate) mod missing_source;
 
 use std::path::{Path, PathBuf};
 

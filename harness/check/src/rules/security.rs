@@ -2,11 +2,9 @@
 
 pub(crate) mod capability_sets;
 pub(crate) mod host_names;
-pub(crate) mod masked_paths;
 pub(crate) mod ordinary_user;
 pub(crate) mod privileges;
 pub(crate) mod seccomp;
-pub(crate) mod seccomp_arguments;
 pub(crate) mod user_access;
 
 use cri::v1::SupplementalGroupsPolicy;

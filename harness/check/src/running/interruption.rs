@@ -8,7 +8,7 @@ use proxy::{Call, Fault};
 use tonic::Code;
 
 use crate::context::Unfinished;
-use crate::running::options::CheckError;
+use crate::running::CheckError;
 use crate::running::prepare::CallLimit;
 
 /// The name of the rule that refuses pods once the check is interrupted.

@@ -17,7 +17,7 @@ use crate::cgroup;
 use crate::context::Shared;
 use crate::directory::RunDirectory;
 use crate::images::{ImageError, TestImages};
-use crate::running::options::{CheckError, Options};
+use crate::running::{CheckError, Options};
 
 /// After this time without an answer, people are told what is waited for.
 const SILENCE: Duration = Duration::from_secs(3);

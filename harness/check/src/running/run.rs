@@ -23,9 +23,9 @@ use crate::rule::Rule;
 use crate::running::cleanup::{self, PREFIX};
 use crate::running::dead_runs;
 use crate::running::interruption;
-use crate::running::options::{CheckError, DEADLINE, Options};
 use crate::running::pace::{Pace, Slot};
 use crate::running::prepare::{CallLimit, prepare};
+use crate::running::{CheckError, DEADLINE, Options};
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);

@@ -1,6 +1,9 @@
-//! Default directories: `/var/lib` for root, the XDG base directories for ordinary users.
+//! Default directories: `/var/lib` for root, the XDG base directories for ordinary users; and the flags that name those of volumes and
+//! of seccomp profiles.
 
 use std::path::{Path, PathBuf};
+
+use clap::Args;
 
 /// The directory for `name`; the error says what is missing.
 pub fn default_dir(name: &str) -> Result<PathBuf, String> {
@@ -21,6 +24,51 @@ fn choose(
         (false, Some(data), _) => Ok(data.join(name)),
         (false, None, Some(home)) => Ok(home.join(".local/share").join(name)),
         (false, None, None) => Err("neither XDG_DATA_HOME nor HOME is set".to_owned()),
+    }
+}
+
+/// Where the volumes of claims are kept.
+#[derive(Clone, Debug, Args)]
+pub struct VolumesDirArgs {
+    /// Directory for the volumes of claims, which are kept
+    /// [default: /var/lib/crib-volumes for root, $XDG_DATA_HOME/crib-volumes for others]
+    #[arg(long, value_name = "DIR", env = "CRIB_VOLUMES_DIR", hide_env_values = true)]
+    volumes_dir: Option<PathBuf>,
+}
+
+impl VolumesDirArgs {
+    /// The directory, absolute. To be called before the process enters a user namespace, in which the user has another id.
+    pub fn directory(&self) -> Result<PathBuf, String> {
+        let directory = match &self.volumes_dir {
+            Some(directory) => directory.clone(),
+            None => default_dir("crib-volumes").map_err(|problem| {
+                format!("{problem}: say where to keep the volumes of claims with --volumes-dir")
+            })?,
+        };
+        Ok(std::path::absolute(&directory).unwrap_or(directory))
+    }
+}
+
+/// Where a kubelet has them, which manifests count on.
+const OF_KUBELET: &str = "/var/lib/kubelet/seccomp";
+
+/// The directory, as the user names it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SeccompProfileArgs {
+    /// Directory of the files that localhostProfile names [default: /var/lib/kubelet/seccomp for root, $XDG_DATA_HOME/crib/seccomp for others]
+    #[arg(long, value_name = "DIR")]
+    seccomp_profile_root: Option<PathBuf>,
+}
+
+impl SeccompProfileArgs {
+    /// The directory, an absolute path; `None` where there is none. A pod may fill it, so that it need not exist yet. To be called
+    /// before the process enters a user namespace, in which the user has another id.
+    pub fn directory(&self) -> Option<PathBuf> {
+        match &self.seccomp_profile_root {
+            Some(given) => std::path::absolute(given).ok(),
+            None if nix::unistd::geteuid().is_root() => Some(OF_KUBELET.into()),
+            None => default_dir("crib").ok().map(|data| data.join("seccomp")),
+        }
     }
 }
 

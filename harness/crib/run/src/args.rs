@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use crib_base::args::{Output, duration};
+use crib_base::dirs::{SeccompProfileArgs, VolumesDirArgs};
 use crib_base::live::RunName;
-use crib_base::seccomp_profiles::SeccompProfileArgs;
-use crib_base::volumes_dir::VolumesDirArgs;
 use crib_base::{exit, live};
 use runtime_fake::IsolationRequest;
 

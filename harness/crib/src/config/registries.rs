@@ -7,7 +7,7 @@ use image::Reference;
 use image::{Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host};
 use serde::Deserialize;
 
-use super::values::{AbsolutePath, Timeout};
+use super::sections::{AbsolutePath, Timeout};
 
 /// `registries:`, by host.
 #[derive(Debug, Default, Deserialize)]

@@ -2,10 +2,10 @@
 
 use serde_json::Value as Json;
 
+use super::Value;
 use super::format::display;
 use super::functions;
 use super::parser::{Node, Operand, Pipeline};
-use super::value::Value;
 
 /// Fills in a template with a document.
 pub(super) fn run(nodes: &[Node], document: &Json) -> Result<String, String> {

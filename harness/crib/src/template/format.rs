@@ -5,7 +5,7 @@ use std::str::Chars;
 
 use serde_json::Value as Json;
 
-use super::value::Value;
+use super::Value;
 
 /// A value in the text.
 pub(super) fn display(value: &Value) -> String {

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value as Json;
 
+use super::Value;
 use super::format::{display, go_json, print, printf};
-use super::value::Value;
 
 /// The functions there are.
 pub(super) const NAMES: [&str; 19] = [

@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use image_reference::Reference;
 use serde::Deserialize;
 
+use crate::Limits;
 use crate::error::Problem;
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
-use crate::formats::file_name;
-use crate::formats::oci::{self, Configuration, Descriptor, Index};
 use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
-use crate::limits::Limits;
+use crate::formats::{self, Configuration, Descriptor, Index};
 
 /// One image in an archive.
 #[derive(Debug, Clone)]
@@ -76,7 +75,7 @@ pub(crate) fn offers(
             let tags = image.repo_tags.clone().unwrap_or_default();
             let mut names: Vec<Reference> = tags.iter().filter_map(|t| t.parse().ok()).collect();
             if names.is_empty() && !has_index {
-                names.extend(file_name::reference(file_name, None));
+                names.extend(reference_of_file(file_name, None));
             }
             // `docker save` describes each image in both formats; prefer the index, which has digests.
             names.retain(|name| !known(name, &oci));
@@ -89,7 +88,7 @@ pub(crate) fn offers(
 }
 
 fn unambiguous(offers: &[Offer]) -> Result<(), Problem> {
-    let mut seen: BTreeMap<&Reference, (Digest, Option<&oci::Platform>)> = BTreeMap::new();
+    let mut seen: BTreeMap<&Reference, (Digest, Option<&formats::Platform>)> = BTreeMap::new();
     for offer in offers {
         let platform = match &offer.source {
             Source::Oci(descriptor) => descriptor.platform.as_ref(),
@@ -117,8 +116,8 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
     let full = annotation("io.containerd.image.name").and_then(|name| name.parse().ok());
     let name = full.or_else(|| match annotation("org.opencontainers.image.ref.name") {
         Some(name) if name.contains(['/', ':']) => name.parse().ok(),
-        Some(tag) => file_name::reference(file_name, Some(tag)),
-        None => file_name::reference(file_name, None),
+        Some(tag) => reference_of_file(file_name, Some(tag)),
+        None => reference_of_file(file_name, None),
     });
     name.into_iter().collect()
 }
@@ -215,4 +214,54 @@ fn docker_config(
         Problem::same_digest(&image.config, expected, Digest::of(&bytes))?;
     }
     Ok(bytes)
+}
+
+/// The reference of an image in an archive that gives it a bare tag or no name: `crib.local/<file stem>:<tag>`,
+/// with characters that a repository may not contain replaced by dashes.
+pub(crate) fn reference_of_file(file_name: &str, tag: Option<&str>) -> Option<Reference> {
+    let lower = file_name.to_lowercase();
+    let mut stem = lower.as_str();
+    for suffix in [".gz", ".tgz", ".zst", ".tar", ".oci"] {
+        stem = stem.strip_suffix(suffix).unwrap_or(stem);
+    }
+    let mut name = String::new();
+    for c in stem.chars() {
+        let fits = c.is_ascii_lowercase() || c.is_ascii_digit();
+        let gap = name.ends_with(['-', '.', '_']);
+        match c {
+            c if fits => name.push(c),
+            '.' | '_' if !gap && !name.is_empty() => name.push(c),
+            _ if !gap && !name.is_empty() => name.push('-'),
+            _ => {}
+        }
+    }
+    let name = name.trim_end_matches(['-', '.', '_']);
+    let name = if name.is_empty() { "image" } else { name };
+    format!("crib.local/{name}:{}", tag.unwrap_or("latest")).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("app.tar", None, "crib.local/app:latest")]
+    #[case("App v2.tar.gz", None, "crib.local/app-v2:latest")]
+    #[case("--.tar", None, "crib.local/image:latest")]
+    #[case("a__b.oci", Some("1.0"), "crib.local/a_b:1.0")]
+    #[case("my.app", Some("v1"), "crib.local/my.app:v1")]
+    fn named_after_the_file(#[case] file: &str, #[case] tag: Option<&str>, #[case] want: &str) {
+        let name = reference_of_file(file, tag).map(|name| name.to_string());
+        assert_eq!(name.as_deref(), Some(want));
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_name_gives_a_reference(name in "\\PC{0,40}") {
+            prop_assert!(reference_of_file(&name, None).is_some(), "{name:?}");
+        }
+    }
 }

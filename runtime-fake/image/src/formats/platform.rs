@@ -1,6 +1,6 @@
 //! ◆ Chooses the image of an index that this machine runs best.
 
-use crate::formats::oci::Descriptor;
+use crate::formats::Descriptor;
 
 /// A platform.
 #[derive(Debug, Clone, PartialEq, Eq)]

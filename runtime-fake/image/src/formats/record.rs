@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::formats::Configuration;
 use crate::formats::digest::Digest;
-use crate::formats::oci::Configuration;
 use crate::formats::script::Script;
 
 /// The label of an embedded image's configuration for its behaviour script.

@@ -4,11 +4,11 @@
 
 use serde::Deserialize;
 
+use crate::Limits;
 use crate::error::Problem;
 use crate::formats::digest::Digest;
-use crate::formats::oci::{self, Configuration, Descriptor, Index};
 use crate::formats::platform::Platform;
-use crate::limits::Limits;
+use crate::formats::{self, Configuration, Descriptor, Index};
 
 /// Limit on nested indexes.
 const INDEX_DEPTH: u64 = 4;
@@ -53,7 +53,7 @@ pub(crate) enum Next {
 pub(crate) struct Manifest {
     digest: Digest,
     bytes: Vec<u8>,
-    read: oci::Manifest,
+    read: formats::Manifest,
 }
 
 /// Walks from a document to the manifest for a platform.
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
     ) -> Result<Next, Problem> {
         let name = format!("manifest {digest}");
         if !is_index(media_type, &name, &bytes)? {
-            let read: oci::Manifest = json(&name, &bytes)?;
+            let read: formats::Manifest = json(&name, &bytes)?;
             check_kinds(&read)?;
             return Ok(Next::Image(Box::new(Manifest { digest, bytes, read })));
         }
@@ -192,7 +192,7 @@ fn is_index(media_type: &str, name: &str, bytes: &[u8]) -> Result<bool, Problem>
 }
 
 /// Refuses artifacts that are not container images, which registries also hold.
-fn check_kinds(manifest: &oci::Manifest) -> Result<(), Problem> {
+fn check_kinds(manifest: &formats::Manifest) -> Result<(), Problem> {
     let kind = manifest.config.media_type.as_str();
     let images = [
         "application/vnd.oci.image.config.v1+json",

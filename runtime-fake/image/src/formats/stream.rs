@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::Digest as _;
 
+use crate::Limits;
 use crate::error::Problem;
 use crate::formats::digest::Digest;
-use crate::limits::Limits;
 
 /// The remaining budget of one image under its [`Limits`], shared by its layers.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 
 mod forms;
 mod overlay;
-mod replaced;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -13,8 +12,8 @@ use rstest::rstest;
 use tar::EntryType;
 
 use super::*;
+use crate::Limits;
 use crate::formats::tar_stream::Sequential;
-use crate::limits::Limits;
 use crate::testing::{Tar, in_user_namespace};
 
 /// A stack of unpacked layers.
@@ -387,4 +386,24 @@ fn assert_refused(tar: Tar, expected: impl Fn(&Problem) -> bool) {
     assert!(!outside.exists());
     let beside: Vec<_> = fs::read_dir(pile.dir.path().join("root")).unwrap().collect();
     assert_eq!(beside.len(), 1, "{beside:?}");
+}
+
+#[test]
+fn usage_excludes_replaced_trees() {
+    let count = |tar: Tar| {
+        let bytes = tar.bytes();
+        let pile = Pile::new();
+        let into = pile.dir.path().join("root");
+        fs::create_dir(&into).unwrap();
+        let reader = TarReader::new(Sequential(&bytes[..]), "the layer", 1 << 20);
+        let budget = Budget::new(&pile.limits);
+        let none: [PathBuf; 0] = [];
+        let usage = unpack(reader, &into, &none, &pile.style, &budget).unwrap();
+        (usage.file_bytes, usage.inodes)
+    };
+    let tree = Tar::new().file("a/b/c", "12345").symlink("a/l", "b").directory("a/d");
+    assert_eq!(count(tree.clone()), (5, 5));
+    assert_eq!(count(tree.clone().file("a", "123")), (3, 1));
+    assert_eq!(count(tree.symlink("a", "b").directory("a")), (0, 1));
+    assert_eq!(count(Tar::new().file("a", "12345").file("a", "1")), (1, 1));
 }

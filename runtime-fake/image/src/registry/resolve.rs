@@ -1,6 +1,6 @@
 //! Fetches the documents of an image from a registry and verifies them.
 
-use crate::formats::oci::Descriptor;
+use crate::formats::Descriptor;
 use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, Next, Resolved, Walk};
 use crate::{Digest, Limits, Problem, Reference};

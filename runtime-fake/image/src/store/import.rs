@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::Limits;
 use crate::error::{ImageError, Problem};
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
@@ -13,7 +14,6 @@ use crate::formats::resolve::{LayerSource, Resolved};
 use crate::formats::stream::{Budget, Counting, Decoder, Hashing, Metered};
 use crate::formats::tar_stream::{Sequential, TarReader};
 use crate::layer::{self, whiteout::Style};
-use crate::limits::Limits;
 use crate::store::metadata::{Metadata, Places};
 use crate::store::readahead;
 use crate::store::single_flight::SingleFlight;

@@ -46,7 +46,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::local::host;
+    use crate::local;
 
     fn record(seed: &str, tags: &[&str], digests: &[&str]) -> ImageRecord {
         let own = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>();
@@ -54,7 +54,7 @@ mod tests {
             id: ImageId(Digest::of(seed.as_bytes())),
             tags: own(tags),
             digests: own(digests),
-            ..host::record(seed.as_bytes(), String::new(), None)
+            ..local::record(seed.as_bytes(), String::new(), None)
         }
     }
 

@@ -19,8 +19,8 @@
 mod load;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,7 +30,6 @@ use serde::Serialize;
 use crate::error::ImageError;
 use crate::formats::digest::Digest;
 use crate::formats::record::{ImageId, ImageRecord, LayerRecord};
-use crate::store::disk;
 
 /// The paths below the store's root.
 #[derive(Debug, Clone)]
@@ -160,14 +159,14 @@ impl Metadata {
 
     fn write(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let bytes = serde_json::to_vec_pretty(value).map_err(|e| store("write", path)(e.into()))?;
-        disk::write(path, &bytes, &self.places.tmp()).map_err(store("write", path))
+        write_file(path, &bytes, &self.places.tmp()).map_err(store("write", path))
     }
 
     /// Stores a document whose digest the caller has verified.
     pub(crate) fn put_blob(&mut self, digest: Digest, bytes: &[u8]) -> Result<(), ImageError> {
         if !self.blob_bytes.contains_key(&digest) {
             let path = self.places.blob(&digest);
-            disk::write(&path, bytes, &self.places.tmp()).map_err(store("write", &path))?;
+            write_file(&path, bytes, &self.places.tmp()).map_err(store("write", &path))?;
             self.blob_bytes.insert(digest, bytes.len() as u64);
         }
         Ok(())
@@ -210,8 +209,8 @@ impl Metadata {
     pub(crate) fn remove(&mut self, id: ImageId) -> Result<(), ImageError> {
         if self.records.remove(&id).is_some() {
             let path = self.places.image(&id);
-            disk::remove_file(&path).map_err(store("remove", &path))?;
-            disk::sync_parent(&path).map_err(store("sync the directory of", &path))?;
+            remove_file(&path).map_err(store("remove", &path))?;
+            sync_parent(&path).map_err(store("sync the directory of", &path))?;
         }
         self.collect()
     }
@@ -248,7 +247,7 @@ impl Metadata {
         // No fsync: a hold is for a container, which a power cut ends too.
         let path = self.places.hold(holder);
         let bytes = serde_json::to_vec(&chains).map_err(|e| store("write", &path)(e.into()))?;
-        disk::replace(&path, &bytes, &self.places.tmp()).map_err(store("write", &path))?;
+        replace_file(&path, &bytes, &self.places.tmp()).map_err(store("write", &path))?;
         self.holds.insert(holder.to_owned(), chains);
         Ok(())
     }
@@ -262,7 +261,7 @@ impl Metadata {
         }
         for holder in leaving {
             let path = self.places.hold(&holder);
-            disk::remove_file(&path).map_err(store("remove", &path))?;
+            remove_file(&path).map_err(store("remove", &path))?;
             self.holds.remove(&holder);
         }
         self.collect()
@@ -304,9 +303,43 @@ impl Metadata {
             self.blob_bytes.keys().filter(|blob| !named.contains(blob)).copied().collect::<Vec<_>>()
         {
             let path = self.places.blob(&blob);
-            disk::remove_file(&path).map_err(store("remove", &path))?;
+            remove_file(&path).map_err(store("remove", &path))?;
             self.blob_bytes.remove(&blob);
         }
         Ok(())
+    }
+}
+
+/// Replaces `path` by `bytes` atomically: a reader, also one after a SIGKILL, finds the old or the new content.
+/// The temporary file is made in `temporary`, on the same file system.
+fn write_file(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(temporary)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    sync_parent(path)
+}
+
+/// Like [`write_file`], but without fsync, for content that need not survive a power cut.
+fn replace_file(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(temporary)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// Makes renames and removals in the directory of `path` durable.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file, if it exists.
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }

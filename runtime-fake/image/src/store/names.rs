@@ -51,7 +51,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::local::host;
+    use crate::local;
 
     const A: &str = "docker.io/library/a@sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb";
     const B: &str =
@@ -82,7 +82,7 @@ mod tests {
         let record = ImageRecord {
             tags: own(tags),
             digests: own(digests),
-            ..host::record(b"x", String::new(), None)
+            ..local::record(b"x", String::new(), None)
         };
         let id = record.id.to_string();
         let with_id = |name: &str| {

@@ -4,25 +4,21 @@
 //! earlier versions, so that keepers and daemons of those versions understand them.
 
 mod act;
-mod devices;
-mod ids;
-mod log;
 mod mounts;
 mod ports;
 
-use std::{fmt, path::PathBuf};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::cgroup::CgroupPlan;
 pub use crate::kernel::cgroup::device::DeviceKind;
+
 pub use act::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, MemoryPlan, OnTerm};
-pub use devices::{DeviceNode, DevicePlan, Found};
-pub use ids::{IdMappings, LinuxIdMapping};
-pub use log::LogPlan;
 pub use mounts::{MemoryVolume, MountFlag, MountPlan, MountSource, Propagation};
 pub use ports::{Forward, ForwardPlan, HostPort, Transport};
-
-use crate::kernel::cgroup::CgroupPlan;
 
 /// The isolation mode of the daemon; the keeper executes the same plan differently in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +97,7 @@ pub struct LaunchPlan {
     /// The mounts over it, in order.
     pub mounts: Vec<MountPlan>,
     /// Its devices, in addition to the default ones.
-    pub devices: Vec<devices::DevicePlan>,
+    pub devices: Vec<DevicePlan>,
     /// Paths that the keeper masks, so that they read as empty.
     pub masked_paths: Vec<String>,
     /// Paths that the keeper makes read-only.
@@ -280,6 +276,111 @@ pub struct UserIds {
 /// Whether a kernel parameter belongs to the network namespace.
 pub fn of_network(name: &str) -> bool {
     name.starts_with("net.") || name.starts_with("net/")
+}
+
+/// A range of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxIdMapping {
+    /// The first id in the user namespace.
+    #[serde(rename = "inside")]
+    pub container_id: u32,
+    /// The first id on the host.
+    #[serde(rename = "outside")]
+    pub host_id: u32,
+    /// The number of ids.
+    #[serde(rename = "count")]
+    pub size: u32,
+}
+
+/// The id mappings of a user namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMappings {
+    /// Users.
+    #[serde(rename = "uids")]
+    pub uid_mappings: Vec<LinuxIdMapping>,
+    /// Groups.
+    #[serde(rename = "gids")]
+    pub gid_mappings: Vec<LinuxIdMapping>,
+}
+
+impl IdMappings {
+    /// The host's user and group that are root in the namespace.
+    pub fn root(&self) -> (u32, u32) {
+        let root = |maps: &[LinuxIdMapping]| maps.first().map_or(0, |map| map.host_id);
+        (root(&self.uid_mappings), root(&self.gid_mappings))
+    }
+
+    /// The host's owner of a file that has `uid` and `gid` in the namespace; none for an id without a mapping.
+    pub fn shift(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
+        let shift = |maps: &[LinuxIdMapping], id: u32| {
+            let map = maps
+                .iter()
+                .find(|map| id.checked_sub(map.container_id).is_some_and(|at| at < map.size))?;
+            Some(map.host_id + (id - map.container_id))
+        };
+        Some((shift(&self.uid_mappings, uid)?, shift(&self.gid_mappings, gid)?))
+    }
+}
+
+/// A log file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPlan {
+    /// The absolute directory that the file must stay in.
+    pub directory: PathBuf,
+    /// The path relative to that directory.
+    pub path: PathBuf,
+    /// The maximum size in bytes; a log that would exceed it is truncated first.
+    #[serde(default)]
+    pub max: Option<NonZeroU64>,
+}
+
+impl LogPlan {
+    /// The absolute path.
+    pub fn whole(&self) -> PathBuf {
+        self.directory.join(&self.path)
+    }
+}
+
+/// A device in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// Its absolute path in the container.
+    pub path: PathBuf,
+    /// Its path on the host, which is mounted if mknod(2) is not allowed.
+    pub host: PathBuf,
+    /// Its device node.
+    pub node: DeviceNode,
+    /// The allowed access, in the form of cgroups: some of `r`, `w` and `m`.
+    pub access: String,
+}
+
+/// A device node, as on the host or in a specification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceNode {
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Its major number.
+    pub major: u32,
+    /// Its minor number.
+    pub minor: u32,
+    /// Its file mode.
+    #[serde(rename = "mode")]
+    pub file_mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// A device found on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its path below the searched path; empty if that is the device itself.
+    pub below: PathBuf,
+    /// Its path on the host.
+    pub host: PathBuf,
+    /// Its device node.
+    pub node: DeviceNode,
 }
 
 #[cfg(test)]

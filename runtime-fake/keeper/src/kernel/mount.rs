@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::secure_join::Root;
-use crate::kernel::unshare::unshare;
+use crate::kernel::sys::unshare;
 
 /// Makes an empty root for this process, which must be in a new mount namespace.
 pub(crate) fn enter_nothing() -> Step {

@@ -1,16 +1,15 @@
 //! System calls that no library wraps. They are for the keeper, which has one thread.
-#![allow(unsafe_code, reason = "clone and mount_setattr have no safe wrapper")]
+#![allow(unsafe_code, reason = "clone, mount_setattr and unshare have no safe wrapper")]
 
-use std::{
-    ffi::CString,
-    io,
-    os::{
-        fd::{AsRawFd as _, BorrowedFd},
-        unix::ffi::OsStrExt as _,
-    },
-    path::Path,
-};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
+use rustix::thread::UnshareFlags;
+
+use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::seccomp::Filter;
 
 /// The side of a [`fork`].
@@ -362,4 +361,27 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
 pub(crate) fn kill(pid: i32, signal: i32) {
     // SAFETY: takes two integers and touches no memory. It is no error if the process is already gone.
     unsafe { libc::kill(pid, signal) };
+}
+
+/// Keeps the container's processes from inspecting this one, whose /proc/PID/exe is the runtime's own program. It lasts
+/// until `execve`.
+pub(crate) fn hide() -> Step {
+    set_dumpable(false).context("hide from the container")
+}
+
+/// `unshare` for the keeper and its forks.
+pub(crate) fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    debug_assert!(!flags.contains(UnshareFlags::FILES));
+    // SAFETY: rustix marks it unsafe because of CLONE_FILES, which would split the descriptors that other threads own: it is not
+    // among the flags.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Joins a new session keyring. An ordinary user's quota may be small (keyrings(7), maxkeys): once it is exceeded, the
+/// process keeps its pod's keyring, which is the keeper's.
+pub(crate) fn own_keyring() -> Step {
+    match join_new_keyring() {
+        Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(()),
+        joined => joined.context("make a session keyring"),
+    }
 }

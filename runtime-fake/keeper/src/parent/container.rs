@@ -31,11 +31,11 @@ use crate::parent::exec_processes::Namespace;
 use crate::parent::limit::Limit;
 use crate::parent::log::Stream;
 use crate::parent::output::{Output, pipe_from_child};
+use crate::setup;
 use crate::setup::child::{self, Ends, Home};
 use crate::setup::fork::{CloneTarget, fork_into};
 use crate::setup::pod::Pod;
 use crate::setup::process;
-use crate::setup::report;
 use crate::setup::report_pipe::{ReportEvent, ReportPipe};
 use crate::setup::root;
 use crate::setup::shared::Shared;
@@ -406,7 +406,7 @@ impl Container {
         self.input = Input::None;
         let start_error = self.start_error.as_ref().map(|f| f.message.clone());
         let exit = Exit {
-            code: if start_error.is_some() { report::START_ERROR } else { code },
+            code: if start_error.is_some() { setup::START_ERROR } else { code },
             at: Timestamp::now(),
             started: self.started,
             start_error,

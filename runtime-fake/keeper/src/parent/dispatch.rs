@@ -10,12 +10,12 @@ use crate::contract::protocol::{Call, ContainerState, Outcome, Request, VERSION}
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::parent::cgroups::Cgroups;
 use crate::parent::container::{self, Container, Phase};
-use crate::parent::dump;
 use crate::parent::exec::ExecTarget;
 use crate::parent::forward;
 use crate::parent::log::Stream;
 use crate::setup::pause;
 use crate::setup::pod;
+use crate::setup::restore;
 use crate::{Answer, Keeper, complain, own_pid};
 
 impl Keeper {
@@ -124,7 +124,7 @@ impl Keeper {
             }
             Call::Dump { container, program } => {
                 let pid = self.running(&container)?.pid;
-                dump::start(&program, descriptors)?;
+                restore::start_dump(&program, descriptors)?;
                 Ok(Some(Outcome::Dump { pid }))
             }
             Call::KillExec { pid } => {

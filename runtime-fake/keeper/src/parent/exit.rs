@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
-use crate::contract::protocol::{Event, Exit, Message, Outcome};
+use crate::contract::protocol::{Event, Exit, Message, Outcome, exit_record};
 use crate::kernel::failure::{Failure, FailureKind};
 use crate::kernel::sys;
 use crate::parent::container::{Container, Phase};
+use crate::parent::exec_processes;
 use crate::parent::limit::Verdict;
-use crate::parent::record;
 use crate::setup::report_pipe::ReportEvent;
 use crate::setup::restore;
 use crate::{Keeper, own_pid};
@@ -258,7 +258,7 @@ impl Keeper {
     fn tell_exit(&mut self, id: &str, exit: Exit) {
         if let Some(pod) = &self.pod {
             // The daemon may be away: it reads the record later.
-            if let Err(error) = record::exit(&pod.plan.directory, id, &exit) {
+            if let Err(error) = write_record(&pod.plan.directory, id, &exit) {
                 let _ = std::io::Write::write_all(
                     &mut std::io::stderr(),
                     format!("keeper: failed to record the exit of {id}: {error}\n").as_bytes(),
@@ -271,7 +271,7 @@ impl Keeper {
     /// Kills everything, sends the last event and exits.
     pub(crate) fn end(mut self) -> std::io::Result<()> {
         loop {
-            let children = record::children(own_pid());
+            let children = children(own_pid());
             if children.is_empty() {
                 break;
             }
@@ -298,4 +298,25 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// Writes a container's exit record.
+pub(crate) fn write_record(
+    directory: &std::path::Path,
+    id: &str,
+    exit: &Exit,
+) -> std::io::Result<()> {
+    let path = exit_record(directory, id);
+    let temporary = path.with_extension("exit.tmp");
+    std::fs::write(&temporary, serde_json::to_vec(exit)?)?;
+    std::fs::rename(&temporary, &path)
+}
+
+/// The children of this process, from `/proc`.
+pub(crate) fn children(own: i32) -> Vec<i32> {
+    if let Ok(text) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
+        return text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    }
+    // Kernels without CONFIG_PROC_CHILDREN.
+    exec_processes::processes().filter(|pid| exec_processes::parent(*pid) == Some(own)).collect()
 }

@@ -15,9 +15,9 @@ use rustix::thread::LinkNameSpaceType;
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::seccomp::SystemCall;
 use crate::kernel::sys::{self, Fork};
+use crate::setup;
+use crate::setup::fail;
 use crate::setup::process::Ready;
-use crate::setup::report;
-use crate::setup::report::fail;
 use crate::setup::terminal;
 
 /// Makes the next fork of this process enter a process namespace.
@@ -80,7 +80,7 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
             let mut go = [0u8; 1];
             // The keeper has to know its pid before it does anything; if the report fails, it exits.
             if rustix::io::read(&gate, &mut go) != Ok(1) {
-                sys::exit(report::START_ERROR);
+                sys::exit(setup::START_ERROR);
             }
             let started = sys::die_with_parent()
                 .context("be ended with the keeper")

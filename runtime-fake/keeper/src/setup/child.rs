@@ -20,18 +20,18 @@ use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::seccomp::Filter;
 use crate::kernel::secure_join::Root;
 use crate::kernel::sys;
-use crate::kernel::unshare::own_keyring;
-use crate::kernel::unshare::{hide, unshare};
+use crate::kernel::sys::own_keyring;
+use crate::kernel::sys::{hide, unshare};
 use crate::setup::birth;
 use crate::setup::pod::Pod;
 use crate::setup::process;
-use crate::setup::report::{Report, START_ERROR, fail, say};
 use crate::setup::restore;
 use crate::setup::root::{self, accounts};
 use crate::setup::shared::Shared;
 use crate::setup::terminal;
 use crate::setup::user;
 use crate::setup::userns::UserNamespace;
+use crate::setup::{Report, START_ERROR, fail, say};
 
 /// The child's ends of its pipes.
 pub(crate) struct Ends {

@@ -7,7 +7,7 @@ use std::{
 
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::sys::{self, Fork};
-use crate::kernel::unshare::{hide, own_keyring};
+use crate::kernel::sys::{hide, own_keyring};
 use crate::setup::userns::UserNamespace;
 
 /// The user namespace and cgroup that a process is cloned into.

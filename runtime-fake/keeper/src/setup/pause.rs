@@ -32,7 +32,7 @@ use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount;
 use crate::kernel::seccomp::Filter;
 use crate::kernel::sys::{self, Fork};
-use crate::kernel::unshare::{hide, unshare};
+use crate::kernel::sys::{hide, unshare};
 use crate::setup::fork::{CloneTarget, fork_into};
 use crate::setup::process;
 use crate::setup::userns::UserNamespace;

@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::contract::plan::{IsolationMode, MemoryVolume, PodPlan, of_network};
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
-use crate::kernel::unshare::unshare;
+use crate::kernel::sys::unshare;
 use crate::setup::pause::{self, Pause};
 use crate::setup::root::overlay;
 use crate::setup::userns::UserNamespace;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::contract::plan::UserIds;
 use crate::kernel::failure::{Failure, FailureKind};
-use crate::setup::report::Report;
+use crate::setup::Report;
 
 /// An event from a report pipe.
 pub(crate) enum ReportEvent {

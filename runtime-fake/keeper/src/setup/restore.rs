@@ -1,19 +1,17 @@
-//! Restores a container's processes from a checkpoint.
+//! Starts criu: to restore a container's processes from a checkpoint, or to dump them into one.
 //!
 //! The process that would have become the container's program assembles its root, does not enter it, and executes criu.
 //! criu makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of
 //! the keeper, like every container's. criu exits when they run.
 
-use std::{
-    fs,
-    os::fd::AsRawFd as _,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
-use crate::contract::criu::{self, mounts};
+use crate::contract::criu;
 use crate::contract::plan::RestorePlan;
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
-use crate::kernel::sys;
+use crate::kernel::sys::{self, Fork};
 
 /// criu runs tar for file systems in memory.
 pub(crate) const ENVIRONMENT: [&str; 1] =
@@ -29,7 +27,7 @@ const PID: &str = "pid";
 pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
     let table =
         fs::read_to_string("/proc/self/mountinfo").context("look at the container's mounts")?;
-    let assembled = mounts::assembled(&table, &root.to_string_lossy());
+    let assembled = criu::assembled(&table, &root.to_string_lossy());
     let no = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if let Some(missing) = plan.mounts.iter().find(|at| !assembled.contains(*at)) {
         return no(format!(
@@ -106,7 +104,7 @@ fn arguments(plan: &RestorePlan, root: &Path, streams: &[(i32, String)]) -> Vec<
     option("--root", path(root.to_owned()));
     for (number, at) in plan.mounts.iter().enumerate() {
         let at = path(root.join(at.trim_start_matches('/')));
-        option("--external", mounts::restored(number, &at));
+        option("--external", criu::restored(number, &at));
     }
     for (descriptor, old) in streams {
         option("--inherit-fd", format!("fd[{descriptor}]:{old}"));
@@ -128,4 +126,42 @@ pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
         FailureKind::NotRestored,
         format!("criu cannot make the container's processes again: {why}"),
     ))
+}
+
+// Starts criu for a dump: in the pod's network, IPC and UTS namespaces, so that it ignores them, and outside the
+// container's namespaces, so that it sees the container's processes as the host does.
+
+/// Starts criu. Its requests and responses go over the socket in `descriptors`, whose other end the daemon has; the
+/// keeper does not wait for criu. If the daemon is gone, criu resumes the container.
+pub(crate) fn start_dump(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
+    let what = "start criu";
+    let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|got| {
+        let message = format!("a dump comes with one descriptor, not {}", got.len());
+        Failure::new(FailureKind::Invalid, message)
+    })?;
+    match sys::fork(0).context(what)? {
+        Fork::Parent(_) => Ok(()),
+        Fork::Child => {
+            // A duplicate is inherited across `execve`, unlike the received descriptor.
+            let inherited = rustix::io::dup(&socket);
+            let Ok(socket) = inherited else {
+                std::process::exit(1);
+            };
+            if let Ok(null) =
+                rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
+            {
+                let _ = rustix::stdio::dup2_stdin(&null);
+                let _ = rustix::stdio::dup2_stdout(&null);
+            }
+            sys::close_others(&mut [socket.as_raw_fd()]);
+            sys::reset_signals();
+            let number = socket.as_raw_fd().to_string();
+            let error = sys::run(program, &["swrk", &number], &ENVIRONMENT);
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("keeper: failed to run {}: {error}\n", program.display()).as_bytes(),
+            );
+            std::process::exit(1)
+        }
+    }
 }

@@ -13,8 +13,8 @@ use rustix::{
 
 use crate::contract::plan::{IdMappings, LinuxIdMapping, UserIds};
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
+use crate::kernel::sys::unshare;
 use crate::kernel::sys::{self, Fork};
-use crate::kernel::unshare::unshare;
 
 /// A user namespace. It lives as long as this descriptor, a process in it or a namespace that belongs to it.
 pub(crate) struct UserNamespace {

@@ -20,9 +20,9 @@ use crate::bridging::subnet::BridgeSubnet as _;
 use crate::bridging::subnet_lock::SubnetLock;
 use crate::bridging::subnet6;
 use crate::egress::MTU;
+use crate::links;
 use crate::links::deletion::Deletions;
 use crate::links::link_query;
-use crate::links::namespace;
 use crate::links::netlink::Netlink;
 use crate::links::requests::{self, Link};
 use crate::{Attachment, Ipam, IpamError, Mac, NetError, POD_INTERFACE, PodCidrs, PodNetns};
@@ -428,6 +428,6 @@ fn within<T: Send>(
     namespace: Option<BorrowedFd<'_>>,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, NetError> {
-    namespace::within(namespace, work)
+    links::within(namespace, work)
         .map_err(|source| NetError::Namespace { doing: "entering a network namespace", source })
 }

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
 
-use crate::bridging::announcements;
 use crate::bridging::bridge_config::{BridgeConfig, Ipv6};
 use crate::bridging::names::seed;
 use crate::bridging::orphans::Owner;
+use crate::bridging::spoofing;
 use crate::bridging::subnet::{self, BridgeSubnet as _};
 use crate::bridging::subnet_lock::{SubnetLock, SubnetLocks};
 use crate::bridging::subnet6;
@@ -67,7 +67,7 @@ pub(crate) fn open_here(
         }
     };
     // An earlier daemon may have been killed between any two of these steps, so always run all of them.
-    announcements::ignore_here(name);
+    spoofing::ignore_announcements_here(name);
     let mut steps = Vec::new();
     if config.ipv4 {
         steps.push(requests::add_address(index, subnet.gateway(), subnet));

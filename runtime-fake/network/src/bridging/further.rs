@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::Mac;
 use crate::NetError;
-use crate::bridging::announcements;
 use crate::bridging::names::{digest, further_bridge, host_interface, uplink};
 use crate::bridging::segments::{Segment, Segments};
+use crate::bridging::spoofing;
 use crate::links::link_query::{self, LinkFacts};
 use crate::links::netlink::{Netlink, NetlinkError};
 use crate::links::requests::{self, Link};
@@ -51,7 +51,7 @@ pub(crate) fn make(
     ])?;
     let made = link_query::link(netlink, &name)?;
     let made = made.ok_or_else(|| NetError::Vanished { name: name.clone() })?;
-    announcements::ignore(first.namespace, &[name])?;
+    spoofing::ignore_announcements(first.namespace, &[name])?;
     netlink.batch(&[
         requests::enslave(Link::Name(&lower), made.index),
         requests::up(Link::Index(made.index)),
@@ -154,7 +154,7 @@ pub(crate) fn reconcile(
     // An earlier version left that out.
     let kept = indexes.keys().filter(|segment| **segment > 0);
     let kept: Vec<String> = kept.map(|segment| further_bridge(first, *segment)).collect();
-    announcements::ignore(at.namespace, &kept)?;
+    spoofing::ignore_announcements(at.namespace, &kept)?;
     let mut bridges = Bridges { segments, indexes };
     for (sandbox, link) in lost {
         tracing::info!(interface = link.name, "connecting a pod to its bridge again");

@@ -1,17 +1,19 @@
-//! What pods claim to be: a frame enters a bridge only with the addresses that its pod was given.
+//! What pods claim to be, and what they announce: a frame enters a bridge only with the addresses that its pod was given, and
+//! interfaces outside pods take no configuration from it.
 //!
 //! A pod with NET_RAW, which is a default capability, may send any frame: answers of ARP and neighbour advertisements that lead
 //! the traffic of others to itself, packets in another pod's name, and frames from another pod's hardware address, which the bridge
 //! would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its pods, and
 //! which addresses come from which port. Frames between bridges have passed it once, and other daemons' ports are not its own.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 
-use crate::links::namespace;
-use crate::netfilter::nfnetlink::Nfnetlink;
+use crate::links;
+use crate::netfilter::Nfnetlink;
 use crate::netfilter::nft::{
     ACCEPT, BRIDGE, Batch, DROP, LINK_HEADER, META_IN_NAME, META_PROTOCOL, META_TRANSPORT,
     NETWORK_HEADER, PREROUTING, TRANSPORT_HEADER, compare, found, interface, load_payload, meta,
@@ -65,7 +67,7 @@ impl SourceFilter {
             elements(&mut batch, bridge, port, addresses, true);
         }
         let transaction = batch.end();
-        let made = namespace::within(namespace, || {
+        let made = links::within(namespace, || {
             let mut nfnetlink = Nfnetlink::default();
             nfnetlink.transact(&transaction).map(|()| nfnetlink)
         });
@@ -130,7 +132,7 @@ impl SourceFilter {
             // A socket stays in the namespace that it was opened in. After an error there is none.
             Some(nfnetlink) => {
                 let namespace = self.namespace.as_ref().map(AsFd::as_fd);
-                namespace::within(namespace, || nfnetlink.transact(transaction))?
+                links::within(namespace, || nfnetlink.transact(transaction))?
             }
         }
     }
@@ -213,4 +215,50 @@ fn table(name: &str) -> Batch {
         batch.rule(name, "prerouting", &[expressions, verdict(code)].concat());
     }
     batch
+}
+
+// What pods announce: an interface outside pods takes no configuration from the network that they are on.
+//
+// A pod may send router advertisements and redirects. By default the kernel takes an address, routes and the default route from
+// them, and so the host would send its own traffic to a pod (CVE-2020-10749). Only bridges take part: what arrives at a port
+// is the bridge's. Where the kernel can filter what pods send (`spoofing`) little of this arrives; this holds everywhere.
+
+/// Settings of an interface (ip-sysctl of the kernel's documentation): family, name and value.
+const SETTINGS: [(&str, &str, &str); 6] = [
+    ("ipv6", "accept_ra", "0"),
+    ("ipv6", "accept_redirects", "0"),
+    ("ipv6", "autoconf", "0"),
+    ("ipv4", "accept_redirects", "0"),
+    // Answers for the bridge's own address, and not for those of the host's other interfaces.
+    ("ipv4", "arp_ignore", "1"),
+    // Takes packets from addresses that are reached through the bridge, and no others.
+    ("ipv4", "rp_filter", "1"),
+];
+
+/// Has interfaces in a namespace ignore what is announced to them. Call it before they are up.
+pub(crate) fn ignore_announcements(
+    namespace: Option<BorrowedFd<'_>>,
+    interfaces: &[String],
+) -> Result<(), NetError> {
+    let work = || interfaces.iter().for_each(|interface| ignore_announcements_here(interface));
+    links::within(namespace, work).map_err(|source| NetError::Namespace {
+        doing: "entering the bridge's network namespace",
+        source,
+    })
+}
+
+/// [`ignore_announcements`], for an interface in this thread's namespace.
+pub(crate) fn ignore_announcements_here(interface: &str) {
+    for (family, setting, value) in SETTINGS {
+        let path = Path::new("/proc/sys/net").join(family).join("conf").join(interface);
+        match fs::write(path.join(setting), value) {
+            Ok(()) => {}
+            // A kernel without that family.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(
+                interface, setting, %error,
+                "failed to have the host ignore what pods announce: they can change its addresses and routes"
+            ),
+        }
+    }
 }

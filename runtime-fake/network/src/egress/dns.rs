@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{program::DNS, relay::OWN_DESCRIPTORS};
-use crate::links::namespace::within;
+use crate::links::within;
 use crate::{Slots, resolver};
 
 const PORT: u16 = 53;

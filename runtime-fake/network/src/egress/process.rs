@@ -29,7 +29,7 @@ use super::{
     program::{Program, has_default_route},
     relay,
 };
-use crate::links::namespace::within;
+use crate::links::within;
 
 /// `RTMGRP_IPV4_ROUTE` of linux/rtnetlink.h: changes of routes.
 const ROUTE_CHANGES: u32 = 0x40;

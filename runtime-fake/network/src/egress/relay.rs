@@ -9,40 +9,35 @@
 //! A default route to the namespace itself lets its sockets have any address. So each side of a TCP connection is the
 //! kernel's own, with its windows: nothing is lost between them. It needs no device and no program.
 //!
-//! `packet` ◆, `rules` ◆ and `failure` ◆ decide; `packet_log` and `sockets` are in the bridge's namespace; `streams` and
+//! `packet` ◆, `rules` ◆ and [`Failure`] decide; `sockets` are in the bridge's namespace; `streams` and
 //! `datagrams` relay. One thread takes packets from the log, and one runs the tasks that copy.
 
 mod datagrams;
-mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod packet;
-mod packet_log;
 mod rules;
 mod sockets;
 mod streams;
 
-use std::{
-    io::{self, Write as _},
-    net::{Ipv4Addr, SocketAddrV4},
-    os::fd::{BorrowedFd, OwnedFd},
-    sync::Arc,
-    thread,
-};
+use std::io::{self, Error, ErrorKind, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rustix::{io::Errno, net::RecvFlags};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use tokio::runtime::Builder;
 
-use self::{
-    datagrams::Datagrams,
-    packet::{Content, Packet},
-    sockets::Sockets,
-    streams::Streams,
-};
+use self::datagrams::Datagrams;
+use self::packet::{Content, Packet};
+use self::sockets::Sockets;
+use self::streams::Streams;
 use super::program::HOST;
 use crate::Slots;
-use crate::links::namespace::within;
+use crate::links::within;
 
 pub(super) use rules::TABLE;
 
@@ -130,7 +125,7 @@ fn take_packets(
             Err(Errno::NOBUFS | Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
-        for bytes in packet_log::packets(&read[..length]) {
+        for bytes in sockets::packets(&read[..length]) {
             let Some(packet) = Packet::parse(bytes) else {
                 continue;
             };
@@ -153,11 +148,41 @@ fn target(destination: SocketAddrV4) -> SocketAddrV4 {
     }
 }
 
+/// The answer to a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// The destination refuses: a reset, or "port unreachable".
+    Refused,
+    /// There is no way: "destination unreachable" with this code (RFC 792, RFC 1812).
+    Unreachable(u8),
+    /// None: the pod waits as it would for a host that does not answer.
+    Silence,
+}
+
+impl Failure {
+    /// The answer for the kernel's error.
+    fn of(error: &Error) -> Self {
+        const NETWORK: u8 = 0;
+        const HOST: u8 = 1;
+        const PROHIBITED: u8 = 13;
+        let kind = error.kind();
+        match () {
+            () if kind == ErrorKind::ConnectionRefused => Self::Refused,
+            () if kind == ErrorKind::ConnectionReset => Self::Refused,
+            () if kind == ErrorKind::NetworkUnreachable => Self::Unreachable(NETWORK),
+            () if kind == ErrorKind::HostUnreachable => Self::Unreachable(HOST),
+            () if kind == ErrorKind::PermissionDenied => Self::Unreachable(PROHIBITED),
+            () => Self::Silence,
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::Read as _;
 
+    use nix::errno::Errno;
     use rstest::rstest;
 
     use super::*;
@@ -179,5 +204,17 @@ mod tests {
     #[case::none(u64::MAX, (CONNECTIONS, FLOWS))]
     fn connections_and_flows_fit_below_limit(#[case] limit: u64, #[case] expected: (usize, usize)) {
         assert_eq!(shares(limit), expected);
+    }
+
+    #[rstest]
+    #[case(Errno::ECONNREFUSED, Failure::Refused)]
+    #[case(Errno::ECONNRESET, Failure::Refused)]
+    #[case(Errno::ENETUNREACH, Failure::Unreachable(0))]
+    #[case(Errno::EHOSTUNREACH, Failure::Unreachable(1))]
+    #[case(Errno::EACCES, Failure::Unreachable(13))]
+    #[case(Errno::ETIMEDOUT, Failure::Silence)]
+    #[case(Errno::EMFILE, Failure::Silence)]
+    fn failure_is_that_of_a_router(#[case] error: Errno, #[case] expected: Failure) {
+        assert_eq!(Failure::of(&error.into()), expected);
     }
 }

@@ -18,8 +18,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::NetError;
+use crate::links;
 use crate::links::link_query;
-use crate::links::namespace;
 use crate::links::netlink::Netlink;
 
 /// Identifies a namespace while it exists (`namespaces(7)`).
@@ -49,7 +49,7 @@ pub struct PodNetns {
 impl PodNetns {
     /// Creates a network namespace for a keeper to enter.
     pub fn make() -> io::Result<Self> {
-        let (namespace, netlink) = namespace::make_with(|| Ok(Netlink::open().ok()))?;
+        let (namespace, netlink) = links::make_with(|| Ok(Netlink::open().ok()))?;
         let namespace = File::from(namespace);
         Ok(Self {
             identity: Identity::of(&namespace.metadata()?),
@@ -101,7 +101,7 @@ impl PodNetns {
     /// Whether the namespace has an interface of this name.
     pub(crate) fn has_interface(&self, name: &str) -> Result<bool, NetError> {
         let link =
-            namespace::within(Some(self.as_fd()), || link_query::link(&mut Netlink::open()?, name));
+            links::within(Some(self.as_fd()), || link_query::link(&mut Netlink::open()?, name));
         let link = link.map_err(|source| NetError::Namespace {
             doing: "entering the pod's network namespace",
             source,

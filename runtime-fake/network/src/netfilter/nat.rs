@@ -14,8 +14,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::netfilter::Nfnetlink;
 use crate::netfilter::conntrack;
-use crate::netfilter::nfnetlink::Nfnetlink;
 use crate::netfilter::nft::{self, PodSubnet, PortRule, Rules};
 
 /// The rules of one daemon, and their inputs.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 
-use super::{Bridge, BridgeConfig, Pod, config, namespace, talk, with_namespace};
+use super::{Bridge, BridgeConfig, Pod, config, links, talk, with_namespace};
 use crate::Ipv6;
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -35,7 +35,7 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
                 times.push(began.elapsed());
             };
             let mut netns = None;
-            timed(&mut making, &mut || netns = Some(namespace::make().unwrap()));
+            timed(&mut making, &mut || netns = Some(links::make().unwrap()));
             let netns = netns.unwrap();
             let mut got = None;
             timed(&mut attaching, &mut || got = Some(bridge.attach(&id, netns.as_fd()).unwrap()));
@@ -47,7 +47,7 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
         }
 
         let ids: Vec<String> = (0..50).map(|i| format!("burst-{i}")).collect();
-        let pods: Vec<_> = ids.iter().map(|_| namespace::make().unwrap()).collect();
+        let pods: Vec<_> = ids.iter().map(|_| links::make().unwrap()).collect();
         let burst = Instant::now();
         std::thread::scope(|scope| {
             for (id, netns) in ids.iter().zip(&pods) {

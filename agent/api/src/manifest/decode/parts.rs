@@ -6,7 +6,7 @@ use std::slice::Iter;
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess};
 
 use super::{Finding, Path, Reader, Refused};
-use crate::manifest::nearest::unknown;
+use crate::manifest::decode::unknown_field;
 use crate::manifest::tree::{Entry, Node};
 
 /// The items of a list, one after the other.
@@ -64,7 +64,7 @@ impl<'de> Fields<'de, '_> {
                 notes.found.borrow_mut().insert(Finding {
                     place: entry.key_place,
                     path: path.text(),
-                    message: unknown(&entry.key, known),
+                    message: unknown_field(&entry.key, known),
                     unknown_field: true,
                 });
             } else if !notes.is_refused(path) {

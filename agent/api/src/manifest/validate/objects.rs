@@ -5,7 +5,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::priority_class::SYSTEM_CLASSES;
+use crate::pod::SYSTEM_CLASSES;
 
 use crate::manifest::validate::pod::resources;
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};

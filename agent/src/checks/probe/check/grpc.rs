@@ -14,10 +14,10 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tower::service_fn;
 
-use super::words::rpc_error;
+use super::rpc_error;
 use crate::checks::dialer::{self, Dialer};
 use crate::checks::http_action::{KUBERNETES_VERSION, join_host_port};
-use crate::checks::probe::outcome::Outcome;
+use crate::checks::probe::Outcome;
 
 /// The first delay before another attempt to connect, as in gRPC's Go client; it grows by 1.6.
 const RETRY: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::escape::escaped;
+use super::super::escaped;
 use super::super::{command, reason, word};
 use super::timeline::{self, Bar};
 use crate::baseline::Baseline;

@@ -1,6 +1,6 @@
 //! ◆ The calls of a rule as bars over time; those that overlap are below each other.
 
-use super::super::escape::escaped;
+use super::super::escaped;
 
 /// The least width of a bar, in percent, so that it can be seen.
 const NARROWEST: f64 = 0.4;

@@ -1,4 +1,5 @@
-//! Rules of the fields of ContainerStatus: those of each state, and those that never change.
+//! Rules of the fields of ContainerStatus: those of each state, those that never change, and the message of
+//! a container that failed to start.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -231,4 +232,37 @@ async fn life_of_pod_is_quick(x: &Context) -> Verdict {
         }
     }
     took.iter().try_for_each(|(call, took)| is_quick(call, took, CHANGED))
+}
+
+pub(crate) const FAILED_START: &[Rule] = rules! {
+    Should "CRI-CTR-054": "ContainerStatus of a container that failed to start has a message with the cause, which the pod's status shows.",
+        KUBELET, tags ["kubelet", "exit"], calls [StartContainer, ContainerStatus],
+        status_says_why_it_did_not_start, faults [
+            "ContainerStatus drop status.message",
+            "ContainerStatus set status.message \"failed\"",
+        ];
+};
+
+async fn status_says_why_it_did_not_start(x: &Context) -> Verdict {
+    let command = "/no/such/command";
+    let pod = x.pod().await?;
+    let mut config = x.forever("c");
+    config.command = vec![command.to_owned()];
+    let id = match pod.create(config).await {
+        Ok(id) => id,
+        answer => {
+            refused("CreateContainer of a missing command", answer)?;
+            let how = "CreateContainer refuses a nonexistent command and creates no container";
+            return Err(Outcome::Diverges(how.to_owned()));
+        }
+    };
+    let start = x.client.start(&id).await;
+    refused("StartContainer of a missing command", start)?;
+    let status = x.client.container(&id).await?;
+    if status.state() == ContainerState::ContainerCreated {
+        let how = "a container that failed to start stays CONTAINER_CREATED";
+        return Err(Outcome::Diverges(how.to_owned()));
+    }
+    let says = status.message.contains(command);
+    ensure(says, "message in ContainerStatus", "the missing command", &status.message)
 }

@@ -1,4 +1,4 @@
-//! Rules of the commands of ExecSync: arguments, concurrency and large output.
+//! Rules of the commands of ExecSync: arguments, concurrency, large output, and processes that are left behind.
 
 use crate::prelude::*;
 
@@ -55,4 +55,38 @@ async fn large_output_is_cut(x: &Context, id: String) -> Verdict {
     }
     let output = x.client.sh(&id, "echo usable").await?;
     equal("the next output", output.as_str(), "usable\n")
+}
+
+pub(crate) const ORPHANS: &[Rule] = rules! {
+    Must "CRI-EXE-021": "ExecSync returns the output and the exit code even if an orphaned process holds standard output open.",
+        CONTAINERD, tags ["kubelet", "exec", "time"], calls [ExecSync],
+        exec_ends_without_what_it_leaves given [container], faults [
+            "ExecSync drop stdout",
+            "ExecSync set exit_code 0",
+            "ExecSync answer INTERNAL",
+        ];
+};
+
+/// The timeout of the command, in seconds.
+const TIMEOUT: i64 = 5;
+/// A call that takes longer ignores its timeout.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+async fn exec_ends_without_what_it_leaves(x: &Context, id: String) -> Verdict {
+    let command = ["/bin/sh", "-c", "echo left; sleep 1000 & exit 3"];
+    let answer = x.client.exec(&id, command, TIMEOUT);
+    let diverges = |why: &str| Err(Outcome::Diverges(why.to_owned()));
+    match tokio::time::timeout(PATIENCE, answer).await {
+        // Containerd does, unless drain_exec_sync_io_timeout is set.
+        Err(_) => diverges("the call returns when the last process has closed the output"),
+        Ok(Err(status)) if status.code() == Code::DeadlineExceeded => {
+            diverges("the call ends at its timeout, without an exit code")
+        }
+        Ok(Err(status)) => Err(status.into()),
+        Ok(Ok(answer)) => {
+            let text = String::from_utf8_lossy(&answer.stdout);
+            equal("standard output", text.as_ref(), "left\n")?;
+            equal("the exit code", &answer.exit_code, &3)
+        }
+    }
 }

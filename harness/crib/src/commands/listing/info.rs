@@ -1,4 +1,4 @@
-//! `crib info`: the status of a runtime.
+//! `crib info`: the status of a runtime. `crib runtime-config`: what it tells of its configuration.
 
 use clap::Args;
 use cri::v1;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::client::document::DocumentArgs;
 use crate::client::output::json;
 use crate::client::{CallError, Connection, status, with_codes};
+use crate::commands::prelude::*;
 
 /// Show the status of the runtime
 #[derive(Debug, Args)]
@@ -80,6 +81,29 @@ fn snake_case(name: &str) -> String {
         snake.extend(c.to_lowercase());
     }
     snake
+}
+
+/// Show the runtime's configuration: its cgroup driver
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib runtime-config"))]
+pub(crate) struct RuntimeConfigArgs {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows it.
+pub(crate) async fn runtime_config(args: &RuntimeConfigArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut client = cri.runtime.runtime.clone();
+    let request = v1::RuntimeConfigRequest {};
+    let answer = cri.call("RuntimeConfig", client.runtime_config(request));
+    if let Some(linux) = answer.await?.into_inner().linux {
+        let driver = linux.cgroup_driver().as_str_name();
+        print(&format!("cgroup driver:   {driver}"))?;
+    }
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

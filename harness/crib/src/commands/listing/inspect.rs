@@ -1,4 +1,5 @@
-//! `crib inspect`: the verbose status of a container, a pod or an image.
+//! `crib inspect`: the verbose status of a container, a pod or an image. `crib inspectp`: that of pods. `crib inspecti`: that of
+//! images.
 
 use clap::{Args, ValueEnum};
 use crib_base::exit::Exit;
@@ -6,6 +7,8 @@ use tonic::Code;
 
 use crate::client::containers::{self, ContainerFilterArgs, Listed};
 use crate::client::document::{DocumentArgs, Shown};
+use crate::client::images::{self, ImageFilterArgs};
+use crate::client::pods::{self, PodFilterArgs};
 use crate::client::{CallError, Connection, Cri, find, status, with_codes};
 use crate::template;
 
@@ -95,7 +98,7 @@ async fn look_up(
     }
     for cri in all.iter().filter(|_| is(Kind::Image)) {
         if let Some(found) =
-            known(crate::commands::listing::inspecti::look_up(cri, id, verbose).await)?
+            known(crate::commands::listing::inspect::look_up_image(cri, id, verbose).await)?
         {
             return Ok(found);
         }
@@ -131,4 +134,92 @@ fn there(answer: Result<Shown, CallError>) -> Result<Option<Shown>, CallError> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Show details of images
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib inspecti busybox
+  crib inspecti -o go-template --template '{{index .status.repoDigests 0}}' busybox
+
+Without ids, shows the images that fit the filters. `crib inspect --help` says what templates can do."))]
+pub(crate) struct InspectiArgs {
+    /// References or ids of images
+    #[arg(value_name = "IMAGE")]
+    images: Vec<String>,
+    /// Leave out what the runtime knows beyond the CRI
+    #[arg(short, long)]
+    quiet: bool,
+    /// Filter by image name
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    filter: ImageFilterArgs,
+    #[command(flatten)]
+    document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows them.
+pub(crate) async fn inspect_images(args: &InspectiArgs) -> Result<Exit, CallError> {
+    let cri = args.connection.open()?;
+    let mut ids = args.images.clone();
+    if ids.is_empty() {
+        let found = images::list(&cri, &args.filter, args.name.as_deref()).await?;
+        ids.extend(found.into_iter().map(|image| image.id));
+    }
+    let shown = async |id: &str| look_up_image(&cri, id, !args.quiet).await;
+    args.document.print_each("image", &ids, shown).await
+}
+
+/// The status of an image that is given by a name, an id or the beginning of one.
+pub(crate) async fn look_up_image(
+    cri: &Cri,
+    name: &str,
+    verbose: bool,
+) -> Result<Shown, CallError> {
+    let images = cri.call("ListImages", cri.images.list_images()).await?;
+    let found = crate::commands::image_store::rmi::find(cri, &images, name).await?;
+    let shown = status::image(cri, &found.id, verbose).await?;
+    shown.ok_or_else(|| CallError::NotFound { what: "image", name: name.to_owned() })
+}
+
+/// Show details of pods
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib inspectp web
+  crib inspectp -o go-template --template '{{.status.network.ip}}' web
+
+Without ids, shows the pods that fit the filters. `crib inspect --help` says what templates can do."))]
+pub(crate) struct InspectpArgs {
+    /// Ids, id prefixes or names of pods
+    #[arg(value_name = "POD")]
+    pods: Vec<String>,
+    /// Leave out what the runtime knows beyond the CRI
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    filter: PodFilterArgs,
+    #[command(flatten)]
+    document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// Shows them.
+pub(crate) async fn inspect_pods(args: &InspectpArgs) -> Result<Exit, CallError> {
+    let all = args.connection.open_all()?;
+    let mut ids = args.pods.clone();
+    if ids.is_empty() {
+        let found = pods::list(&all, &args.filter, None).await?;
+        ids.extend(found.into_iter().map(|pod| pod.id));
+    }
+    let shown = async |id: &str| {
+        let (cri, pod) = find::pod(&all, id).await?;
+        status::pod(cri, &pod.id, !args.quiet).await
+    };
+    args.document.print_each("pod", &ids, shown).await
 }

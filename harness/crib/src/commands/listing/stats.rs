@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use crate::client::containers::{self, PodsOfContainers};
+use crate::client::output::Sampling;
 use crate::client::output::{Columns, Form, clear};
-use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
 use crate::commands::prelude::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::client::output::Sampling;
 use crate::client::output::{Columns, Form, clear};
-use crate::client::sampling::Sampling;
 use crate::client::select::{label, labels};
 use crate::commands::listing::stats::share;
 use crate::commands::prelude::*;

@@ -1,6 +1,5 @@
 //! `crib bench`: measures a CRI runtime, or two in turns.
 
-mod compare;
 mod report;
 
 use std::io::{self, IsTerminal as _};
@@ -13,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Endpoints;
-use crate::commands::interruptible::interruptible;
+use crate::commands::measures::interruptible;
 use crate::commands::prelude::*;
 use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 
@@ -115,14 +114,14 @@ pub(crate) struct BenchArgs {
 /// What else can be done.
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    Compare(compare::CompareArgs),
+    Compare(report::CompareArgs),
     Report(report::ReportArgs),
 }
 
 /// Measures, shows the results of an earlier benchmark, or compares two.
 pub(crate) async fn run(args: &BenchArgs) -> Result<Exit, CallError> {
     match &args.command {
-        Some(BenchCommand::Compare(args)) => compare::run(args),
+        Some(BenchCommand::Compare(args)) => report::compare_reports(args),
         Some(BenchCommand::Report(args)) => report::run(args),
         None => bench(args).await,
     }

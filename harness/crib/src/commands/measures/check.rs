@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Endpoints;
-use crate::commands::interruptible::interruptible;
+use crate::commands::measures::interruptible;
 use crate::commands::prelude::*;
 use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file};
 

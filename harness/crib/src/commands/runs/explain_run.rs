@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crib_base::args::Output;
-use crib_base::volumes_dir::VolumesDirArgs;
+use crib_base::dirs::VolumesDirArgs;
 use crib_run::{ManifestArgs, load};
 
 use self::model::Explained;

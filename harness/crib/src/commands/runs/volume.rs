@@ -7,8 +7,8 @@ use std::time::UNIX_EPOCH;
 use agent::storage::claims::ClaimName;
 use agent::storage::claims::directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
 use clap::{Args, Subcommand};
+use crib_base::dirs::VolumesDirArgs;
 use crib_base::exit::Exit;
-use crib_base::volumes_dir::VolumesDirArgs;
 use runtime_fake::IsolationRequest;
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! `crib agent`: keeps the pods of manifests or of a cluster running on any CRI runtime.
 
+use std::fs::File;
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,16 +15,12 @@ use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use clap::Args;
 use crib_base::args::{UnixEndpoint, duration};
-use crib_base::dirs::default_dir;
+use crib_base::dirs::{SeccompProfileArgs, VolumesDirArgs, default_dir};
 use crib_base::exit::Exit;
-use crib_base::limits;
 use crib_base::logging::{self, LogArgs};
-use crib_base::named_text;
 use crib_base::pod_dialer::PodDialer;
 use crib_base::report::{event_loop, or_complain, or_failed, or_say};
-use crib_base::seccomp_profiles::SeccompProfileArgs;
-use crib_base::volumes_dir::VolumesDirArgs;
-use crib_base::volumes_in_memory;
+use crib_base::{limits, named_text, volumes_in_memory};
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::Server;
@@ -30,27 +28,22 @@ use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
-use crate::heap;
-use crate::shutdown;
+use crate::{heap, shutdown};
 
 mod cgroups;
-mod cluster;
-mod dead_containers;
 mod images;
 mod logs;
 mod node;
 mod pairs;
 mod server;
 mod show;
-mod sole;
 mod source;
 
 use cgroups::CgroupArgs;
-use cluster::ClusterArgs;
-use dead_containers::DeadContainerArgs;
 use images::ImageArgs;
-use logs::ContainerLogArgs;
+use logs::{ContainerLogArgs, DeadContainerArgs};
 use node::NodeArgs;
+use server::ClusterArgs;
 use server::ServerArgs;
 use show::ShowArgs;
 use source::{SourceArgs, Sources};
@@ -149,7 +142,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
         let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
         or_complain(entered, Exit::NoRuntime)?;
     }
-    let _sole = or_complain(sole::lock(&root_dir), Exit::NoRuntime)?;
+    let _sole = or_complain(lock(&root_dir), Exit::NoRuntime)?;
     let shutdown = or_failed("listen for signals", shutdown::on_signal(LONGEST_END))?;
     heap::share();
     // One thread: tasks that change threads cost a fifth more of the processor's time, and a fifth more memory. What may last
@@ -273,7 +266,7 @@ async fn serve(
     let (server, port) = server.unzip();
     let server = server.zip(client.clone());
     let node_name = config.node_name.clone();
-    let node = client.map(|client| cluster::node(client, &config, port, &store, &objects));
+    let node = client.map(|client| server::node(client, &config, port, &store, &objects));
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
     }
@@ -343,4 +336,42 @@ async fn announce(args: &AgentArgs, config: &agent::Config, cri: &dyn Cri) {
         version = env!("CARGO_PKG_VERSION"), endpoint = %args.runtime_endpoint, runtime, node = config.node_name, node_ip,
         root_dir = %config.root_dir.display(), pods, "starting"
     );
+}
+
+/// The file that is locked, for the life of the agent.
+const LOCK: &str = "lock";
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum SoleError {
+    /// Another agent uses it.
+    #[error(
+        "the root directory {} is in use by another agent: stop that one, or give this one another --root-dir", .0.display()
+    )]
+    InUse(PathBuf),
+    /// It cannot be locked.
+    #[error("failed to lock the root directory {}", path.display())]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Keeps a second agent from a root directory, which would take the pods of the first one for orphans, and remove them: locks it until
+/// the file is closed, also when the agent is killed.
+fn lock(root_dir: &Path) -> Result<File, SoleError> {
+    let failed = |source| SoleError::Lock { path: root_dir.to_owned(), source };
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(root_dir.join(LOCK))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(SoleError::InUse(root_dir.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
 }

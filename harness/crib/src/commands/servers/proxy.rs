@@ -1,17 +1,19 @@
 //! `crib proxy`: stands between a client and a runtime, records the calls, and makes the runtime faulty.
 
 mod ctl;
-mod lint;
-mod record;
-mod recording;
 mod replay;
 mod serve;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crib_base::named_text;
+use crib_base::report::say;
+use proxy::{RecordedCall, finished_lines};
+
+use crate::client::CallError;
+use crate::commands::prelude::*;
 
 use serve::{ServeArgs, serve};
-
-use crate::commands::prelude::*;
 
 /// Pass a client's calls on to a runtime, with faults
 #[derive(Debug, Args)]
@@ -59,9 +61,9 @@ pub(crate) struct ProxyArgs {
 /// What else a proxy does.
 #[derive(Debug, Subcommand)]
 enum ProxyCommand {
-    Record(record::RecordArgs),
+    Record(serve::RecordArgs),
     Replay(replay::ReplayArgs),
-    Lint(lint::LintArgs),
+    Lint(replay::LintArgs),
     Ctl(ctl::CtlArgs),
 }
 
@@ -70,10 +72,23 @@ pub(crate) async fn run(args: &ProxyArgs) -> Result<Exit, CallError> {
     match (&args.command, &args.serve) {
         (Some(ProxyCommand::Record(args)), _) => serve(&args.serve, Some(&args.file)).await,
         (Some(ProxyCommand::Replay(args)), _) => replay::run(args).await,
-        (Some(ProxyCommand::Lint(args)), _) => lint::run(args),
+        (Some(ProxyCommand::Lint(args)), _) => replay::run_lint(args),
         (Some(ProxyCommand::Ctl(args)), _) => ctl::run(args).await,
         (None, Some(serving)) => serve(serving, args.trace.as_deref()).await,
         // The parser demands the arguments where there is no subcommand.
         (None, None) => Ok(Exit::BadInput),
     }
+}
+
+/// Reads a recording, in the order in which its calls began, and says so if its last line is not whole.
+fn read(file: &Path) -> Result<Vec<RecordedCall>, CallError> {
+    let shown = file.display();
+    let text = named_text::read_text_of(file, named_text::MOST_WRITTEN).map_err(|error| {
+        CallError::Usage(format!("failed to read the recording {shown}: {error}"))
+    })?;
+    let finished = finished_lines(&text);
+    if finished.len() < text.len() {
+        say(&format!("{shown}: the last line is left out, of which only a part was written"));
+    }
+    RecordedCall::parse_all(finished).map_err(|error| CallError::Usage(format!("{shown}: {error}")))
 }

@@ -20,9 +20,9 @@ use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::NetworkArgs;
 use crate::config::{File, MirrorFlag, stream_address};
 use crate::endpoint::{default_listen, listen};
-use crate::network::NetworkArgs;
 use crate::shutdown;
 
 /// Serve the Container Runtime Interface on a unix socket

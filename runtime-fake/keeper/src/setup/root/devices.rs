@@ -10,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::contract::host_devices;
+use crate::contract::host;
 use crate::contract::plan::{DeviceKind, DevicePlan, IsolationMode};
 use crate::kernel::failure::{Context as _, Step};
 use crate::kernel::mount::{attach, clone_tree};
@@ -78,7 +78,7 @@ pub(crate) fn add(isolation: IsolationMode, root: &Root, devices: &[DevicePlan])
 
 /// Adds all other devices of the host, except those that the host does not let us use.
 pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
-    for device in host_devices::below(Path::new("/dev")).context("list the host's devices")? {
+    for device in host::devices_below(Path::new("/dev")).context("list the host's devices")? {
         let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);
         if usual.into_iter().any(|name| device.below == Path::new(name)) {
             continue;

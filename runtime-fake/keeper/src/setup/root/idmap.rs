@@ -22,7 +22,7 @@ use crate::contract::plan::LaunchPlan;
 use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount::{attach, clone_tree, new_mount, open_dir};
 use crate::kernel::sys;
-use crate::kernel::unshare::unshare;
+use crate::kernel::sys::unshare;
 use crate::setup::pod::Pod;
 use crate::setup::root::{Outside, volumes};
 use crate::setup::shared::Shared;

@@ -11,11 +11,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::{io::Interest, net::UdpSocket, time::timeout};
 
-use super::{
-    failure::Failure,
-    packet::{self, Content, Packet},
-    sockets::PacketSender,
-};
+use super::Failure;
+use super::packet::{self, Content, Packet};
+use super::sockets::PacketSender;
 use crate::{Slot, Slots};
 
 /// The largest datagram. Those of pods have 65503 bytes at most, as the packet log cuts what is longer, and answers 65492, as

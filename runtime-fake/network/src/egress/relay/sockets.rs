@@ -1,24 +1,21 @@
-//! The relay's sockets in the bridge's namespace.
+//! The relay's sockets in the bridge's namespace, and the kernel's log of packets (nfnetlink_log), which hands dropped packets to
+//! the relay.
 
-use std::{
-    fs, io,
-    net::{Ipv4Addr, SocketAddrV4, TcpListener},
-    os::fd::{AsRawFd as _, OwnedFd},
-};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::{fs, io};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, bind, listen,
     sendto, setsockopt, socket, sockopt,
 };
 
-use super::{
-    packet, packet_log,
-    rules::{self, CONNECTED, GROUP},
-};
-use crate::links::link_query;
+use super::packet;
+use super::rules::{self, CONNECTED, GROUP};
 use crate::links::netlink::Netlink;
-use crate::links::requests;
-use crate::netfilter::nfnetlink::Nfnetlink;
+use crate::links::{link_query, requests};
+use crate::netfilter::nft::{self, attribute, number};
+use crate::netfilter::{self, Nfnetlink};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -43,7 +40,7 @@ pub(super) fn open(bridge: &str, subnets: &[(Ipv4Addr, u8)]) -> io::Result<Socke
     let listener = listener().map_err(doing("listening for connections of pods"))?;
     let port = listener.local_addr()?.port();
     let sender = PacketSender::open().map_err(doing("opening raw sockets"))?;
-    let log = packet_log::open(GROUP).map_err(doing("opening the packet log (nfnetlink_log)"))?;
+    let log = open_packet_log(GROUP).map_err(doing("opening the packet log (nfnetlink_log)"))?;
     let mut table = Nfnetlink::default();
     let transaction = rules::transaction(bridge, subnets, port);
     let set = table.transact(&transaction);
@@ -124,4 +121,37 @@ impl PacketSender {
 fn send(socket: &OwnedFd, packet: &[u8], to: Ipv4Addr) {
     let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
     let _ = sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty());
+}
+
+const SUBSYSTEM: u16 = 4 << 8;
+const PACKET: u16 = SUBSYSTEM;
+const CONFIGURE: u16 = SUBSYSTEM | 1;
+/// `NFULA_PAYLOAD`: the packet from its network header on.
+const PAYLOAD: u16 = 9;
+/// Room for packets that wait to be read; the kernel has a limit of its own (net.core.rmem_max).
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// Receives the packets of a group, whole and at once, in the calling thread's network namespace.
+pub(super) fn open_packet_log(group: u16) -> io::Result<OwnedFd> {
+    let mut socket = netfilter::open()?;
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
+    let (bind, copy_packets) = (1, 2);
+    let range = u32::from(u16::MAX).to_be_bytes();
+    let settings = [
+        attribute(1, &[bind]),
+        attribute(2, &[&range[..], &[copy_packets, 0]].concat()),
+        number(5, 1),
+    ];
+    let request = nft::message(CONFIGURE, nft::FLAG_REQUEST, 0, group, &settings.concat());
+    netfilter::exchange(&mut socket, &request, false, |_, _| ())?;
+    socket.set_non_blocking(false)?;
+    socket.as_fd().try_clone_to_owned()
+}
+
+/// The packets in what one read returned.
+pub(super) fn packets(read: &[u8]) -> impl Iterator<Item = &[u8]> {
+    netfilter::messages(read).filter_map(|(kind, message)| match kind {
+        PACKET => nft::find(message.get(4..)?, PAYLOAD),
+        _ => None,
+    })
 }

@@ -18,7 +18,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{failure::Failure, packet::Packet, sockets::PacketSender};
+use super::Failure;
+use super::packet::Packet;
+use super::sockets::PacketSender;
 use crate::{Slot, Slots, join};
 
 /// How long a connected socket waits for the pod's connection.

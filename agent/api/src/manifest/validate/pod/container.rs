@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
-use crate::manifest::validate::pod::declared::Volumes;
+use crate::manifest::validate::pod::Volumes;
 use crate::manifest::validate::pod::env;
 use crate::manifest::validate::pod::lifecycle;
 use crate::manifest::validate::pod::mounts;

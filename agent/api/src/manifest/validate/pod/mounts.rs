@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
-use crate::manifest::validate::pod::declared::Volumes;
+use crate::manifest::validate::pod::Volumes;
 use crate::manifest::validate::{Check, Rule, names};
 
 /// The mounts and devices of a container.

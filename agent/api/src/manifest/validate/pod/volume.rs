@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{
     Volume,
 };
 
+use crate::manifest::validate::pod::Volumes;
 use crate::manifest::validate::pod::container;
-use crate::manifest::validate::pod::declared::Volumes;
 use crate::manifest::validate::pod::env;
 use crate::manifest::validate::pod::resources;
 use crate::manifest::validate::{Check, duplicate, names};

@@ -1,12 +1,13 @@
-//! `crib proxy replay`: serves a recording to a client, without a runtime.
+//! Recordings: `crib proxy replay` serves one to a client, without a runtime; `crib proxy lint` shows what its client does wrong.
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use crib_base::args::UnixEndpoint;
 use crib_base::signals::Signals;
-use proxy::{Replay, ReplayError};
+use proxy::{LINT_RULES, Replay, ReplayError, SeenCall, lint};
 
-use super::recording::read;
+use super::read;
 use crate::commands::prelude::*;
 use crate::endpoint;
 
@@ -59,4 +60,52 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
             _ = signals.next() => return Ok(Exit::Success),
         }
     }
+}
+
+/// Check the client of a recording: deadlines, polling, the order of calls
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
+  crib proxy lint session.jsonl
+  crib proxy lint session.jsonl --allow polled-too-often,stream-left-open
+
+Prints a line for each finding: when, the number of the client's connection, the rule, and what the client did. \
+docs/proxy.md has the rules.
+
+Exit codes:
+    0  nothing was found
+    1  something was
+    2  bad usage, or the file is no recording")]
+pub(super) struct LintArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What the client may do
+    #[arg(long, value_name = "RULE,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(LINT_RULES))]
+    allow: Vec<String>,
+}
+
+/// Judges, and prints what was found.
+pub(super) fn run_lint(args: &LintArgs) -> Result<Exit, CallError> {
+    let calls = read(&args.file)?;
+    let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
+    show(&seen, &args.allow)
+}
+
+/// Judges the client of these calls, and prints what it does wrong by the rules that are not `allowed` to be broken. The exit code
+/// says whether it does anything.
+pub(super) fn show(calls: &[SeenCall], allowed: &[String]) -> Result<Exit, CallError> {
+    let mut findings = lint(calls);
+    findings.retain(|finding| !allowed.iter().any(|rule| rule == finding.rule));
+    for finding in &findings {
+        print(&escape_control(&finding.to_string()))?;
+    }
+    if !findings.is_empty() {
+        return Ok(Exit::Failed);
+    }
+    let count = calls.len();
+    let calls = if count == 1 { "call" } else { "calls" };
+    print(&format!("{count} {calls}, nothing to complain about"))?;
+    Ok(Exit::Success)
 }

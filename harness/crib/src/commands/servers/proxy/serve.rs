@@ -1,18 +1,18 @@
-//! A proxy that runs until a signal.
+//! A proxy that runs until a signal; with `crib proxy record`, one whose calls are kept in a file.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use crib_base::args::UnixEndpoint;
 use crib_base::named_text;
 use crib_base::signals::Signals;
-use proxy::Proxy;
 use proxy::control::Control;
-use proxy::{Call, Fault, RecordedCall, RuleSet, SeenCall};
+use proxy::{Call, Fault, Proxy, RecordedCall, RuleSet, SeenCall};
 use rustix::fs::{Mode, OFlags};
 
-use super::lint::show;
+use super::replay::show;
 use crate::commands::prelude::*;
 use crate::endpoint;
 
@@ -158,4 +158,23 @@ impl Trace {
         }
         Ok(())
     }
+}
+
+/// Record a client's calls for `crib proxy replay` and `crib proxy lint`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
+
+Writes one JSON object a line as each call ends, with times in seconds; secrets are left out. Prints `listening on \
+unix://PATH` when it is ready, and records until a signal. Exit codes:
+    0  ended by a signal
+    1  a socket or the recording cannot be written, or --lint found something
+    2  bad usage, or a rule is invalid")]
+pub(super) struct RecordArgs {
+    /// File for the recording, which is overwritten
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) serve: ServeArgs,
 }

@@ -1,0 +1,147 @@
+//! What is done with scripted containers: starts, commands, limits.
+
+use std::time::Duration;
+
+use api::pod::PodUid;
+use jiff::Timestamp;
+
+use super::{Behaviour, FakeCri, Inner, failed, not_found};
+use crate::cri::{Code, CriError, ExecOutput, ListedState};
+use crate::observed::{ContainerId, ContainerResources, MemoryUsage, SandboxId};
+use crate::pod_spec::spec::Resources;
+
+impl Inner {
+    /// Starts a container, and returns how it behaves and whose it is.
+    pub(super) fn start(
+        &mut self,
+        id: &ContainerId,
+        now: Timestamp,
+    ) -> Result<(Behaviour, PodUid), CriError> {
+        let running: Vec<(PodUid, String)> = self
+            .containers
+            .values()
+            .filter(|other| other.listed.state == ListedState::Running)
+            .map(|other| (other.listed.pod.uid.clone(), other.listed.name.clone()))
+            .collect();
+        let container =
+            self.containers.get_mut(id).ok_or_else(|| not_found("StartContainer", id.as_str()))?;
+        let image = container.spec.image.image.trim_end_matches(":latest");
+        let starts = self.starts.entry(image.to_owned()).or_default();
+        let mut behaviour = self.images.get(image).cloned().unwrap_or_else(Behaviour::forever);
+        if let Some(message) = behaviour.start_fails {
+            return Err(failed("StartContainer", message));
+        }
+        if behaviour.heals_after.is_some_and(|most| *starts >= most) {
+            behaviour.ends = None;
+        }
+        *starts += 1;
+        let pod = container.listed.pod.uid.clone();
+        if running.contains(&(pod.clone(), container.listed.name.clone())) {
+            let attempt = container.spec.attempt;
+            self.twins.push(format!("{}/{attempt}", container.listed.name));
+        }
+        container.listed.state = ListedState::Running;
+        container.started_at = Some(now);
+        let sandbox = self.sandboxes.get(&container.listed.sandbox_id);
+        if let Some(sandbox) = sandbox.filter(|_| self.writes_logs) {
+            let log = sandbox.spec.log_directory.join(&container.spec.log_path);
+            let made = log.parent().map_or(Ok(()), std::fs::create_dir_all);
+            made.and_then(|()| std::fs::write(&log, ""))
+                .map_err(|error| failed("StartContainer", error.to_string()))?;
+        }
+        Ok((behaviour, pod))
+    }
+}
+
+impl FakeCri {
+    pub(super) async fn run_command(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<ExecOutput, CriError> {
+        let line = command.join(" ");
+        let about = format!("{} {line}", self.about(id));
+        self.called("ExecSync", about.trim_end())?;
+        let (takes, output, mut ended) = {
+            let inner = self.lock();
+            let container = inner.containers.get(id);
+            let scripted = inner.commands.get(&command.join(" ")).or_else(|| {
+                let name = &container?.spec.name;
+                inner.execs.get(name)
+            });
+            let (takes, output) = scripted.cloned().unwrap_or_default();
+            let ended = container.map(|container| container.ended.subscribe());
+            (takes, output, ended)
+        };
+        let container_ended = async {
+            match &mut ended {
+                Some(ended) => drop(ended.wait_for(|ended| *ended).await),
+                None => std::future::pending().await,
+            }
+        };
+        let limit = timeout.filter(|timeout| *timeout < takes);
+        tokio::select! {
+            () = tokio::time::sleep(limit.unwrap_or(takes)) => match limit {
+                Some(_) => Err(CriError {
+                    call: "ExecSync",
+                    code: Code::DeadlineExceeded,
+                    message: "the command takes too long".to_owned(),
+                }),
+                None => Ok(output),
+            },
+            () = container_ended => Ok(ExecOutput {
+                exit_code: 137,
+                ..ExecOutput::default()
+            }),
+        }
+    }
+}
+
+impl FakeCri {
+    /// Defines the memory that every pod uses.
+    pub fn set_memory(&self, usage: MemoryUsage) {
+        self.lock().memory = usage;
+    }
+
+    pub(super) fn limit_container(
+        &self,
+        id: &ContainerId,
+        limits: &Resources,
+    ) -> Result<(), CriError> {
+        let about = format!("{} {}", self.about(id), in_words(limits));
+        self.called("UpdateContainerResources", &about)?;
+        let mut inner = self.lock();
+        let container = inner
+            .containers
+            .get_mut(id)
+            .ok_or_else(|| not_found("UpdateContainerResources", id.as_str()))?;
+        container.spec.resources = limits.clone();
+        Ok(())
+    }
+
+    pub(super) fn limit_sandbox(&self, id: &SandboxId, limits: &Resources) -> Result<(), CriError> {
+        let name = self.lock().sandboxes.get(id).map(|sandbox| sandbox.spec.name.clone());
+        let name = name.ok_or_else(|| not_found("UpdatePodSandboxResources", id.as_str()))?;
+        let about = format!("{name} {}", in_words(limits));
+        self.called("UpdatePodSandboxResources", &about)
+    }
+}
+
+/// Shares, quota and memory.
+fn in_words(limits: &Resources) -> String {
+    format!(
+        "shares={} quota={} memory={}",
+        limits.cpu_shares, limits.cpu_quota, limits.memory_limit
+    )
+}
+
+/// What the kernel has.
+pub(super) fn kernel_limits(limits: &Resources) -> ContainerResources {
+    ContainerResources {
+        cpu_shares: limits.cpu_shares,
+        cpu_quota: limits.cpu_quota,
+        cpu_period: limits.cpu_period,
+        memory_limit: limits.memory_limit,
+    }
+}
