@@ -22,9 +22,11 @@ use crate::pod_spec::spec::HandlerFeatures;
 mod request;
 mod resources;
 mod signal;
+mod stats;
 
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
 pub(super) use resources::{memory_usage, update_container, update_sandbox};
+pub(super) use stats::{container_stats, metric_descriptor, metrics, sandbox_stats};
 
 /// The CRI's nanoseconds since 1970 as a timestamp.
 fn timestamp(nanoseconds: i64) -> Timestamp {
