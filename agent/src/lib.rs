@@ -82,6 +82,7 @@ pub use upkeep::gc::limits::DeadContainerLimits;
 
 use blocking::blocking;
 use checks::probe::check::Checker;
+use checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use checks::probe::prober::Prober;
 use images::Images;
 use images::collector::{ImageCollector, SystemDiskSpace};
@@ -126,6 +127,7 @@ pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    probes: ProbeCounts,
     resources: Arc<NodeResources>,
     status_store: StatusStore,
     events: EventRecorder,
@@ -225,6 +227,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         capacity: node.capacity.clone(),
         allocatable: offer.allocatable.clone(),
     });
+    let probes = prober.counts().clone();
     let shared = Shared {
         prober,
         trash: Arc::clone(&trash),
@@ -262,6 +265,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         reports,
         pods,
         readiness,
+        probes,
         resources,
         status_store,
         events,
@@ -278,6 +282,7 @@ pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    probes: ProbeCounts,
     resources: Arc<NodeResources>,
 }
 
@@ -327,6 +332,18 @@ impl AgentView {
         }
     }
 
+    /// How often each probe that is in use has succeeded and failed.
+    #[must_use]
+    pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
+        self.probes.all()
+    }
+
+    /// The latest report of every pod.
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
+        self.reports.clone()
+    }
+
     /// The pods of all sources with their present statuses, as a PodList.
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
@@ -361,6 +378,7 @@ impl Agent {
             reports: self.reports.clone(),
             pods: self.pods.clone(),
             readiness: self.readiness.clone(),
+            probes: self.probes.clone(),
             resources: Arc::clone(&self.resources),
         }
     }
