@@ -28,7 +28,7 @@ pub use rustix::io::Errno;
 pub use group::{give_to_group, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
 pub use scoped::open_scoped;
-pub use space::{Space, space};
+pub use space::{FsUsage, Space, space, usage};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};
 
