@@ -9,6 +9,7 @@ use agent::AgentView;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use api::manifest::pod_json;
 use http::{Method, Response, StatusCode, Uri};
+use tokio::sync::Mutex;
 
 use super::answer::{self, Body, Refusal};
 use super::health;
@@ -28,6 +29,8 @@ pub struct Exposed {
     pub(crate) cri: Arc<dyn Cri>,
     statistics: Statistics,
     starts: PodStarts,
+    /// Whose turn it is to measure: many clients at a time cost the runtime no more than one.
+    turn: Mutex<()>,
 }
 
 impl Exposed {
@@ -41,7 +44,7 @@ impl Exposed {
         };
         let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
         let statistics = Statistics::new(Arc::clone(&cri), summarizer);
-        Self { view, cri, statistics, starts: PodStarts::new() }
+        Self { view, cri, statistics, starts: PodStarts::new(), turn: Mutex::default() }
     }
 
     /// The node's name.
@@ -82,6 +85,12 @@ impl Exposed {
     pub(crate) async fn page(&self, page: Page, query: &Query) -> Result<Response<Body>, Refusal> {
         let health =
             |checked: Result<String, String>| checked.map(answer::text).map_err(Refusal::internal);
+        let _turn = match page {
+            Page::Summary | Page::Metrics | Page::Cadvisor | Page::Resource => {
+                Some(self.turn.lock().await)
+            }
+            Page::Health | Page::HealthCheck(_) | Page::Pods | Page::Probes => None,
+        };
         match page {
             Page::Health => health(health::of_all(query, &self.view.health())),
             Page::HealthCheck(check) => health(health::of_check(check, &self.view.health())),

@@ -118,7 +118,7 @@ async fn summary_has_what_the_node_and_its_pods_use() {
             assert_eq!(object.get(field), None, "{object}");
         }
     }
-    served.joined.delete_pod("busy", Some(0));
+    served.joined.delete_pod("busy", Some(1));
     harness::eventually(PATIENCE, "no pods", async || {
         let pods = summary(&served, "").await["pods"].clone();
         if pods == json!([]) { Ok(()) } else { Err(pods) }
@@ -224,7 +224,7 @@ async fn probes_are_counted_while_they_are_in_use() {
     assert!(metric(&text, took).is_some_and(|(count, _)| count >= 2.0), "{text}");
     assert!(metric(&text, "process_start_time_seconds").is_some(), "{text}");
 
-    served.joined.delete_pod("probed", Some(0));
+    served.joined.delete_pod("probed", Some(1));
     harness::eventually(PATIENCE, "no probes", async || {
         let text = metrics(&served, "/metrics/probes").await;
         if text.contains("prober_") { Err(text) } else { Ok(()) }
