@@ -16,10 +16,12 @@ use crate::pod_spec::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources
 pub mod fake;
 pub mod grpc;
 mod lists;
+pub mod stats;
 mod wire;
 
 pub use grpc::ConnectError;
 pub use lists::{LastLists, ListedContainer, ListedSandbox, Lists};
+use stats::{ContainerStats, Metric, MetricDescriptor, SandboxStats};
 
 /// The container runtime: one method per CRI call, each with the kubelet's deadline.
 #[async_trait]
@@ -78,6 +80,24 @@ pub trait Cri: Send + Sync {
     ) -> Result<(), CriError>;
     /// The memory that a sandbox and its containers use. (PodSandboxStats)
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError>;
+
+    /// What all sandboxes and their containers use; [`Code::Unimplemented`] if the runtime does not measure them.
+    /// (ListPodSandboxStats)
+    async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
+        Err(CriError::unimplemented("ListPodSandboxStats"))
+    }
+    /// What all containers use. (ListContainerStats)
+    async fn container_stats(&self) -> Result<Vec<ContainerStats>, CriError> {
+        Err(CriError::unimplemented("ListContainerStats"))
+    }
+    /// The metrics that the runtime has. (ListMetricDescriptors)
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>, CriError> {
+        Err(CriError::unimplemented("ListMetricDescriptors"))
+    }
+    /// Their values for all sandboxes and containers. (ListPodSandboxMetrics)
+    async fn metrics(&self) -> Result<Vec<Metric>, CriError> {
+        Err(CriError::unimplemented("ListPodSandboxMetrics"))
+    }
 
     /// The image, if present. (ImageStatus)
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError>;
@@ -320,6 +340,11 @@ pub struct CriError {
 }
 
 impl CriError {
+    /// The runtime does not have a call.
+    fn unimplemented(call: &'static str) -> Self {
+        Self { call, code: Code::Unimplemented, message: format!("unknown method {call}") }
+    }
+
     /// True if the object is unknown to the runtime.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -110,10 +110,11 @@ pub mod reporting {
     //! [`status`] computes the status that an API server gets: phase, conditions, reasons. It is published as a kubelet does, when a sync
     //! begins (`worker::publishing`). [`report`] has what `crib run` shows: the latest report of each pod, and the transitions between
     //! reports in order, each with its cause (`causes` ◆). `events` has what a kubelet records as events: `events::texts` ◆ their words,
-    //! `events::correlate` ◆ how they are counted and aggregated.
+    //! `events::correlate` ◆ how they are counted and aggregated. [`histogram`] ◆ counts durations.
 
     pub(crate) mod causes;
     pub(crate) mod events;
+    pub mod histogram;
     pub mod report;
     pub mod status;
 }
@@ -165,6 +166,7 @@ pub use upkeep::gc::limits::DeadContainerLimits;
 
 use blocking::blocking;
 use checks::probe::check::Checker;
+use checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use checks::probe::prober::Prober;
 use images::Images;
 use images::collector::{ImageCollector, SystemDiskSpace};
@@ -209,6 +211,7 @@ pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    probes: ProbeCounts,
     resources: Arc<NodeResources>,
     status_store: StatusStore,
     events: EventRecorder,
@@ -308,6 +311,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         capacity: node.capacity.clone(),
         allocatable: offer.allocatable.clone(),
     });
+    let probes = prober.counts().clone();
     let shared = Shared {
         prober,
         trash: Arc::clone(&trash),
@@ -345,6 +349,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         reports,
         pods,
         readiness,
+        probes,
         resources,
         status_store,
         events,
@@ -361,6 +366,7 @@ pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
     readiness: watch::Receiver<Readiness>,
+    probes: ProbeCounts,
     resources: Arc<NodeResources>,
 }
 
@@ -410,6 +416,18 @@ impl AgentView {
         }
     }
 
+    /// How often each probe that is in use has succeeded and failed.
+    #[must_use]
+    pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
+        self.probes.all()
+    }
+
+    /// The latest report of every pod.
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
+        self.reports.clone()
+    }
+
     /// The pods of all sources with their present statuses, as a PodList.
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
@@ -444,6 +462,7 @@ impl Agent {
             reports: self.reports.clone(),
             pods: self.pods.clone(),
             readiness: self.readiness.clone(),
+            probes: self.probes.clone(),
             resources: Arc::clone(&self.resources),
         }
     }

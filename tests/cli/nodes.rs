@@ -5,6 +5,7 @@ pub(crate) mod agent_flags;
 pub(crate) mod agent_swap;
 pub(crate) mod agents;
 pub(crate) mod process_limits;
+pub(crate) mod read_only;
 pub(crate) mod servers;
 pub(crate) mod socket_access;
 pub(crate) mod static_pods;

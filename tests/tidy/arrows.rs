@@ -32,7 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cluster", &["api"]),
     ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
     ("kube-node", &["agent", "api", "fetch"]),
-    ("kubelet-server", &["agent", "api", "cri-log", "kube-node"]),
+    ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
     ("proxy", &["cri", "fuzz-target"]),
     ("harness", &["cri", "cri-log", "file-tree", "image", "network", "proxy", "stream"]),
     ("registry", &["file-tree", "harness", "image-reference"]),

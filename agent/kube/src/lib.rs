@@ -48,6 +48,7 @@ use tokio::task::JoinSet;
 use client::ApiClient;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
+pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
 use pods::objects::Objects;

@@ -8,12 +8,16 @@
 //! | `requests` | one request: who, whether, what |
 //! | `authenticate`, `subject` ◆ | who a client is: by certificate or by TokenReview |
 //! | `authorize`, `attributes` ◆ | whether it may: by SubjectAccessReview |
+//! | `exposed` | what the read-only port has too: health, pods, statistics and metrics |
+//! | `health` ◆, `configz` ◆ | checks of the agent; the configuration in use |
+//! | `stats` | what the node and its pods use, as the kubelet's Summary API (`summary` ◆): of the runtime, and of the machine (`machine`) |
+//! | `metrics` | the same, and what the agent counts, as Prometheus' text |
 //! | `expiring` ◆ | how long the API server's answers count |
 //! | `route` ◆, `query` ◆ | what a URL asks for |
 //! | `logs`, `pods`, `streams` | logs, pods, and the runtime's URLs of exec, attach and port-forward |
 //! | `tunnel` | passes an upgraded connection through |
 //!
-//! It knows the agent by its [`AgentView`] and the runtime by [`Cri`].
+//! It knows the agent by its [`agent::AgentView`] and the runtime by [`agent::cri::Cri`].
 //!
 //! # Invariants
 //! - Nothing is served before the client is known and allowed: one decoded path decides about rights and about what is served.
@@ -21,19 +25,25 @@
 //! - Nothing of a client but its request reaches the runtime's stream server: no token, no cookie.
 //!
 //! # Tasks
-//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped.
+//! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`Exposed::follow`] counts starts of
+//! pods.
 
 mod answer;
 mod attributes;
 mod authenticate;
 mod authorize;
+mod configz;
 mod connections;
 mod expiring;
+mod exposed;
+mod health;
 mod logs;
+mod metrics;
 mod pods;
 mod query;
 mod requests;
 mod route;
+mod stats;
 mod streams;
 mod subject;
 mod tls;
@@ -45,15 +55,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent::AgentView;
-use agent::cri::Cri;
 use kube_node::client::ApiClient;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+pub use answer::Body;
 use authenticate::{Authenticator, TokenReviewer};
 use authorize::{AccessReviewer, Authorizer};
+pub use configz::OtherPorts;
+pub use exposed::Exposed;
 use requests::Api;
 pub use tls::{KeyPairFiles, TlsError};
 
@@ -131,8 +142,14 @@ impl Server {
         Ok(Self { listener, tls, certificates, settings })
     }
 
-    /// Serves for ever, as the node of this name at the API server of `client`.
-    pub async fn serve(self, node: &str, client: &ApiClient, view: AgentView, cri: Arc<dyn Cri>) {
+    /// What `/configz` shows of an agent with this configuration.
+    #[must_use]
+    pub fn configz(&self, config: &agent::Config, others: OtherPorts) -> String {
+        configz::configz(config, &self.settings, others).to_string()
+    }
+
+    /// Serves for ever, as a node at the API server of `client`.
+    pub async fn serve(self, client: &ApiClient, exposed: Arc<Exposed>, configz: String) {
         let client = client.with_limit(REVIEW_LIMIT);
         let tokens = self.settings.token_reviews;
         let authorizer = match self.settings.authorization {
@@ -140,7 +157,7 @@ impl Server {
             Authorization::Webhook { keep_allowed, keep_refused } => {
                 Authorizer::Webhook(Box::new(AccessReviewer {
                     client: client.clone(),
-                    node: node.to_owned(),
+                    node: exposed.node().to_owned(),
                     keep_allowed,
                     keep_refused,
                     known: Mutex::default(),
@@ -152,7 +169,7 @@ impl Server {
             tokens: tokens.map(|keep| TokenReviewer::new(client, keep)),
             anonymous: self.settings.anonymous,
         };
-        let api = Arc::new(Api { view, cri, authenticator, authorizer });
+        let api = Arc::new(Api { exposed, configz, authenticator, authorizer });
         connections::serve(self.listener, self.tls, api).await;
     }
 }

@@ -63,6 +63,16 @@ impl Query {
         named.map(|(_, value)| value.clone()).collect()
     }
 
+    /// Whether a name is there, with or without a value.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+
+    /// Whether a summary is to have processors and memory alone: `only_cpu_and_memory=true`, once.
+    pub(crate) fn only_cpu_and_memory(&self) -> bool {
+        self.all("only_cpu_and_memory") == ["true"]
+    }
+
     fn first(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -228,6 +238,16 @@ mod tests {
         #[case] expected: Result<Vec<u16>, BadQuery>,
     ) {
         assert_eq!(Query::parse(query).ports(), expected);
+    }
+
+    #[rstest]
+    #[case("only_cpu_and_memory=true", true)]
+    #[case("only_cpu_and_memory=1", false)]
+    #[case("only_cpu_and_memory=true&only_cpu_and_memory=true", false)]
+    #[case("only_cpu_and_memory", false)]
+    #[case("", false)]
+    fn summary_is_whole_unless_the_query_is_exact(#[case] query: &str, #[case] expected: bool) {
+        assert_eq!(Query::parse(query).only_cpu_and_memory(), expected);
     }
 
     proptest! {

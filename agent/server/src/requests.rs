@@ -2,9 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use agent::AgentView;
-use agent::cri::Cri;
-use api::manifest::pod_json;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
@@ -14,17 +11,19 @@ use super::answer::{self, Body, Refusal};
 use super::attributes;
 use super::authenticate::{Authenticator, Unauthenticated};
 use super::authorize::{Authorizer, Unauthorized};
+use super::exposed::{self, Exposed};
 use super::logs;
 use super::pods;
 use super::query::Query;
-use super::route::{self, NoRoute, Route};
+use super::route::{self, Route};
 use super::streams::{self, Kind};
 use super::tunnel::{self, Tunnel};
 
 /// What all requests share.
 pub(crate) struct Api {
-    pub(crate) view: AgentView,
-    pub(crate) cri: Arc<dyn Cri>,
+    pub(crate) exposed: Arc<Exposed>,
+    /// The configuration in use, as JSON.
+    pub(crate) configz: String,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Authorizer,
 }
@@ -73,37 +72,28 @@ impl Client {
             };
             Refusal::new(status, error.to_string())
         })?;
-        let route = route::route(request.method(), &path).map_err(|error| {
-            let status = match error {
-                NoRoute::NotFound => StatusCode::NOT_FOUND,
-                NoRoute::Method => StatusCode::METHOD_NOT_ALLOWED,
-            };
-            Refusal::new(status, error.to_string())
-        })?;
+        let route = route::route(request.method(), &path).map_err(exposed::no_route)?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
+        let exposed = &api.exposed;
         let (kind, target) = match route {
-            Route::Health => {
-                let health = api.view.health();
-                health.map_err(|reason| Refusal::internal(reason + "\n"))?;
-                return Ok(answer::text("ok"));
-            }
-            Route::Pods => return Ok(answer::json(pod_json::list(&api.view.pod_list()))),
+            Route::Page(page) => return exposed.page(page, &query).await,
+            Route::Config => return Ok(answer::json(api.configz.clone())),
             Route::RunningPods => {
-                let list = pods::running_list(api.cri.as_ref()).await;
+                let list = pods::running_list(exposed.cri.as_ref()).await;
                 let list = list.map_err(|error| Refusal::internal(error.to_string()))?;
                 return Ok(answer::json(list));
             }
             Route::Logs(target) => {
-                let pod = api.view.pod(&target.namespace, &target.pod);
-                return logs::logs(&api.cri, pod, &target, &query).await;
+                let pod = exposed.view.pod(&target.namespace, &target.pod);
+                return logs::logs(&exposed.cri, pod, &target, &query).await;
             }
             Route::Exec(target) => (Kind::Exec, target),
             Route::Attach(target) => (Kind::Attach, target),
             Route::PortForward(target) => (Kind::PortForward, target),
         };
-        let pod = api.view.pod(&target.namespace, &target.pod);
+        let pod = exposed.view.pod(&target.namespace, &target.pod);
         let headers = request.headers();
-        let url = streams::url(api.cri.as_ref(), kind, pod, &target, &query, headers).await?;
+        let url = streams::url(exposed.cri.as_ref(), kind, pod, &target, &query, headers).await?;
         let (answer, tunnel) = tunnel::open(request, &url).await?;
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
         Ok(answer)

@@ -3,13 +3,64 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+use super::health::Check;
+
+/// What needs no rights on the read-only port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// `/healthz`
+    Health,
+    /// `/healthz/{check}`
+    HealthCheck(Check),
+    /// `/pods`
+    Pods,
+    /// `/stats/summary`
+    Summary,
+    /// `/metrics`
+    Metrics,
+    /// `/metrics/cadvisor`
+    Cadvisor,
+    /// `/metrics/probes`
+    Probes,
+    /// `/metrics/resource`
+    Resource,
+}
+
+impl Page {
+    /// The page at a path.
+    fn at(words: &[&str]) -> Option<Self> {
+        Some(match words {
+            ["healthz"] => Self::Health,
+            ["healthz", check] => Self::HealthCheck(Check::named(check)?),
+            ["pods"] | ["pods", ""] => Self::Pods,
+            ["stats", "summary"] | ["stats", "summary", ""] => Self::Summary,
+            ["metrics"] => Self::Metrics,
+            ["metrics", "cadvisor"] => Self::Cadvisor,
+            ["metrics", "probes"] => Self::Probes,
+            ["metrics", "resource"] => Self::Resource,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is for a method.
+    fn takes(self, method: &Method) -> bool {
+        match self {
+            Self::Health | Self::HealthCheck(_) | Self::Pods => method == Method::GET,
+            Self::Summary => [Method::GET, Method::POST].contains(method),
+            Self::Metrics | Self::Cadvisor | Self::Probes | Self::Resource => {
+                [Method::GET, Method::HEAD, Method::POST].contains(method)
+            }
+        }
+    }
+}
+
 /// Something that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// `/healthz`
-    Health,
-    /// `/pods`
-    Pods,
+    /// What the read-only port has too.
+    Page(Page),
+    /// `/configz`
+    Config,
     /// `/runningpods/`
     RunningPods,
     /// `/containerLogs/{namespace}/{pod}/{container}`
@@ -48,11 +99,21 @@ pub(crate) fn decoded(path: &str) -> Option<String> {
     percent_decode_str(path).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
+/// The page that a decoded path names.
+pub(crate) fn page(method: &Method, path: &str) -> Result<Page, NoRoute> {
+    let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let page = Page::at(&words).ok_or(NoRoute::NotFound)?;
+    if page.takes(method) { Ok(page) } else { Err(NoRoute::Method) }
+}
+
 /// What a decoded path names.
 pub(crate) fn route(method: &Method, path: &str) -> Result<Route, NoRoute> {
     let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     if words.iter().skip(1).rev().skip(1).any(|word| word.is_empty()) {
         return Err(NoRoute::NotFound);
+    }
+    if let Some(page) = Page::at(&words) {
+        return if page.takes(method) { Ok(Route::Page(page)) } else { Err(NoRoute::Method) };
     }
     let target = |namespace: &str, pod: &str, uid: Option<&str>, container: &str| Target {
         namespace: namespace.to_owned(),
@@ -61,8 +122,7 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, NoRoute> {
         container: container.to_owned(),
     };
     let route = match words.as_slice() {
-        ["healthz"] => Route::Health,
-        ["pods"] | ["pods", ""] => Route::Pods,
+        ["configz"] => Route::Config,
         ["runningpods"] | ["runningpods", ""] => Route::RunningPods,
         [_, .., ""] => return Err(NoRoute::NotFound),
         ["containerLogs", namespace, pod, container] => {
@@ -111,8 +171,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case("/healthz", Route::Health)]
-    #[case("/pods/", Route::Pods)]
+    #[case("/healthz", Route::Page(Page::Health))]
+    #[case("/healthz/ping", Route::Page(Page::HealthCheck(Check::Ping)))]
+    #[case("/pods/", Route::Page(Page::Pods))]
+    #[case("/stats/summary", Route::Page(Page::Summary))]
+    #[case("/metrics", Route::Page(Page::Metrics))]
+    #[case("/metrics/resource", Route::Page(Page::Resource))]
+    #[case("/configz", Route::Config)]
     #[case("/runningpods/", Route::RunningPods)]
     #[case("/containerLogs/ns/p/c", Route::Logs(target(None, "c")))]
     #[case("/exec/ns/p/c", Route::Exec(target(None, "c")))]
@@ -134,12 +199,29 @@ mod tests {
     #[case(Method::POST, "/pods", NoRoute::Method)]
     #[case(Method::PUT, "/exec/ns/p/c", NoRoute::Method)]
     #[case(Method::HEAD, "/healthz", NoRoute::Method)]
+    #[case(Method::GET, "/healthz/pong", NoRoute::NotFound)]
+    #[case(Method::GET, "/stats", NoRoute::NotFound)]
+    #[case(Method::GET, "/stats/summary/x", NoRoute::NotFound)]
+    #[case(Method::GET, "/metrics/", NoRoute::NotFound)]
+    #[case(Method::PUT, "/stats/summary", NoRoute::Method)]
+    #[case(Method::HEAD, "/stats/summary", NoRoute::Method)]
+    #[case(Method::DELETE, "/metrics/resource", NoRoute::Method)]
+    #[case(Method::POST, "/configz", NoRoute::Method)]
     fn other_paths_and_methods_are_refused(
         #[case] method: Method,
         #[case] path: &str,
         #[case] expected: NoRoute,
     ) {
         assert_eq!(route(&method, path), Err(expected));
+    }
+
+    #[test]
+    fn read_only_port_has_pages_alone() {
+        assert_eq!(page(&Method::GET, "/stats/summary"), Ok(Page::Summary));
+        assert_eq!(page(&Method::POST, "/pods"), Err(NoRoute::Method));
+        for path in ["/configz", "/runningpods/", "/exec/ns/p/c", "/containerLogs/ns/p/c", ""] {
+            assert_eq!(page(&Method::GET, path), Err(NoRoute::NotFound), "{path}");
+        }
     }
 
     proptest! {

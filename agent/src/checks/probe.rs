@@ -1,9 +1,10 @@
 //! Probes of containers: startup, readiness, liveness.
 //!
 //! [`machine`] decides the result that a probe records, from the [`Outcome`] of each check. One task, `prober`, owns the state of all
-//! probes; each check runs in its own task.
+//! probes; each check runs in its own task. [`counts`] counts the results.
 
 pub(crate) mod check;
+pub mod counts;
 pub mod machine;
 pub(crate) mod prober;
 mod ticker;

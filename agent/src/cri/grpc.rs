@@ -17,6 +17,7 @@ use tonic::Status;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 
+use super::stats::{ContainerStats, Metric, MetricDescriptor, SandboxStats};
 use super::{
     Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
     ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version, wire,
@@ -189,6 +190,28 @@ impl Cri for GrpcCri {
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
         let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.as_str().to_owned() };
         self.call(request, Some(DEADLINE)).await.map(wire::memory_usage)
+    }
+
+    async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
+        let request = v1::ListPodSandboxStatsRequest { filter: None };
+        let answer = self.call(request, Some(DEADLINE)).await?;
+        Ok(answer.stats.into_iter().filter_map(wire::sandbox_stats).collect())
+    }
+
+    async fn container_stats(&self) -> Result<Vec<ContainerStats>, CriError> {
+        let request = v1::ListContainerStatsRequest { filter: None };
+        let answer = self.call(request, Some(DEADLINE)).await?;
+        Ok(answer.stats.into_iter().filter_map(wire::container_stats).collect())
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>, CriError> {
+        let answer = self.call(v1::ListMetricDescriptorsRequest {}, Some(DEADLINE)).await?;
+        Ok(answer.descriptors.into_iter().map(wire::metric_descriptor).collect())
+    }
+
+    async fn metrics(&self) -> Result<Vec<Metric>, CriError> {
+        let answer = self.call(v1::ListPodSandboxMetricsRequest {}, Some(DEADLINE)).await?;
+        Ok(answer.pod_metrics.into_iter().flat_map(wire::metrics).collect())
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {

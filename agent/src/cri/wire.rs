@@ -20,9 +20,11 @@ use crate::observed::{
 use crate::pod_spec::spec::{HandlerFeatures, Resources};
 
 mod request;
+mod stats;
 
 use request::resources;
 pub(super) use request::{container_config, image_spec, pod_selector, sandbox_config};
+pub(super) use stats::{container_stats, metric_descriptor, metrics, sandbox_stats};
 
 /// The CRI's nanoseconds since 1970 as a timestamp.
 fn timestamp(nanoseconds: i64) -> Timestamp {

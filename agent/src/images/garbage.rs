@@ -31,6 +31,20 @@ impl Default for ImageGcPolicy {
     }
 }
 
+impl ImageGcPolicy {
+    /// Percentages of the file system from which and down to which images are removed.
+    #[must_use]
+    pub fn thresholds(&self) -> (u8, u8) {
+        (self.high_threshold_percent, self.low_threshold_percent)
+    }
+
+    /// How old an image is at least when it is removed, and at most; zero: any age.
+    #[must_use]
+    pub fn ages(&self) -> (Duration, Duration) {
+        (self.minimum_age, self.maximum_age)
+    }
+}
+
 /// Why the settings of the garbage collection are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageGcPolicyError {

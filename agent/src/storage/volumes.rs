@@ -26,6 +26,7 @@ use in_memory::InMemory;
 
 pub(crate) use crate::node::component;
 pub(crate) use error::VolumeError;
+pub use usage::{VolumeUsage, of_volumes};
 
 mod atomic;
 pub(crate) mod claim;

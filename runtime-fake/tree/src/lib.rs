@@ -18,14 +18,12 @@ pub mod part;
 pub mod private;
 mod remove;
 mod scoped;
+mod space;
 mod trash;
 mod walk;
 
 /// Why a visitor stops.
 pub use rustix::io::Errno;
-
-use std::io;
-use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -34,6 +32,7 @@ use rustix::path::Arg;
 pub use group::{give_to_group, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
 pub use scoped::open_scoped;
+pub use space::{FsUsage, Space, space, usage};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};
 
@@ -65,38 +64,4 @@ fn open_up(parent: impl AsFd, name: impl Arg) -> Result<(), Errno> {
     // fchmod(2) rejects an O_PATH descriptor, and fchmodat(2) would follow a link put in the directory's place.
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
     rustix::fs::chmodat(CWD, path, Mode::RWXU, rustix::fs::AtFlags::empty())
-}
-
-/// Size and free space of a file system, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// The whole.
-    pub capacity: u64,
-    /// What a user without privileges can still write.
-    pub available: u64,
-}
-
-/// Measures the file system that has this path.
-///
-/// # Errors
-/// Fails if the path does not exist or is not accessible.
-pub fn space(path: &Path) -> io::Result<Space> {
-    let found = rustix::fs::statvfs(path)?;
-    Ok(Space {
-        capacity: found.f_blocks.saturating_mul(found.f_frsize),
-        available: found.f_bavail.saturating_mul(found.f_frsize),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn free_space_is_part_of_the_whole() {
-        let found = space(Path::new("/")).unwrap();
-        assert!(found.capacity > 0 && found.available <= found.capacity);
-        assert!(space(Path::new("/no/such/path")).is_err());
-    }
 }

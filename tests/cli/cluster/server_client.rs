@@ -103,6 +103,17 @@ impl Served {
         pair: Option<&Pair>,
         token: Option<&str>,
     ) -> Response {
+        self.send(Method::GET, path, pair, token).await
+    }
+
+    /// The same with any method.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        pair: Option<&Pair>,
+        token: Option<&str>,
+    ) -> Response {
         let identity = pair
             .map(|pair| Identity { certificates: vec![pair.certificate.clone()], key: pair.key() });
         let options = Options {
@@ -119,7 +130,7 @@ impl Served {
         }
         let client = Client::new(options).unwrap();
         let url = Url::of_server(&url).unwrap();
-        client.send(Method::GET, &url, headers, Default::default()).await.unwrap()
+        client.send(method, &url, headers, Default::default()).await.unwrap()
     }
 
     /// What the administrator gets: the status and the body.

@@ -18,7 +18,7 @@ const MOST_IMAGES: usize = 50;
 const MOST_NAMES: usize = 5;
 
 /// What of the API the agent follows, with crib's own version behind it.
-pub(crate) const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
+pub const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
 
 /// The resources without which a node is not ready.
 const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];

@@ -16,10 +16,11 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::check::Checker;
+use super::counts::{ProbeCounter, ProbeCounts};
 use super::machine::{Next, ProbeKind, ProbeState, Target};
 use super::ticker::{Ticker, delay};
 use super::{Outcome, ProbeEvent};
-use crate::clock::{Clock, after};
+use crate::clock::{Clock, after, until};
 use crate::observed::{ContainerId, ProbeResult};
 use crate::reporting::events::{EventRecorder, EventType};
 
@@ -62,6 +63,7 @@ enum Request {
 #[derive(Clone)]
 pub(crate) struct Prober {
     requests: mpsc::UnboundedSender<Request>,
+    counts: ProbeCounts,
 }
 
 impl Prober {
@@ -73,7 +75,9 @@ impl Prober {
         agent_started_at: Timestamp,
     ) -> (Self, ProberTask) {
         let (requests, receiver) = mpsc::unbounded_channel();
+        let counts = ProbeCounts::default();
         let task = ProberTask {
+            counts: counts.clone(),
             checker,
             clock,
             events,
@@ -86,7 +90,12 @@ impl Prober {
             checks: JoinSet::new(),
             checked: HashMap::new(),
         };
-        (Self { requests }, task)
+        (Self { requests, counts }, task)
+    }
+
+    /// The results so far.
+    pub(crate) fn counts(&self) -> &ProbeCounts {
+        &self.counts
     }
 
     /// Begins to probe the containers of a pod.
@@ -142,6 +151,9 @@ struct Entry {
     /// When it ticks next; other times in [`ProberTask::ticks`] are outdated.
     due: Timestamp,
     check: Option<AbortHandle>,
+    /// When that began.
+    check_began: Timestamp,
+    counter: ProbeCounter,
     /// A tick has come during the check.
     ticked: bool,
     /// The probe is to run at once.
@@ -159,6 +171,7 @@ impl Drop for Entry {
 /// The state of the prober.
 pub(crate) struct ProberTask {
     checker: Checker,
+    counts: ProbeCounts,
     clock: Arc<dyn Clock>,
     events: EventRecorder,
     agent_started_at: Timestamp,
@@ -235,11 +248,13 @@ impl ProberTask {
                 self.last_key += 1;
                 let first = after(now, wait);
                 let entry = Entry {
+                    counter: self.counts.counter(&target),
                     target: Arc::new(target),
                     state: ProbeState::default(),
                     ticker: Ticker::new(first, period),
                     due: first,
                     check: None,
+                    check_began: now,
                     ticked: false,
                     triggered: false,
                 };
@@ -340,6 +355,7 @@ impl ProberTask {
                     let handle = self.checks.spawn(check);
                     self.checked.insert(handle.id(), key);
                     entry.check = Some(handle);
+                    entry.check_began = now;
                 }
             }
         }
@@ -376,11 +392,12 @@ impl ProberTask {
             let kind = EventType::Warning;
             self.events.record_text(&pod.pod, container, kind, event.reason, &event.message);
         }
+        let now = self.clock.now();
         if let Some(succeeded) = outcome.succeeded() {
+            entry.counter.count(succeeded, until(entry.check_began, now));
             entry.state.finish(&entry.target, succeeded);
             publish(entry, pod, event.as_ref());
         }
-        let now = self.clock.now();
         let (triggered, ticked) = (entry.triggered, entry.ticked);
         (entry.triggered, entry.ticked) = (false, false);
         if triggered {

@@ -5,6 +5,10 @@ use std::io;
 use std::path::Path;
 
 use file_tree::{Entry, Errno, Mounts, Visitor};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{component, content, directory, in_memory};
+use crate::pod_spec::spec::memory::is_in_memory;
 
 /// The unit of `st_blocks`.
 const BLOCK: u64 = 512;
@@ -12,6 +16,7 @@ const BLOCK: u64 = 512;
 #[derive(Default)]
 struct Sum {
     bytes: u64,
+    inodes: u64,
     /// Files with several names, which count once.
     linked: BTreeSet<(u64, u64)>,
 }
@@ -27,6 +32,7 @@ impl Visitor for Sum {
             || self.linked.insert((stat.st_dev, stat.st_ino));
         if counts {
             let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
+            self.inodes += 1;
             self.bytes = self.bytes.saturating_add(blocks.saturating_mul(BLOCK));
         }
         Ok(())
@@ -35,14 +41,58 @@ impl Visitor for Sum {
 
 /// The bytes that everything in a directory takes on the disk; 0 if there is no such directory. Other mounts are left out.
 pub(crate) fn of_tree(path: &Path) -> io::Result<u64> {
+    Ok(sum(path)?.map_or(0, |sum| sum.bytes))
+}
+
+/// `None` if there is no such directory.
+fn sum(path: &Path) -> io::Result<Option<Sum>> {
     let top = match file_tree::open(path) {
         Ok(top) => top,
-        Err(Errno::NOENT) => return Ok(0),
+        Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let mut sum = Sum::default();
     file_tree::walk(top, Mounts::Stay, &mut sum)?;
-    Ok(sum.bytes)
+    Ok(Some(sum))
+}
+
+/// What a volume takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUsage {
+    /// The volume's name.
+    pub name: String,
+    /// Whether it is on the disk of the agent's directory, not in memory.
+    pub on_disk: bool,
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
+/// What the volumes take that an agent with this root directory keeps for a pod: emptyDirs that are not in memory, ConfigMaps,
+/// Secrets, fields of the pod, and several of them. Others, and those that cannot be read, are left out. It blocks.
+#[must_use]
+pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
+    let uid = component(pod.metadata.uid.as_deref().unwrap_or_default());
+    let on_disk = root_dir.join("pods").join(&uid);
+    let in_memory = in_memory::directory(root_dir).join(&uid);
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let measured = volumes.filter_map(|volume| {
+        let paths = match (content::kind(volume), &volume.empty_dir) {
+            (Some(kind), _) => [(true, &on_disk), (false, &in_memory)]
+                .map(|(on_disk, of)| (on_disk, of.join("volumes").join(kind).join(&volume.name)))
+                .to_vec(),
+            (None, Some(empty)) if !is_in_memory(empty) => {
+                vec![(true, directory::empty_dir(&on_disk, &volume.name))]
+            }
+            (None, _) => Vec::new(),
+        };
+        paths.into_iter().find_map(|(on_disk, path)| {
+            let Sum { bytes, inodes, .. } = sum(&path).ok().flatten()?;
+            Some(VolumeUsage { name: volume.name.clone(), on_disk, bytes, inodes })
+        })
+    });
+    measured.collect()
 }
 
 #[cfg(test)]
@@ -50,6 +100,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::fs;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -67,5 +119,32 @@ mod tests {
         let sparse = fs::File::create(root.path().join("sparse")).unwrap();
         sparse.set_len(1 << 30).unwrap();
         assert_eq!(of_tree(root.path()).unwrap(), one);
+    }
+
+    #[test]
+    fn volumes_are_measured_where_the_agent_keeps_them() {
+        let root = tempfile::tempdir().unwrap();
+        let of_pod = root.path().join("pods/u1/volumes/kubernetes.io~empty-dir/data");
+        fs::create_dir_all(&of_pod).unwrap();
+        fs::write(of_pod.join("f"), vec![1; 1 << 20]).unwrap();
+        let of_secret = root.path().join("memory/u1/volumes/kubernetes.io~secret/login");
+        fs::create_dir_all(&of_secret).unwrap();
+        fs::write(of_secret.join("password"), "x").unwrap();
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"uid": "u1"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "data", "emptyDir": {}},
+                {"name": "none", "emptyDir": {}},
+                {"name": "memory", "emptyDir": {"medium": "Memory"}},
+                {"name": "login", "secret": {"secretName": "login"}},
+                {"name": "host", "hostPath": {"path": "/"}},
+            ]},
+        }))
+        .unwrap();
+        let found = of_volumes(root.path(), &pod);
+        let names: Vec<(&str, bool, u64)> =
+            found.iter().map(|one| (one.name.as_str(), one.on_disk, one.inodes)).collect();
+        assert_eq!(names, [("data", true, 1), ("login", false, 1)]);
+        assert!(found[0].bytes >= 1 << 20, "{found:?}");
     }
 }

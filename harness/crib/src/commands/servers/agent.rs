@@ -23,7 +23,7 @@ use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::{limits, named_text, volumes_in_memory};
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
-use kubelet_server::Server;
+use kubelet_server::{Exposed, Server};
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -247,7 +247,7 @@ async fn serve(
         () = shutdown.cancelled() => return Err(Exit::Interrupted),
     };
     let cri = or_complain(connected, Exit::NoRuntime)?;
-    let sockets = or_say(args.show.bind(file).await, Exit::BadInput)?;
+    let sockets = or_say(args.show.bind(file, args.cluster.joins()).await, Exit::BadInput)?;
     announce(args, &config, cri.as_ref()).await;
     let store = Arc::new(ObjectStore::default());
     let mut directory = args.source.objects.clone().map(ObjectsDirectory::new);
@@ -264,8 +264,9 @@ async fn serve(
         }
     };
     let (server, port) = server.unzip();
-    let server = server.zip(client.clone());
-    let node_name = config.node_name.clone();
+    let configz = server.as_ref().map(|server| server.configz(&config, sockets.ports()));
+    let server = server.zip(client.clone()).zip(configz);
+    let config_shown = config.clone();
     let node = client.map(|client| server::node(client, &config, port, &store, &objects));
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
@@ -279,11 +280,13 @@ async fn serve(
         tokens: node.as_ref().map(ClusterNode::tokens),
     };
     let agent = agent::start(config, parts);
+    let exposed = Arc::new(Exposed::new(&config_shown, agent.view(), Arc::clone(&cri)));
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = sockets.serve(agent.view()) => {}
+        () = exposed.follow() => {}
+        () = sockets.serve(Arc::clone(&exposed)) => {}
         () = follow(directory, objects, &store) => {}
-        () = serve_node(server, &node_name, &agent, Arc::clone(&cri)) => {}
+        () = serve_node(server, &exposed) => {}
         () = take_part(node, &agent, cri) => {}
         () = heap::trim_periodically() => {}
     }
@@ -301,14 +304,11 @@ async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &
 }
 
 /// Serves the API server and its clients, if the agent is a node. Never returns.
-async fn serve_node(
-    server: Option<(Server, ApiClient)>,
-    node: &str,
-    agent: &agent::Agent,
-    cri: Arc<dyn Cri>,
-) {
+async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc<Exposed>) {
     match server {
-        Some((server, client)) => server.serve(node, &client, agent.view(), cri).await,
+        Some(((server, client), configz)) => {
+            server.serve(&client, Arc::clone(exposed), configz).await
+        }
         None => std::future::pending().await,
     }
 }

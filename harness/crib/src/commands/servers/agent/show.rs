@@ -1,39 +1,39 @@
-//! What `crib agent` shows over HTTP: its health, and its pods, as a kubelet does on its healthz and read-only ports.
+//! Flags of `crib agent` about what it shows over HTTP to anyone who can connect: a kubelet's healthz and read-only ports.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go: `/healthz`, `/pods`; GET and HEAD alone, a request for each
-//! connection.
+//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go ListenAndServeKubeletReadOnlyServer; a request for each connection.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use agent::AgentView;
 use agent::local_node::kubelet_config::KubeletConfiguration;
-use api::manifest::pod_json;
-use bytes::Bytes;
 use clap::Args;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubelet_server::{Exposed, OtherPorts};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// How long a client may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How many clients are answered at a time.
 const MOST_CLIENTS: usize = 64;
+/// Where a kubelet shows its health.
+const HEALTHZ_PORT: u16 = 10248;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Health")]
 pub(super) struct ShowArgs {
-    /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0]
+    /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0; with
+    /// --kubeconfig 10248, unless that is taken]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
-    /// Port of /healthz and of /pods, which shows all pods to anyone who can connect; 0: none [default: 0]
+    /// Port of /healthz, /pods, /stats/summary and /metrics for anyone who can connect; 0: none [default: 0]
     #[arg(long, value_name = "PORT")]
     read_only_port: Option<u16>,
     /// Address of both [default: 127.0.0.1]
@@ -42,19 +42,26 @@ pub(super) struct ShowArgs {
 }
 
 /// The sockets, and what each shows.
-#[derive(Debug, Default)]
-pub(super) struct Sockets(Vec<(TcpListener, Shown)>);
+#[derive(Debug)]
+pub(super) struct Sockets {
+    bound: Vec<(TcpListener, Shown)>,
+    ports: OtherPorts,
+}
 
 /// What a socket shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Health,
-    HealthAndPods,
+    Everything,
 }
 
 impl ShowArgs {
-    /// Binds the sockets that the flags name, or else the file.
-    pub(super) async fn bind(&self, file: &KubeletConfiguration) -> Result<Sockets, String> {
+    /// Binds the sockets that the flags name, or else the file. `joins`: the agent is a node of a cluster.
+    pub(super) async fn bind(
+        &self,
+        file: &KubeletConfiguration,
+        joins: bool,
+    ) -> Result<Sockets, String> {
         let in_file = file.healthz_bind_address.as_deref();
         let in_file = in_file.map(|text| {
             text.parse()
@@ -64,43 +71,74 @@ impl ShowArgs {
             Some(address) => address,
             None => in_file.transpose()?.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         };
-        let mut sockets = Sockets::default();
-        for (flag, port, shown) in [
-            ("--healthz-port", self.healthz_port.or(file.healthz_port), Shown::Health),
-            ("--read-only-port", self.read_only_port.or(file.read_only_port), Shown::HealthAndPods),
-        ] {
-            let Some(port) = port.filter(|port| *port != 0) else {
-                continue;
-            };
-            let at = SocketAddr::new(address, port);
-            let listener = TcpListener::bind(at)
-                .await
-                .map_err(|error| format!("{flag}: failed to bind {at}: {error}"))?;
-            sockets.0.push((listener, shown));
+        let mut sockets =
+            Sockets { bound: Vec::new(), ports: OtherPorts { healthz: 0, read_only: 0, address } };
+        let given = self.healthz_port.or(file.healthz_port);
+        let healthz = given.unwrap_or(if joins { HEALTHZ_PORT } else { 0 });
+        match bind("--healthz-port", address, healthz).await {
+            Ok(listener) => {
+                sockets.ports.healthz = listener.as_ref().map_or(0, |_| healthz);
+                sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
+            }
+            // Several agents may be on one machine, and nobody asked for this port.
+            Err((_, ErrorKind::AddrInUse)) if given.is_none() => {
+                tracing::warn!(
+                    %address, port = healthz,
+                    "the port of /healthz is taken: set another --healthz-port, or 0 for none"
+                );
+            }
+            Err((problem, _)) => return Err(problem),
         }
+        let read_only = self.read_only_port.or(file.read_only_port).unwrap_or_default();
+        let listener = bind("--read-only-port", address, read_only).await;
+        let listener = listener.map_err(|(problem, _)| problem)?;
+        sockets.ports.read_only = read_only;
+        sockets.bound.extend(listener.map(|listener| (listener, Shown::Everything)));
         Ok(sockets)
     }
 }
 
+/// Binds a port; 0 is none.
+async fn bind(
+    flag: &str,
+    address: IpAddr,
+    port: u16,
+) -> Result<Option<TcpListener>, (String, ErrorKind)> {
+    if port == 0 {
+        return Ok(None);
+    }
+    let at = SocketAddr::new(address, port);
+    let bound = TcpListener::bind(at).await;
+    let failed =
+        |error: std::io::Error| (format!("{flag}: failed to bind {at}: {error}"), error.kind());
+    bound.map(Some).map_err(failed)
+}
+
 impl Sockets {
+    /// The ports that are served.
+    pub(super) fn ports(&self) -> OtherPorts {
+        self.ports
+    }
+
     /// Answers clients for ever.
-    pub(super) async fn serve(self, view: AgentView) {
+    pub(super) async fn serve(self, exposed: Arc<Exposed>) {
         let mut servers = JoinSet::new();
-        for (listener, shown) in self.0 {
-            servers.spawn(serve(listener, shown, view.clone()));
+        for (listener, shown) in self.bound {
+            servers.spawn(serve(listener, shown, Arc::clone(&exposed)));
         }
         while servers.join_next().await.is_some() {}
         std::future::pending().await
     }
 }
 
-async fn serve(listener: TcpListener, shown: Shown, view: AgentView) {
+async fn serve(listener: TcpListener, shown: Shown, exposed: Arc<Exposed>) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((stream, _)) => {
-                    clients.spawn(tokio::time::timeout(PATIENCE, client(stream, shown, view.clone())));
+                    let client = client(stream, shown, Arc::clone(&exposed));
+                    clients.spawn(tokio::time::timeout(PATIENCE, client));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a client");
@@ -112,36 +150,18 @@ async fn serve(listener: TcpListener, shown: Shown, view: AgentView) {
     }
 }
 
-async fn client(stream: TcpStream, shown: Shown, view: AgentView) {
+async fn client(stream: TcpStream, shown: Shown, exposed: Arc<Exposed>) {
     let answer = service_fn(|request: Request<Incoming>| {
-        std::future::ready(Ok::<_, Infallible>(answer(&request, shown, &view)))
+        let exposed = Arc::clone(&exposed);
+        async move {
+            let health_alone = shown == Shown::Health;
+            let answer = exposed.answer(request.method(), request.uri(), health_alone).await;
+            Ok::<_, Infallible>(answer)
+        }
     });
     // A client that has gone needs no answer.
     let _ = http1::Builder::new()
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
-}
-
-fn answer(request: &Request<Incoming>, shown: Shown, view: &AgentView) -> Response<Full<Bytes>> {
-    const TEXT: &str = "text/plain; charset=utf-8";
-    let path = request.uri().path().trim_end_matches('/');
-    let (status, kind, body) = match (request.method(), path, shown) {
-        (&Method::GET | &Method::HEAD, "/healthz", _) => match view.health() {
-            Ok(()) => (StatusCode::OK, TEXT, "ok".to_owned()),
-            Err(reason) => (StatusCode::INTERNAL_SERVER_ERROR, TEXT, reason + "\n"),
-        },
-        (&Method::GET | &Method::HEAD, "/pods", Shown::HealthAndPods) => {
-            (StatusCode::OK, "application/json", pod_json::list(&view.pod_list()))
-        }
-        (&Method::GET | &Method::HEAD, _, _) => {
-            (StatusCode::NOT_FOUND, TEXT, "404 page not found\n".to_owned())
-        }
-        (_, _, _) => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n".to_owned()),
-    };
-    let mut answer = Response::new(Full::from(body));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
 }

@@ -1,0 +1,181 @@
+//! ◆ `/configz`: the configuration that is in use, as a KubeletConfiguration. A field that the agent does not have is absent. Pure.
+//!
+//! Source: Kubernetes 1.36, k8s.io/component-base/configz and k8s.io/kubelet/config/v1beta1/types.go.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use agent::{CgroupDriver, Config, MemoryReservation};
+use api::duration::go_duration as duration;
+use serde_json::{Map, Value, json};
+
+use super::{Authorization, Settings};
+
+/// What is served besides the server of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherPorts {
+    /// The port of the health; 0: none.
+    pub healthz: u16,
+    /// The port of what needs no rights; 0: none.
+    pub read_only: u16,
+    /// The address of both.
+    pub address: IpAddr,
+}
+
+/// The configuration.
+pub(crate) fn configz(config: &Config, settings: &Settings, others: OtherPorts) -> Value {
+    let mut fields = Map::new();
+    for part in [server(settings, others), pods(config), images(config), cgroups(config)] {
+        if let Value::Object(part) = part {
+            fields.extend(part.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+    }
+    json!({"kubeletconfig": fields})
+}
+
+fn server(settings: &Settings, others: OtherPorts) -> Value {
+    let (mode, webhook) = match settings.authorization {
+        Authorization::AlwaysAllow => ("AlwaysAllow", json!({})),
+        Authorization::Webhook { keep_allowed, keep_refused } => {
+            let (allowed, refused) = (duration(keep_allowed), duration(keep_refused));
+            ("Webhook", json!({"cacheAuthorizedTTL": allowed, "cacheUnauthorizedTTL": refused}))
+        }
+    };
+    let reviews = settings.token_reviews;
+    let authority = settings.client_authority.as_deref().map(path);
+    let x509 = authority.map_or_else(|| json!({}), |file| json!({"clientCAFile": file}));
+    json!({
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "enableServer": true,
+        "address": settings.address.ip().to_string(),
+        "port": settings.address.port(),
+        "readOnlyPort": others.read_only,
+        "healthzPort": others.healthz,
+        "healthzBindAddress": others.address.to_string(),
+        "tlsCertFile": path(&settings.certificate.certificate),
+        "tlsPrivateKeyFile": path(&settings.certificate.key),
+        "authentication": {
+            "x509": x509,
+            "webhook": {"enabled": reviews.is_some(), "cacheTTL": duration(reviews.unwrap_or_default())},
+            "anonymous": {"enabled": settings.anonymous},
+        },
+        "authorization": {"mode": mode, "webhook": webhook},
+    })
+}
+
+fn pods(config: &Config) -> Value {
+    let rules = &config.admission;
+    let logs = config.log_rotation;
+    json!({
+        "podLogsDir": path(&config.pod_logs_dir),
+        "syncFrequency": duration(config.resync_period),
+        "clusterDomain": config.cluster_domain,
+        "clusterDNS": config.cluster_dns,
+        "resolvConf": config.resolv_conf.as_deref().map_or_else(String::new, path),
+        "maxPods": rules.max_pods,
+        "allowedUnsafeSysctls": rules.allowed_unsafe_sysctls,
+        "registerWithTaints": rules.taints,
+        "systemReserved": rules.system_reserved,
+        "kubeReserved": rules.kube_reserved,
+        "containerLogMaxSize": logs.map(|logs| logs.max_size.to_string()),
+        "containerLogMaxFiles": logs.map(|logs| logs.max_files),
+        "containerLogMonitorInterval": logs.map(|logs| duration(logs.period)),
+        "crashLoopBackOff": {"maxContainerRestartPeriod": duration(config.crash_backoff.1)},
+        "memorySwap": {"swapBehavior": format!("{:?}", config.swap_behavior)},
+        "seccompDefault": config.seccomp_default,
+        "featureGates": {
+            "ContainerStopSignals": config.container_stop_signals,
+            "MemoryQoS": config.cgroups.memory_qos.is_some(),
+        },
+    })
+}
+
+fn images(config: &Config) -> Value {
+    let images = &config.images;
+    // Nothing is removed at 100 percent.
+    let (high, low) = images.garbage_collection.as_ref().map_or((100, 100), |it| it.thresholds());
+    let ages = images.garbage_collection.as_ref().map(|policy| policy.ages());
+    json!({
+        "serializeImagePulls": images.serialize_image_pulls,
+        "maxParallelImagePulls": images.max_parallel_image_pulls,
+        "registryPullQPS": images.registry_pull_qps,
+        "registryBurst": images.registry_burst,
+        "imageGCHighThresholdPercent": high,
+        "imageGCLowThresholdPercent": low,
+        "imageMinimumGCAge": ages.map(|(minimum, _)| duration(minimum)),
+        "imageMaximumGCAge": ages.map(|(_, maximum)| duration(maximum)),
+    })
+}
+
+fn cgroups(config: &Config) -> Value {
+    let cgroups = &config.cgroups;
+    let driver = match cgroups.driver {
+        CgroupDriver::Cgroupfs => "cgroupfs",
+        CgroupDriver::Systemd => "systemd",
+    };
+    let qos = cgroups.memory_qos;
+    let reservation = qos.map(|qos| match qos.reservation {
+        MemoryReservation::None => "None",
+        MemoryReservation::TieredReservation => "TieredReservation",
+    });
+    json!({
+        "cgroupsPerQOS": cgroups.per_qos,
+        "cgroupDriver": driver,
+        "cgroupRoot": cgroups.root,
+        "cpuCFSQuota": cgroups.cpu_quota,
+        "cpuCFSQuotaPeriod": duration(cgroups.cpu_quota_period),
+        "singleProcessOOMKill": cgroups.single_process_oom_kill,
+        "memoryThrottlingFactor": qos.map(|qos| qos.throttling_factor),
+        "memoryReservationPolicy": reservation,
+    })
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::KeyPairFiles;
+
+    #[test]
+    fn configuration_has_the_values_in_use() {
+        let mut config = Config::new(PathBuf::from("/agent"), PathBuf::from("/logs"));
+        config.admission.max_pods = Some(7);
+        let settings = Settings {
+            address: ([127, 0, 0, 1], 10250).into(),
+            certificate: KeyPairFiles { certificate: "/a.crt".into(), key: "/a.key".into() },
+            client_authority: Some("/ca.crt".into()),
+            anonymous: false,
+            token_reviews: Some(Duration::from_secs(120)),
+            authorization: Authorization::Webhook {
+                keep_allowed: Duration::from_secs(300),
+                keep_refused: Duration::from_secs(30),
+            },
+        };
+        let others = OtherPorts { healthz: 10248, read_only: 0, address: [127, 0, 0, 1].into() };
+        let shown = configz(&config, &settings, others);
+        let shown = &shown["kubeletconfig"];
+        assert_eq!(shown["kind"], "KubeletConfiguration");
+        assert_eq!((&shown["port"], &shown["maxPods"]), (&json!(10250), &json!(7)));
+        let authentication = json!({
+            "x509": {"clientCAFile": "/ca.crt"},
+            "webhook": {"enabled": true, "cacheTTL": "2m0s"},
+            "anonymous": {"enabled": false},
+        });
+        assert_eq!(shown["authentication"], authentication);
+        assert_eq!(shown["authorization"]["webhook"]["cacheUnauthorizedTTL"], "30s");
+        assert_eq!(shown["memorySwap"]["swapBehavior"], "NoSwap");
+        assert_eq!(shown["imageGCHighThresholdPercent"], 85);
+        assert_eq!(shown.get("maxParallelImagePulls"), None);
+        // It is a file that the agent takes, without a field that it ignores but this one.
+        let text = shown.to_string();
+        let parsed = agent::local_node::kubelet_config::parse(&text);
+        assert_eq!(parsed.map(|(_, ignored)| ignored).ok(), Some(vec!["enableServer".to_owned()]));
+    }
+}

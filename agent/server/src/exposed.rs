@@ -1,0 +1,217 @@
+//! What is shown of the node: health, pods, statistics and metrics. The read-only port shows it to anyone who can connect.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go InstallAuthNotRequiredHandlers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent::AgentView;
+use agent::cri::{Code, Cri, CriError, LastLists};
+use api::manifest::pod_json;
+use http::{Method, Response, StatusCode, Uri};
+use tokio::sync::Mutex;
+
+use super::answer::{self, Body, Refusal};
+use super::health;
+use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
+use super::metrics::own::{self, Own};
+use super::metrics::process::{self, Files, Process};
+use super::metrics::resource;
+use super::metrics::starts::PodStarts;
+use super::metrics::text::{MEDIA_TYPE, Metrics};
+use super::query::Query;
+use super::route::{self, NoRoute, Page};
+use super::stats::{self, Places, ProcMachine, Statistics, Summarizer};
+
+/// See the head of this file.
+pub struct Exposed {
+    pub(crate) view: AgentView,
+    pub(crate) cri: Arc<dyn Cri>,
+    statistics: Statistics,
+    starts: PodStarts,
+    /// Whose turn it is to measure: many clients at a time cost the runtime no more than one.
+    turn: Mutex<()>,
+}
+
+impl Exposed {
+    /// Shows an agent with this configuration and its runtime.
+    #[must_use]
+    pub fn new(config: &agent::Config, view: AgentView, cri: Arc<dyn Cri>) -> Self {
+        let places = Places {
+            node: config.node_name.clone(),
+            root_dir: config.root_dir.clone(),
+            logs: config.pod_logs_dir.clone(),
+        };
+        let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
+        let statistics = Statistics::new(Arc::clone(&cri), summarizer);
+        Self { view, cri, statistics, starts: PodStarts::new(), turn: Mutex::default() }
+    }
+
+    /// The node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.statistics.summarizer.places.node
+    }
+
+    /// Counts starts of pods. Never returns.
+    pub async fn follow(&self) {
+        self.starts.follow(&self.view).await;
+    }
+
+    /// The answer to a request on a port that asks for no rights. With `health_alone` there is nothing else.
+    pub async fn answer(&self, method: &Method, uri: &Uri, health_alone: bool) -> Response<Body> {
+        let answered = self.answered(method, uri, health_alone).await;
+        answered.unwrap_or_else(Refusal::answer)
+    }
+
+    async fn answered(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        health_alone: bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let path = route::decoded(uri.path())
+            .ok_or_else(|| Refusal::bad_request("the path is not UTF-8"))?;
+        // Go's servers answer HEAD as GET, without the body.
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let page = route::page(method, &path).map_err(no_route)?;
+        let is_health = matches!(page, Page::Health | Page::HealthCheck(_));
+        if health_alone && !is_health {
+            return Err(no_route(NoRoute::NotFound));
+        }
+        self.page(page, &Query::parse(uri.query().unwrap_or_default())).await
+    }
+
+    /// A page.
+    pub(crate) async fn page(&self, page: Page, query: &Query) -> Result<Response<Body>, Refusal> {
+        let health =
+            |checked: Result<String, String>| checked.map(answer::text).map_err(Refusal::internal);
+        let _turn = match page {
+            Page::Summary | Page::Metrics | Page::Cadvisor | Page::Resource => {
+                Some(self.turn.lock().await)
+            }
+            Page::Health | Page::HealthCheck(_) | Page::Pods | Page::Probes => None,
+        };
+        match page {
+            Page::Health => health(health::of_all(query, &self.view.health())),
+            Page::HealthCheck(check) => health(health::of_check(check, &self.view.health())),
+            Page::Pods => Ok(answer::json(pod_json::list(&self.view.pod_list()))),
+            Page::Summary => {
+                let only_cpu_and_memory = query.only_cpu_and_memory();
+                if !only_cpu_and_memory {
+                    self.statistics.measure_volumes(|| self.view.pod_list().items);
+                }
+                let summary = self.statistics.summary(only_cpu_and_memory).await;
+                let summary = summary.map_err(|error| {
+                    tracing::warn!(%error, "failed to sum up statistics");
+                    Refusal::internal(format!("Internal Error: {error}"))
+                })?;
+                let json = serde_json::to_string(&summary);
+                json.map(answer::json).map_err(|error| Refusal::internal(error.to_string()))
+            }
+            Page::Metrics => Ok(text(&self.own().await)),
+            Page::Cadvisor => Ok(text(&self.cadvisor().await)),
+            Page::Probes => {
+                let process = process().await;
+                Ok(text(&own::probes(&self.view.probe_counts(), &process)))
+            }
+            Page::Resource => {
+                let summary = logged(self.statistics.summary(true).await);
+                Ok(text(&resource::metrics(summary.as_ref())))
+            }
+        }
+    }
+
+    async fn own(&self) -> Metrics {
+        let mut fresh = LastLists::default();
+        let lists = logged(self.cri.list_all(&mut fresh).await).flatten();
+        let process = process().await;
+        own::metrics(&Own {
+            node: self.node(),
+            version: kube_node::VERSION,
+            lists: lists.as_ref(),
+            pods: &self.view.pod_list().items,
+            pod_starts: &self.starts.durations(),
+            cgroup_version: cgroup_version(),
+            process: &process,
+        })
+    }
+
+    async fn cadvisor(&self) -> Metrics {
+        let runtime = logged(self.runtime_metrics().await);
+        let summary = match &runtime {
+            // The runtime measures pods and containers for its metrics already.
+            Some(Some(_)) => self.statistics.node_alone().await,
+            Some(None) => self.statistics.summary(false).await,
+            None => Err(CriError {
+                call: "ListPodSandboxMetrics",
+                code: Code::Unavailable,
+                message: "no metrics".to_owned(),
+            }),
+        };
+        let load = self.statistics.summarizer.machine.load();
+        let machine = MachineSize {
+            processors: load.processors,
+            memory: load.memory.total,
+            swap: load.memory.swap_total,
+        };
+        let image = |namespace: &str, pod: &str, container: &str| {
+            let pod = self.view.pod(namespace, pod).and_then(|pod| pod.status);
+            let statuses = pod.and_then(|status| status.container_statuses);
+            let mut statuses = statuses.unwrap_or_default().into_iter();
+            let own = statuses.find(|status| status.name == container);
+            own.map(|status| status.image).unwrap_or_default()
+        };
+        cadvisor::metrics(&runtime.flatten(), logged(summary).as_ref(), machine, image)
+    }
+
+    /// The metrics that the runtime has, if it has any.
+    async fn runtime_metrics(&self) -> Result<RuntimeMetrics, CriError> {
+        let answers = tokio::try_join!(self.cri.metric_descriptors(), self.cri.metrics());
+        match answers {
+            Ok(answers) => Ok(Some(answers).filter(|(descriptors, _)| !descriptors.is_empty())),
+            Err(error) if error.code == Code::Unimplemented => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A scrape that failed is a metric, and a line in the log.
+fn logged<T>(answer: Result<T, CriError>) -> Option<T> {
+    answer.inspect_err(|error| tracing::warn!(%error, "failed to collect metrics")).ok()
+}
+
+fn text(metrics: &Metrics) -> Response<Body> {
+    answer::of_kind(MEDIA_TYPE, answer::whole(metrics.text()))
+}
+
+pub(crate) fn no_route(error: NoRoute) -> Refusal {
+    let status = match error {
+        NoRoute::NotFound => StatusCode::NOT_FOUND,
+        NoRoute::Method => StatusCode::METHOD_NOT_ALLOWED,
+    };
+    Refusal::new(status, error.to_string())
+}
+
+/// What this process uses.
+async fn process() -> Process {
+    let read = || {
+        let own = Path::new("/proc/self");
+        let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let descriptors = std::fs::read_dir(own.join("fd")).map(Iterator::count);
+        process::process(&Files {
+            stat: &text(own.join("stat")),
+            status: &text(own.join("status")),
+            limits: &text(own.join("limits")),
+            open_fds: descriptors.ok(),
+            boot: stats::boot(&text(PathBuf::from("/proc/stat"))),
+        })
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+}
+
+/// The version of the machine's cgroups.
+fn cgroup_version() -> Option<u8> {
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = root.join("cgroup.controllers").exists();
+    root.exists().then_some(if unified { 2 } else { 1 })
+}

@@ -1,0 +1,8 @@
+//! Metrics of the agent, its node and its pods, with the names of a kubelet and of cAdvisor.
+
+pub(crate) mod cadvisor;
+pub(crate) mod own;
+pub(crate) mod process;
+pub(crate) mod resource;
+pub(crate) mod starts;
+pub(crate) mod text;

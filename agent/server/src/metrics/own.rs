@@ -1,0 +1,305 @@
+//! ◆ `/metrics` and `/metrics/probes`: what the agent counts itself, with a kubelet's names. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
+//! k8s.io/component-base/metrics/version.go; process_* of Prometheus' client_golang.
+
+use std::collections::BTreeMap;
+
+use agent::checks::probe::counts::{ProbeCount, ProbeName};
+use agent::cri::{ListedState, Lists};
+use agent::reporting::histogram::Histogram;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::process::Process;
+use super::text::{Description, Metrics, counter, gauge, histogram};
+
+/// The upper bounds of durations of pods' starts, in seconds.
+pub(crate) const POD_START_BOUNDS: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
+    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+const NODE_NAME: Description<'_> =
+    gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
+const RUNNING_PODS: Description<'_> =
+    gauge("kubelet_running_pods", "[ALPHA] Number of pods that have a running pod sandbox");
+const RUNNING_CONTAINERS: Description<'_> =
+    gauge("kubelet_running_containers", "[ALPHA] Number of containers currently running");
+const DESIRED_PODS: Description<'_> = gauge(
+    "kubelet_desired_pods",
+    "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+);
+const ACTIVE_PODS: Description<'_> = gauge(
+    "kubelet_active_pods",
+    "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.",
+);
+const POD_START: Description<'_> = histogram(
+    "kubelet_pod_start_duration_seconds",
+    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+);
+const CGROUP_VERSION: Description<'_> =
+    gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.");
+const PROVIDER: Description<'_> = gauge(
+    "kubelet_metrics_provider",
+    "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+);
+const BUILD: Description<'_> = gauge(
+    "kubernetes_build_info",
+    "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+);
+const CPU: Description<'_> =
+    counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
+const OPEN_FDS: Description<'_> = gauge("process_open_fds", "Number of open file descriptors.");
+const MAX_FDS: Description<'_> =
+    gauge("process_max_fds", "Maximum number of open file descriptors.");
+const RESIDENT: Description<'_> =
+    gauge("process_resident_memory_bytes", "Resident memory size in bytes.");
+const VIRTUAL: Description<'_> =
+    gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.");
+const START: Description<'_> =
+    gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.");
+const PROBES: Description<'_> = counter(
+    "prober_probe_total",
+    "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+);
+const PROBE_DURATION: Description<'_> =
+    histogram("prober_probe_duration_seconds", "[ALPHA] Duration in seconds for a probe response.");
+
+/// What `/metrics` is made of.
+#[derive(Debug)]
+pub(crate) struct Own<'a> {
+    pub(crate) node: &'a str,
+    /// The version of Kubernetes, as of the node's status: `v1.36.2+crib0.1.0`.
+    pub(crate) version: &'a str,
+    /// All sandboxes and containers; `None`: the runtime did not list them.
+    pub(crate) lists: Option<&'a Lists>,
+    /// The pods of all sources.
+    pub(crate) pods: &'a [Pod],
+    pub(crate) pod_starts: &'a Histogram,
+    pub(crate) cgroup_version: Option<u8>,
+    pub(crate) process: &'a Process,
+}
+
+/// The metrics of the agent.
+pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.add(&NODE_NAME, &[("node", own.node)], 1.0);
+    if let Some((sandboxes, containers)) = own.lists {
+        let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+        metrics.add(&RUNNING_PODS, &[], ready as f64);
+        let mut states: BTreeMap<&str, f64> = BTreeMap::new();
+        for container in containers {
+            *states.entry(state(container.state)).or_default() += 1.0;
+        }
+        for (state, count) in states {
+            metrics.add(&RUNNING_CONTAINERS, &[("container_state", state)], count);
+        }
+    }
+    let count = |of: &dyn Fn(&Pod) -> bool| own.pods.iter().filter(|pod| of(pod)).count() as f64;
+    for (label, wanted) in [("", false), ("true", true)] {
+        let desired = count(&|pod| is_static(pod) == wanted);
+        let active = count(&|pod| is_static(pod) == wanted && !has_ended(pod));
+        metrics.add(&DESIRED_PODS, &[("static", label)], desired);
+        metrics.add(&ACTIVE_PODS, &[("static", label)], active);
+    }
+    metrics.add_histogram(&POD_START, &[], own.pod_starts);
+    metrics.add(&PROVIDER, &[("provider", "cri")], 1.0);
+    if let Some(version) = own.cgroup_version {
+        metrics.add(&CGROUP_VERSION, &[], version.into());
+    }
+    add_build(&mut metrics, own.version);
+    add_process(&mut metrics, own.process);
+    metrics
+}
+
+fn state(state: ListedState) -> &'static str {
+    match state {
+        ListedState::Created => "created",
+        ListedState::Running => "running",
+        ListedState::Exited => "exited",
+        ListedState::Unknown => "unknown",
+    }
+}
+
+/// Whether a pod is not from an API server.
+fn is_static(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    let source = annotations.and_then(|all| all.get("kubernetes.io/config.source"));
+    source.is_none_or(|source| source != "api")
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// What is not known of the build is empty: there is no Go, and no Kubernetes that was built.
+fn add_build(metrics: &mut Metrics, version: &str) {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let platform = format!("{}/{}", std::env::consts::OS, go_architecture());
+    let labels = [
+        ("major", major),
+        ("minor", minor),
+        ("git_version", version),
+        ("git_commit", ""),
+        ("git_tree_state", ""),
+        ("build_date", ""),
+        ("go_version", ""),
+        ("compiler", "rustc"),
+        ("platform", &platform),
+    ];
+    metrics.add(&BUILD, &labels, 1.0);
+}
+
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn add_process(metrics: &mut Metrics, process: &Process) {
+    for (what, value) in [
+        (&CPU, process.cpu_seconds),
+        (&OPEN_FDS, process.open_fds),
+        (&MAX_FDS, process.max_fds),
+        (&RESIDENT, process.resident_bytes),
+        (&VIRTUAL, process.virtual_bytes),
+        (&START, process.started_at),
+    ] {
+        if let Some(value) = value {
+            metrics.add(what, &[], value);
+        }
+    }
+}
+
+/// The metrics of probes.
+pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> Metrics {
+    let mut metrics = Metrics::default();
+    if let Some(started_at) = process.started_at {
+        metrics.add(&START, &[], started_at);
+    }
+    for (name, count) in counts {
+        let of_probe = [
+            ("probe_type", name.kind.as_str()),
+            ("container", &name.container),
+            ("pod", &name.pod),
+            ("namespace", &name.namespace),
+        ];
+        for (result, number) in [("successful", count.successful), ("failed", count.failed)] {
+            // As of a kubelet, a result that did not come up is no metric.
+            if number > 0 {
+                let more = [("result", result), ("pod_uid", name.uid.as_str())];
+                let labels: Vec<(&str, &str)> = of_probe.iter().copied().chain(more).collect();
+                metrics.add(&PROBES, &labels, number as f64);
+            }
+        }
+        if count.durations.count() > 0 {
+            metrics.add_histogram(&PROBE_DURATION, &of_probe, &count.durations);
+        }
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use agent::cri::{ListedContainer, ListedSandbox};
+    use agent::reporting::histogram::DEFAULT_BOUNDS;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(source: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"annotations": {"kubernetes.io/config.source": source}},
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    fn listed() -> Lists {
+        let pod = agent::cri::PodRef {
+            uid: api::pod::PodUid::new("u"),
+            namespace: "ns".to_owned(),
+            name: "p".to_owned(),
+            agent: None,
+        };
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let sandbox = |ready| ListedSandbox {
+            id: agent::observed::SandboxId::new("s"),
+            pod: pod.clone(),
+            ready,
+            created_at: at,
+        };
+        let container = |state| ListedContainer {
+            id: agent::observed::ContainerId::new("c"),
+            sandbox_id: agent::observed::SandboxId::new("s"),
+            pod: pod.clone(),
+            name: "app".to_owned(),
+            state,
+            created_at: at,
+        };
+        let states = [ListedState::Running, ListedState::Exited, ListedState::Running];
+        (vec![sandbox(true), sandbox(false)], states.map(container).to_vec())
+    }
+
+    #[test]
+    fn agent_counts_pods_and_containers() {
+        let (lists, process) = (listed(), Process::default());
+        let mut pod_starts = Histogram::new(POD_START_BOUNDS);
+        pod_starts.observe(0.1);
+        let own = Own {
+            node: "n1",
+            version: "v1.36.2+crib0.1.0",
+            lists: Some(&lists),
+            pods: &[pod("api", "Running"), pod("api", "Failed"), pod("file", "Running")],
+            pod_starts: &pod_starts,
+            cgroup_version: Some(2),
+            process: &process,
+        };
+        let text = metrics(&own).text();
+        for line in [
+            r#"kubelet_node_name{node="n1"} 1"#,
+            "kubelet_running_pods 1",
+            r#"kubelet_running_containers{container_state="exited"} 1"#,
+            r#"kubelet_running_containers{container_state="running"} 2"#,
+            r#"kubelet_desired_pods{static=""} 2"#,
+            r#"kubelet_active_pods{static=""} 1"#,
+            r#"kubelet_active_pods{static="true"} 1"#,
+            "kubelet_cgroup_version 2",
+            r#"kubelet_pod_start_duration_seconds_bucket{le="0.5"} 1"#,
+            "kubelet_pod_start_duration_seconds_count 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "no {line} in {text}");
+        }
+        let build = r#"git_version="v1.36.2+crib0.1.0",go_version="",major="1",minor="36""#;
+        assert!(text.contains(build), "{text}");
+        assert!(!text.contains("process_"), "{text}");
+        let unlisted = metrics(&Own { lists: None, ..own }).text();
+        assert!(!unlisted.contains("kubelet_running"), "{unlisted}");
+    }
+
+    #[test]
+    fn probes_are_counted_by_result() {
+        let name = ProbeName {
+            kind: "Liveness".to_owned(),
+            container: "app".to_owned(),
+            pod: "p".to_owned(),
+            namespace: "ns".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let durations = Histogram::new(DEFAULT_BOUNDS);
+        let count = ProbeCount { successful: 0, failed: 3, durations };
+        let process = Process { started_at: Some(5.5), ..Process::default() };
+        let text = probes(&[(name, count)], &process).text();
+        let values: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            r#"prober_probe_total{container="app",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 3"#,
+            "process_start_time_seconds 5.5",
+        ];
+        assert_eq!(values, expected);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the node and its pods use: the runtime is asked for pods and images, and the machine for the rest.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary.go.
+
+use std::sync::Arc;
+
+use agent::cri::stats::SandboxStats;
+use agent::cri::{Code, Cri, CriError, LastLists};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+mod convert;
+mod disk;
+mod machine;
+mod proc;
+mod rates;
+mod summarizer;
+pub(crate) mod summary;
+mod volumes;
+
+pub(crate) use machine::ProcMachine;
+pub(crate) use proc::boot;
+use summarizer::Answers;
+pub(crate) use summarizer::{Places, Summarizer};
+use summary::Summary;
+
+/// Measures.
+pub(crate) struct Statistics {
+    cri: Arc<dyn Cri>,
+    pub(crate) summarizer: Arc<Summarizer>,
+}
+
+impl Statistics {
+    pub(crate) fn new(cri: Arc<dyn Cri>, summarizer: Summarizer) -> Self {
+        Self { cri, summarizer: Arc::new(summarizer) }
+    }
+
+    /// What is used now: all of it, or processors and memory alone, which costs less.
+    pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<Summary, CriError> {
+        let mut fresh = LastLists::default();
+        let images = async {
+            if only_cpu_and_memory {
+                return Ok(None);
+            }
+            self.cri.image_fs_info().await.map(|all| all.into_iter().next())
+        };
+        let (lists, pods, images) =
+            tokio::try_join!(self.cri.list_all(&mut fresh), self.pods(), images)?;
+        let answers = Answers { lists: lists.unwrap_or_default(), pods, images };
+        self.summed(answers, only_cpu_and_memory).await
+    }
+
+    /// Measures volumes of pods beside everything else, unless that was done of late. The next summary has what comes of it.
+    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<Pod>) {
+        let volumes = &self.summarizer.volumes;
+        if volumes.begin(Timestamp::now()) {
+            let (volumes, pods) = (Arc::clone(volumes), pods());
+            let root_dir = self.summarizer.places.root_dir.clone();
+            tokio::task::spawn_blocking(move || volumes.measure(&root_dir, &pods));
+        }
+    }
+
+    /// What the node uses as a whole.
+    pub(crate) async fn node_alone(&self) -> Result<Summary, CriError> {
+        self.summed(Answers::default(), false).await
+    }
+
+    /// What each sandbox uses. For a runtime that measures containers alone there is one without an id, which has all of them.
+    async fn pods(&self) -> Result<Vec<SandboxStats>, CriError> {
+        match self.cri.sandbox_stats().await {
+            Err(error) if error.code == Code::Unimplemented => {
+                let containers = self.cri.container_stats().await?;
+                Ok(vec![SandboxStats { containers, ..SandboxStats::default() }])
+            }
+            answer => answer,
+        }
+    }
+
+    async fn summed(
+        &self,
+        answers: Answers,
+        only_cpu_and_memory: bool,
+    ) -> Result<Summary, CriError> {
+        let summarizer = Arc::clone(&self.summarizer);
+        // A file system that does not answer keeps no other request.
+        let summed =
+            tokio::task::spawn_blocking(move || summarizer.summary(answers, only_cpu_and_memory));
+        summed.await.map_err(|error| CriError {
+            call: "ListPodSandboxStats",
+            code: Code::Internal,
+            message: format!("failed to sum up statistics: {error}"),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! Sums up what the runtime and the machine say.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/stats/cri_stats_provider.go (listPodStatsStrictlyFromCRI, with
+//! listPodStatsPartiallyFromCRI for a runtime that does not measure pods).
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent::cri::stats as cri_stats;
+use agent::cri::{FsUsage, ListedContainer, ListedState, Lists};
+use agent::observed::{ContainerId, SandboxId};
+use jiff::Timestamp;
+
+use super::machine::Machine;
+use super::rates::Rates;
+use super::summary::{
+    ContainerStats, CpuStats, FsStats, IoStats, NodeStats, PodReference, PodStats, ProcessStats,
+    RlimitStats, RuntimeStats, Summary, Time, VolumeStats,
+};
+use super::volumes::Volumes;
+use super::{convert, disk};
+
+/// The name of the node's own measurements among [`Rates`].
+const NODE: &str = "/";
+
+/// Where what is measured is found.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// The node's name.
+    pub(crate) node: String,
+    /// The agent's directory, whose file system is the node's.
+    pub(crate) root_dir: PathBuf,
+    /// The directory of logs of pods.
+    pub(crate) logs: PathBuf,
+}
+
+/// What the runtime said.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) lists: Lists,
+    pub(super) pods: Vec<cri_stats::SandboxStats>,
+    pub(super) images: Option<FsUsage>,
+}
+
+/// Sums up. It may block.
+pub(crate) struct Summarizer {
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) places: Places,
+    pub(super) volumes: Arc<Volumes>,
+    rates: Mutex<Rates>,
+}
+
+impl Summarizer {
+    pub(crate) fn new(machine: Arc<dyn Machine>, places: Places) -> Self {
+        Self { machine, places, volumes: Arc::default(), rates: Mutex::default() }
+    }
+
+    pub(super) fn summary(&self, answers: Answers, only_cpu_and_memory: bool) -> Summary {
+        let Answers { lists: (sandboxes, containers), pods, images } = answers;
+        let now = Timestamp::now();
+        let containers: HashMap<ContainerId, ListedContainer> = containers
+            .into_iter()
+            .filter(|listed| listed.state == ListedState::Running)
+            .map(|listed| (listed.id.clone(), listed))
+            .collect();
+        let mut by_sandbox: HashMap<SandboxId, Vec<cri_stats::ContainerStats>> = HashMap::new();
+        let mut of_pods: HashMap<SandboxId, cri_stats::SandboxStats> = HashMap::new();
+        for mut pod in pods {
+            for container in std::mem::take(&mut pod.containers) {
+                if let Some(listed) = containers.get(&container.id) {
+                    by_sandbox.entry(listed.sandbox_id.clone()).or_default().push(container);
+                }
+            }
+            of_pods.insert(pod.id.clone(), pod);
+        }
+        let mut disks = Disks { machine: self.machine.as_ref(), known: HashMap::new() };
+        let mut pods = Vec::new();
+        // In a constant order.
+        let ready = sandboxes.into_iter().filter(|sandbox| sandbox.ready);
+        let ready: BTreeMap<_, _> =
+            ready.map(|sandbox| ((sandbox.pod.clone(), sandbox.created_at), sandbox)).collect();
+        for ((pod, created_at), sandbox) in ready {
+            let usage = of_pods.remove(&sandbox.id);
+            let own = by_sandbox.remove(&sandbox.id).unwrap_or_default();
+            if usage.is_none() && own.is_empty() {
+                continue;
+            }
+            let reference = PodReference {
+                name: pod.name,
+                namespace: pod.namespace,
+                uid: pod.uid.as_str().to_owned(),
+            };
+            let mut stats = PodStats {
+                pod_ref: reference,
+                start_time: created_at.into(),
+                ..PodStats::default()
+            };
+            for container in own {
+                if let Some(listed) = containers.get(&container.id) {
+                    stats.containers.push(self.container(&container, listed));
+                    if !only_cpu_and_memory {
+                        self.add_storage(&mut stats, &container, listed, &mut disks);
+                    }
+                }
+            }
+            stats.containers.sort_by(|one, other| one.name.cmp(&other.name));
+            self.add_usage(&mut stats, sandbox.id.as_str(), usage.unwrap_or_default());
+            if only_cpu_and_memory {
+                (stats.io, stats.network, stats.processes) = (None, None, None);
+                stats.containers.iter_mut().for_each(|container| container.io = None);
+            } else {
+                self.add_volumes(&mut stats, &mut disks, now);
+            }
+            pods.push(stats);
+        }
+        self.rates().forget(now);
+        let node = self.node(images.as_ref(), only_cpu_and_memory, &mut disks, now);
+        Summary { node, pods }
+    }
+
+    fn container(
+        &self,
+        from: &cri_stats::ContainerStats,
+        listed: &ListedContainer,
+    ) -> ContainerStats {
+        let usage = &from.usage;
+        ContainerStats {
+            id: from.id.as_str().to_owned(),
+            name: listed.name.clone(),
+            start_time: listed.created_at.into(),
+            cpu: usage.cpu.as_ref().map(|cpu| self.cpu(cpu, from.id.as_str())),
+            memory: usage.memory.as_ref().map(convert::memory),
+            io: usage.io.as_ref().map(convert::io),
+            swap: from.swap.as_ref().map(convert::swap),
+            ..ContainerStats::default()
+        }
+    }
+
+    fn cpu(&self, from: &cri_stats::CpuStats, id: &str) -> CpuStats {
+        let mut cpu = convert::cpu(from);
+        if let (None, Some(total)) = (cpu.usage_nano_cores, from.core_nanoseconds) {
+            cpu.usage_nano_cores = self.rates().rate(id, from.at, total);
+        }
+        cpu
+    }
+
+    /// Adds what the last container of a pod takes of file systems.
+    fn add_storage(
+        &self,
+        pod: &mut PodStats,
+        from: &cri_stats::ContainerStats,
+        listed: &ListedContainer,
+        disks: &mut Disks<'_>,
+    ) {
+        let logs = disk::log_directory(&self.places.logs, &pod.pod_ref, &listed.name);
+        let logs = logs.and_then(|directory| disk::logs(&directory));
+        let whole = disks.fs(&self.places.root_dir);
+        if let Some(container) = pod.containers.last_mut() {
+            container.logs = logs.map(|logs| convert::layer(&logs, whole.as_ref()));
+            container.rootfs = from.layer.as_ref().map(|layer| {
+                convert::layer(layer, disks.fs(Path::new(&layer.mountpoint)).as_ref())
+            });
+        }
+    }
+
+    /// Adds what the volumes of a pod take, and what it takes of the node's disk in all.
+    fn add_volumes(&self, pod: &mut PodStats, disks: &mut Disks<'_>, now: Timestamp) {
+        let whole = disks.fs(&self.places.root_dir);
+        let (volumes, measured_at) = self.volumes.of(&pod.pod_ref.uid);
+        let mut on_disk = Vec::new();
+        for volume in volumes {
+            let used = cri_stats::LayerStats {
+                at: measured_at.unwrap_or(now),
+                used_bytes: Some(volume.bytes),
+                inodes_used: Some(volume.inodes),
+                ..cri_stats::LayerStats::default()
+            };
+            // The size of what is in memory is not that of a file system of its own.
+            let fs = convert::layer(&used, whole.as_ref().filter(|_| volume.on_disk));
+            if volume.on_disk {
+                on_disk.push(fs.clone());
+            }
+            pod.volumes.push(VolumeStats { fs, name: volume.name });
+        }
+        let containers = pod.containers.iter();
+        let of_containers = containers.flat_map(|one| one.rootfs.iter().chain(&one.logs));
+        let sum = convert::fs_of_all(of_containers.chain(&on_disk), whole.as_ref(), now);
+        pod.ephemeral_storage = Some(sum).filter(|fs| fs.used_bytes.is_some());
+    }
+
+    /// Adds what a pod uses as a whole, or else its containers together.
+    fn add_usage(&self, pod: &mut PodStats, id: &str, from: cri_stats::SandboxStats) {
+        let all = &pod.containers;
+        let cpu = from.usage.cpu.map(|cpu| self.cpu(&cpu, id));
+        pod.cpu = cpu.or_else(|| convert::cpu_of_all(all.iter().filter_map(|it| it.cpu.as_ref())));
+        let memory = from.usage.memory.as_ref().map(convert::memory);
+        pod.memory = memory
+            .or_else(|| convert::memory_of_all(all.iter().filter_map(|it| it.memory.as_ref())));
+        pod.swap = convert::swap_of_all(all.iter().filter_map(|it| it.swap.as_ref()));
+        pod.io = from.usage.io.as_ref().map(convert::io);
+        pod.network = from.network.as_ref().map(convert::network);
+        pod.processes = from.processes.map(|count| ProcessStats { process_count: Some(count) });
+    }
+
+    fn node(
+        &self,
+        images: Option<&FsUsage>,
+        only_cpu_and_memory: bool,
+        disks: &mut Disks<'_>,
+        now: Timestamp,
+    ) -> NodeStats {
+        let load = self.machine.load();
+        let nano_cores = load.busy.and_then(|busy| self.rates().rate(NODE, load.at, busy));
+        let of_both = NodeStats {
+            node_name: self.places.node.clone(),
+            start_time: Time(load.started_at),
+            cpu: convert::cpu_of_machine(&load, nano_cores),
+            memory: convert::memory_of_machine(&load),
+            swap: convert::swap_of_machine(&load),
+            ..NodeStats::default()
+        };
+        if only_cpu_and_memory {
+            return of_both;
+        }
+        let images = images.map(|images| {
+            let whole = disks.fs(Path::new(&images.mountpoint));
+            let used = cri_stats::LayerStats {
+                at: now,
+                mountpoint: images.mountpoint.clone(),
+                used_bytes: Some(images.used_bytes),
+                inodes_used: Some(images.inodes_used).filter(|inodes| *inodes > 0),
+            };
+            convert::layer(&used, whole.as_ref())
+        });
+        let (max_pid, running) = self.machine.tasks();
+        let limits = RlimitStats { time: now.into(), max_pid, running };
+        let is_known = limits.max_pid.is_some() || limits.running.is_some();
+        let io = load.io_pressure;
+        NodeStats {
+            io: io.map(|psi| IoStats { time: load.at.into(), psi: Some(psi) }),
+            network: convert::network_of_machine(self.machine.interfaces(), now),
+            fs: disks.fs(&self.places.root_dir),
+            // A kubelet's CRI provider has one file system for both.
+            runtime: images.map(|images| RuntimeStats {
+                container_fs: Some(images.clone()),
+                image_fs: Some(images),
+            }),
+            rlimit: is_known.then_some(limits),
+            ..of_both
+        }
+    }
+
+    fn rates(&self) -> MutexGuard<'_, Rates> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// File systems, each measured once for a summary.
+struct Disks<'m> {
+    machine: &'m dyn Machine,
+    known: HashMap<PathBuf, Option<FsStats>>,
+}
+
+impl Disks<'_> {
+    fn fs(&mut self, path: &Path) -> Option<FsStats> {
+        let machine = self.machine;
+        self.known.entry(path.to_owned()).or_insert_with(|| machine.fs(path)).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

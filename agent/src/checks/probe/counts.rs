@@ -1,0 +1,92 @@
+//! How often probes have succeeded and failed. A probe that has ended is not counted any longer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::machine::Target;
+use crate::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+
+/// Which probe.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProbeName {
+    /// Its kind: `Liveness`, `Readiness` or `Startup`.
+    pub kind: String,
+    /// The container's name.
+    pub container: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's uid.
+    pub uid: String,
+}
+
+/// The results of a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeCount {
+    /// How many checks succeeded.
+    pub successful: u64,
+    /// How many failed.
+    pub failed: u64,
+    /// How long the successful ones took.
+    pub durations: Histogram,
+}
+
+/// The results of all probes. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProbeCounts(Arc<Mutex<BTreeMap<ProbeName, ProbeCount>>>);
+
+impl ProbeCounts {
+    /// All that were checked at least once.
+    pub(crate) fn all(&self) -> Vec<(ProbeName, ProbeCount)> {
+        self.lock().iter().map(|(name, count)| (name.clone(), count.clone())).collect()
+    }
+
+    /// Counts the checks of a probe, as long as what this returns exists.
+    pub(super) fn counter(&self, target: &Target) -> ProbeCounter {
+        let name = ProbeName {
+            kind: target.kind.to_string(),
+            container: target.container.name.clone(),
+            pod: target.pod.name().to_owned(),
+            namespace: target.pod.namespace().to_owned(),
+            uid: target.pod.uid().as_str().to_owned(),
+        };
+        ProbeCounter { counts: self.clone(), name }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ProbeName, ProbeCount>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts the checks of one probe.
+#[derive(Debug)]
+pub(super) struct ProbeCounter {
+    counts: ProbeCounts,
+    name: ProbeName,
+}
+
+impl ProbeCounter {
+    /// Counts a check that took so long.
+    pub(super) fn count(&self, succeeded: bool, took: Duration) {
+        let mut all = self.counts.lock();
+        let count = all.entry(self.name.clone()).or_insert_with(|| ProbeCount {
+            successful: 0,
+            failed: 0,
+            durations: Histogram::new(DEFAULT_BOUNDS),
+        });
+        if succeeded {
+            count.successful += 1;
+            count.durations.observe(took.as_secs_f64());
+        } else {
+            count.failed += 1;
+        }
+    }
+}
+
+impl Drop for ProbeCounter {
+    fn drop(&mut self) {
+        self.counts.lock().remove(&self.name);
+    }
+}

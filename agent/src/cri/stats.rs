@@ -1,0 +1,185 @@
+//! What a runtime measures of sandboxes and containers. A value that it does not give is absent.
+
+use jiff::Timestamp;
+
+use crate::observed::{ContainerId, SandboxId};
+
+/// What a sandbox uses, its containers included.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SandboxStats {
+    /// Which sandbox.
+    pub id: SandboxId,
+    /// Processor time, memory, input and output.
+    pub usage: Usage,
+    /// Traffic.
+    pub network: Option<NetworkStats>,
+    /// Number of processes.
+    pub processes: Option<u64>,
+    /// Each of its containers alone.
+    pub containers: Vec<ContainerStats>,
+}
+
+/// What a container uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerStats {
+    /// Which container.
+    pub id: ContainerId,
+    /// Processor time, memory, input and output.
+    pub usage: Usage,
+    /// Swap.
+    pub swap: Option<SwapStats>,
+    /// Its writable layer.
+    pub layer: Option<LayerStats>,
+}
+
+/// What both have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Processor time.
+    pub cpu: Option<CpuStats>,
+    /// Memory.
+    pub memory: Option<MemoryStats>,
+    /// Input and output.
+    pub io: Option<IoStats>,
+}
+
+/// Processor time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// Nanoseconds in all.
+    pub core_nanoseconds: Option<u64>,
+    /// Billionths of a processor, of late.
+    pub nano_cores: Option<u64>,
+    /// Time spent waiting for a processor.
+    pub pressure: Option<Pressure>,
+}
+
+/// Memory, in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// What is left below the limit.
+    pub available: Option<u64>,
+    /// All in use, caches included.
+    pub usage: Option<u64>,
+    /// What cannot be reclaimed.
+    pub working_set: Option<u64>,
+    /// What belongs to no file.
+    pub rss: Option<u64>,
+    /// Number of page faults.
+    pub page_faults: Option<u64>,
+    /// Number of those that read from a disk.
+    pub major_page_faults: Option<u64>,
+    /// Time spent waiting for memory.
+    pub pressure: Option<Pressure>,
+}
+
+/// Swap, in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SwapStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// What is left below the limit.
+    pub available: Option<u64>,
+    /// In use.
+    pub used: Option<u64>,
+}
+
+/// Input and output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IoStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// Time spent waiting for devices.
+    pub pressure: Option<Pressure>,
+}
+
+/// What is used of a file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// The file system.
+    pub mountpoint: String,
+    /// Bytes.
+    pub used_bytes: Option<u64>,
+    /// Inodes.
+    pub inodes_used: Option<u64>,
+}
+
+/// Pressure stall information.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// While all processes waited.
+    pub full: Stall,
+    /// While at least one did.
+    pub some: Stall,
+}
+
+/// One line of a pressure file.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stall {
+    /// In all, in nanoseconds.
+    pub total: u64,
+    /// Percent of the last 10 s.
+    pub avg10: f64,
+    /// Percent of the last minute.
+    pub avg60: f64,
+    /// Percent of the last five minutes.
+    pub avg300: f64,
+}
+
+/// Traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// The interface with the pod's address.
+    pub default: Option<InterfaceStats>,
+    /// The others.
+    pub others: Vec<InterfaceStats>,
+}
+
+/// Traffic of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceStats {
+    /// Its name.
+    pub name: String,
+    /// Bytes received.
+    pub rx_bytes: Option<u64>,
+    /// Errors while receiving.
+    pub rx_errors: Option<u64>,
+    /// Bytes sent.
+    pub tx_bytes: Option<u64>,
+    /// Errors while sending.
+    pub tx_errors: Option<u64>,
+}
+
+/// A metric that a runtime has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricDescriptor {
+    /// Its name.
+    pub name: String,
+    /// Its help text.
+    pub help: String,
+    /// The names of its labels, in the order of [`Metric::labels`].
+    pub labels: Vec<String>,
+}
+
+/// A value of a metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metric {
+    /// The metric's name.
+    pub name: String,
+    /// When it was measured; `None`: for this answer.
+    pub at: Option<Timestamp>,
+    /// Whether it only goes up.
+    pub is_counter: bool,
+    /// The values of its labels.
+    pub labels: Vec<String>,
+    /// The value.
+    pub value: u64,
+}
