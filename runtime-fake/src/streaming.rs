@@ -19,7 +19,7 @@ mod status;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
-mod token;
+pub(crate) mod token;
 mod watch;
 
 use std::fmt::Display;
@@ -35,7 +35,7 @@ use crate::config::Streams as Settings;
 use crate::id::SandboxId;
 
 use target::{AttachRequest, ExecRequest, Target};
-use token::{Full, Kind, Tokens};
+use token::{Kind, Tokens, UrlError};
 
 /// The request that a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,15 +159,4 @@ async fn drive<E: Display>(
         () = talk => {}
     }
     let _ = tokio::time::timeout(LINGER, driven).await;
-}
-
-/// Why no URL can be issued.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UrlError {
-    /// There are too many unused tokens.
-    #[error(transparent)]
-    Full(#[from] Full),
-    /// The server could not bind its address.
-    #[error("there is no stream server: it could not listen on {address}")]
-    NotListening { address: SocketAddr, source: Arc<io::Error> },
 }

@@ -272,7 +272,7 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
 /// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
 /// of it is open, or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
-    let netns = links::make()
+    let netns = links::make_namespace()
         .map_err(|source| NetError::Namespace { doing: "making a network namespace", source })?;
     loopback_up(netns.as_fd())?;
     Ok(netns)

@@ -33,12 +33,12 @@ pub(crate) fn within<T: Send>(
 }
 
 /// Creates a network namespace and opens it; it lives as long as the descriptor or anything in it.
-pub(crate) fn make() -> io::Result<OwnedFd> {
-    make_with(|| Ok(())).map(|(namespace, ())| namespace)
+pub(crate) fn make_namespace() -> io::Result<OwnedFd> {
+    make_namespace_with(|| Ok(())).map(|(namespace, ())| namespace)
 }
 
-/// [`make`], with what `inside` does there.
-pub(crate) fn make_with<T: Send>(
+/// [`make_namespace`], with what `inside` does there.
+pub(crate) fn make_namespace_with<T: Send>(
     inside: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<(OwnedFd, T)> {
     on_a_thread(|| {

@@ -105,7 +105,7 @@ struct Pod {
 
 impl Pod {
     fn attached(bridge: &Bridge, id: &str) -> Pod {
-        let netns = links::make().unwrap();
+        let netns = links::make_namespace().unwrap();
         let got = bridge.attach(id, netns.as_fd()).unwrap();
         // Use a dump: unlike a query of one interface, it does not make the kernel update carrier state.
         let listed = links::within(bridge.namespace(), || {

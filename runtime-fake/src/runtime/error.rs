@@ -54,7 +54,7 @@ pub(crate) enum Error {
     NoAnswer(String),
     /// A URL for a stream client is unavailable.
     #[error(transparent)]
-    NoUrl(#[from] crate::streaming::UrlError),
+    NoUrl(#[from] crate::streaming::token::UrlError),
     /// This machine, or the runtime on it, does not support the request.
     #[error("{0}")]
     Unable(String),

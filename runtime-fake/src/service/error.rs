@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::runtime::{Error, PortError};
 use crate::store::Refused;
-use crate::streaming::UrlError;
+use crate::streaming::token::UrlError;
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {

@@ -3,6 +3,9 @@
 
 use std::{
     collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,6 +20,17 @@ const MAX: usize = 1000;
     "{MAX} URLs for exec, attach and port-forward wait to be used: use them, or ask again in a minute"
 )]
 pub(crate) struct Full;
+
+/// Why no URL can be issued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UrlError {
+    /// There are too many unused tokens.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The server could not bind its address.
+    #[error("there is no stream server: it could not listen on {address}")]
+    NotListening { address: SocketAddr, source: Arc<io::Error> },
+}
 
 /// The kind of request that a token is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

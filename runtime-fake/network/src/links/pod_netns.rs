@@ -49,7 +49,7 @@ pub struct PodNetns {
 impl PodNetns {
     /// Creates a network namespace for a keeper to enter.
     pub fn make() -> io::Result<Self> {
-        let (namespace, netlink) = links::make_with(|| Ok(Netlink::open().ok()))?;
+        let (namespace, netlink) = links::make_namespace_with(|| Ok(Netlink::open().ok()))?;
         let namespace = File::from(namespace);
         Ok(Self {
             identity: Identity::of(&namespace.metadata()?),

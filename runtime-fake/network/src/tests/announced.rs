@@ -107,7 +107,7 @@ fn router_advertisement_of_a_pod_configures_nothing_outside() {
             wait_until_it_arrived(&host, name);
         }
         // The same advertisement configures an interface with the kernel's own settings.
-        let router = links::make().unwrap();
+        let router = links::make_namespace().unwrap();
         let mac = |last| Mac([0x02, 0xcc, 0, 0, 0, last]);
         send(&host, &[requests::create_bridge("plain", mac(1)), requests::up(Link::Name("plain"))]);
         let plain = inside(&host, || {

@@ -35,7 +35,7 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
                 times.push(began.elapsed());
             };
             let mut netns = None;
-            timed(&mut making, &mut || netns = Some(links::make().unwrap()));
+            timed(&mut making, &mut || netns = Some(links::make_namespace().unwrap()));
             let netns = netns.unwrap();
             let mut got = None;
             timed(&mut attaching, &mut || got = Some(bridge.attach(&id, netns.as_fd()).unwrap()));
@@ -47,7 +47,7 @@ fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
         }
 
         let ids: Vec<String> = (0..50).map(|i| format!("burst-{i}")).collect();
-        let pods: Vec<_> = ids.iter().map(|_| links::make().unwrap()).collect();
+        let pods: Vec<_> = ids.iter().map(|_| links::make_namespace().unwrap()).collect();
         let burst = Instant::now();
         std::thread::scope(|scope| {
             for (id, netns) in ids.iter().zip(&pods) {

@@ -120,7 +120,7 @@ fn detaching_works_when_there_is_nothing_left_to_detach() {
 fn a_failed_attach_leaves_nothing_and_keeps_no_address() {
     with_namespace("pods::a_failed_attach_leaves_nothing_and_keeps_no_address", |host| {
         let bridge = open("crib0", &host);
-        let occupied = links::make().unwrap();
+        let occupied = links::make_namespace().unwrap();
         let mac = Mac::of(Ipv4Addr::LOCALHOST);
         send(&occupied, &[requests::create_bridge("eth0", mac)]);
         let error = bridge.attach("a", occupied.as_fd()).unwrap_err();
@@ -159,7 +159,7 @@ fn a_full_subnet_says_so() {
         let config = BridgeConfig { pools: pool("10.200.0.0/30", 30), ..config("crib0", &host) };
         let bridge = Bridge::open(config, &[]).unwrap();
         let _only = Pod::attached(&bridge, "a");
-        let netns = links::make().unwrap();
+        let netns = links::make_namespace().unwrap();
         let error = bridge.attach("b", netns.as_fd()).unwrap_err();
         assert!(
             error.to_string().starts_with("all 1 addresses of 10.200.0.0/30 are held"),

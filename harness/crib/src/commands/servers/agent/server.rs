@@ -222,12 +222,9 @@ impl ClusterArgs {
         let Some(path) = &self.kubeconfig else {
             return Ok(None);
         };
-        let in_words = |error: &dyn Error| {
-            let cause = error.source().map(|cause| format!(": {cause}"));
-            format!("--kubeconfig: {error}{}", cause.unwrap_or_default())
-        };
-        let connection = Connection::load(path).map_err(|error| in_words(&error))?;
-        ApiClient::new(connection).map(Some).map_err(|error| in_words(&error))
+        let refused = |error: &dyn Error| format!("--kubeconfig: {}", in_words(error));
+        let connection = Connection::load(path).map_err(|error| refused(&error))?;
+        ApiClient::new(connection).map(Some).map_err(|error| refused(&error))
     }
 }
 
