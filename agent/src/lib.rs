@@ -95,6 +95,7 @@ use shared::Shared;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
+use sync_loop::Published;
 use upkeep::gc::collector::ContainerCollector;
 
 /// The agent's dependencies, which tests can replace.
@@ -125,6 +126,7 @@ struct NodeResources {
 pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
+    sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     resources: Arc<NodeResources>,
     status_store: StatusStore,
@@ -249,10 +251,11 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         kill_now: kill_now_receiver,
     };
     let (pods_sender, pods) = watch::channel(Arc::default());
+    let (ready_sender, sources_ready) = watch::channel(false);
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
-        pods_sender,
+        Published { pods: pods_sender, ready: ready_sender },
         sources,
         runtime,
         failed,
@@ -261,6 +264,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     Agent {
         reports,
         pods,
+        sources_ready,
         readiness,
         resources,
         status_store,
@@ -277,6 +281,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
 pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
+    sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     resources: Arc<NodeResources>,
 }
@@ -327,6 +332,30 @@ impl AgentView {
         }
     }
 
+    /// The static pods of all sources, as their sources have them.
+    #[must_use]
+    pub fn static_pods(&self) -> Vec<Pod> {
+        self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
+    }
+
+    /// Whether each source has said at least once which pods it has: a pod that none has is not wanted.
+    #[must_use]
+    pub fn sources_are_ready(&self) -> bool {
+        *self.sources_ready.borrow()
+    }
+
+    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may say something else. Cancel-safe.
+    pub async fn pods_changed(&mut self) {
+        let changed = tokio::select! {
+            changed = self.pods.changed() => changed,
+            changed = self.sources_ready.changed() => changed,
+        };
+        if changed.is_err() {
+            // The agent has ended.
+            std::future::pending().await
+        }
+    }
+
     /// The pods of all sources with their present statuses, as a PodList.
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
@@ -360,6 +389,7 @@ impl Agent {
         AgentView {
             reports: self.reports.clone(),
             pods: self.pods.clone(),
+            sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
             resources: Arc::clone(&self.resources),
         }

@@ -12,7 +12,8 @@ use api::manifest::{Object, Workload, WorkloadObject, to_json};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ConfigMap, Endpoints, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -59,6 +60,10 @@ pub struct ObjectMap {
     runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     priority_classes: BTreeMap<String, Arc<PriorityClass>>,
     trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
+    /// Whether there are no other RuntimeClasses than those that are known.
+    has_all_runtime_classes: bool,
+    /// The agent's own node.
+    node: Option<Arc<Node>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
     /// The objects of which is not known whether they are there, and why.
@@ -90,6 +95,8 @@ impl ObjectMap {
         self.priority_classes.extend(other.priority_classes);
         self.trust_bundles.extend(other.trust_bundles);
         self.stateful_sets.extend(other.stateful_sets);
+        self.has_all_runtime_classes |= other.has_all_runtime_classes;
+        self.node = other.node.or(self.node.take());
         self.unknown.extend(other.unknown);
     }
 
@@ -105,6 +112,16 @@ impl ObjectMap {
         }
         let key = (kind, (namespace.to_owned(), name.to_owned()));
         self.unknown.get(&key).map(String::as_str)
+    }
+
+    /// The agent's own node as an API server has it; `None` if there is none, or it is not known.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_deref()
+    }
+
+    /// Sets the agent's own node.
+    pub fn set_node(&mut self, node: Node) {
+        self.node = Some(Arc::new(node));
     }
 
     /// The ConfigMap of that name.
@@ -171,6 +188,16 @@ impl ObjectMap {
     /// All RuntimeClasses.
     pub fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
         self.runtime_classes.values().cloned().collect()
+    }
+
+    /// Whether there are no others: a class that is not known does not exist.
+    pub fn has_all_runtime_classes(&self) -> bool {
+        self.has_all_runtime_classes
+    }
+
+    /// Notes that there are no other RuntimeClasses.
+    pub fn set_all_runtime_classes_known(&mut self) {
+        self.has_all_runtime_classes = true;
     }
 
     /// All PriorityClasses.

@@ -3,6 +3,7 @@
 pub(crate) mod api_server;
 pub(crate) mod faults;
 pub(crate) mod joined;
+pub(crate) mod mirrors;
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod pods;

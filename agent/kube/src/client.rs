@@ -10,6 +10,7 @@ mod reflector;
 mod requests;
 mod watch;
 
+pub(crate) use backoff::Backoff;
 pub use error::ApiError;
 pub use kubeconfig::{Connection, KubeconfigError};
 pub use reflector::{Change, Reflector};

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `node` | registration, status (◆ `status`) and lease of the node |
-//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to; `writer` writes statuses and deletes what has ended, `due` ◆ decides what |
+//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
 //! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
@@ -23,7 +23,8 @@
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
-//! | objects, and one task for each | what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
+//! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
 mod chance;
@@ -50,6 +51,7 @@ use events::Events;
 use node::facts::{NodeFacts, Registration};
 use node::{heartbeat, lease};
 use pods::KnownPods;
+use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::Objects;
 pub use pods::source::ApiPods;
 use pods::writer::Writer;
@@ -79,6 +81,7 @@ pub struct ClusterNode {
     settings: NodeSettings,
     known: watch::Sender<Arc<KnownPods>>,
     objects: Objects,
+    store: Arc<ObjectStore>,
 }
 
 impl ClusterNode {
@@ -91,8 +94,8 @@ impl ClusterNode {
         store: Arc<ObjectStore>,
         others: ObjectMap,
     ) -> Self {
-        let objects = Objects::new(client.clone(), store, others);
-        Self { client, settings, known: watch::Sender::default(), objects }
+        let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
+        Self { client, settings, known: watch::Sender::default(), objects, store }
     }
 
     /// The pods that are bound to the node, for the agent.
@@ -121,11 +124,19 @@ impl ClusterNode {
             view: agent.view(),
             cri,
         };
+        let mirrors = MirrorWriter::new(self.client.clone(), &name);
+        let mirrored = MirrorInputs {
+            view: agent.view(),
+            reports: agent.reports(),
+            known: self.known.subscribe(),
+            store: self.store,
+        };
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
+        tasks.spawn(mirrors.run(mirrored));
         tasks.spawn(self.objects.run(self.known.subscribe()));
         tasks.spawn(events.run(agent.events(), of_node));
         while let Some(ended) = tasks.join_next().await {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 use api::qos::qos_class;
-use k8s_openapi::api::core::v1::{PodStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, PodStatus, Taint};
 use serde::{Deserialize, Serialize};
 
 pub use taken::Taken;
@@ -45,6 +45,20 @@ pub struct Offer {
     pub app_armor: bool,
     /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
     pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+impl Offer {
+    /// Follows the node's object at an API server: its labels and taints are the node's, and what it has of resources that the
+    /// agent does not know, others have put there. What the agent knows itself, the object has from the agent.
+    pub fn follow(&mut self, node: &Node) {
+        self.labels = Some(node.metadata.labels.clone().unwrap_or_default());
+        self.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        for (resource, amount) in allocatable.into_iter().flatten() {
+            let known = self.allocatable.entry(resource.clone());
+            known.or_insert_with(|| amount.0.clone());
+        }
+    }
 }
 
 /// Why the node does not take a pod.

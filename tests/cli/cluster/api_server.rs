@@ -188,6 +188,7 @@ fn target(path: &str) -> Option<Target> {
         ("v1", "serviceaccounts") => "ServiceAccount",
         ("v1", "services") => "Service",
         ("coordination.k8s.io/v1", "leases") => "Lease",
+        ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",
         _ => return None,
     };
     let kind = Kind::of(&version, kind);
