@@ -45,6 +45,15 @@ impl fmt::Display for ObjectKind {
     }
 }
 
+/// A claim that an API server has bound, and the volume that it is bound to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundClaim {
+    /// The claim.
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// The volume.
+    pub volume: Arc<PersistentVolume>,
+}
+
 /// Objects by namespace, which some kinds do not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
@@ -56,6 +65,8 @@ pub struct ObjectMap {
     mirrors: BTreeMap<Key, Vec<Arc<EndpointSlice>>>,
     claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
     volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    /// The claims that an API server binds.
+    bound_claims: BTreeMap<Key, Result<BoundClaim, String>>,
     service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
     runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     priority_classes: BTreeMap<String, Arc<PriorityClass>>,
@@ -90,6 +101,7 @@ impl ObjectMap {
         self.mirrors.extend(other.mirrors);
         self.claims.extend(other.claims);
         self.volumes.extend(other.volumes);
+        self.bound_claims.extend(other.bound_claims);
         self.service_accounts.extend(other.service_accounts);
         self.runtime_classes.extend(other.runtime_classes);
         self.priority_classes.extend(other.priority_classes);
@@ -163,6 +175,21 @@ impl ObjectMap {
     ) -> Option<Arc<PersistentVolumeClaim>> {
         get(&self.claims, namespace, name)
             .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
+    }
+
+    /// What an API server has bound the claim of that name to, or why it cannot be used; `None`: no API server binds it.
+    pub fn bound_claim(&self, namespace: &str, name: &str) -> Option<&Result<BoundClaim, String>> {
+        self.bound_claims.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Sets what an API server has bound a claim to.
+    pub fn set_bound_claim(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        bound: Result<BoundClaim, String>,
+    ) {
+        self.bound_claims.insert((namespace.to_owned(), name.to_owned()), bound);
     }
 
     /// All PersistentVolumeClaims.

@@ -10,3 +10,4 @@ pub(crate) mod pods;
 pub(crate) mod server;
 pub(crate) mod server_client;
 pub(crate) mod server_streams;
+pub(crate) mod volumes;

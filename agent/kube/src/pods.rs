@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 
+mod claim;
 pub(crate) mod due;
 mod followed;
 pub(crate) mod mirror;

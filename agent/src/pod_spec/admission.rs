@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 use api::qos::qos_class;
-use k8s_openapi::api::core::v1::{Node, PodStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PodStatus, Taint};
 use serde::{Deserialize, Serialize};
 
 pub use taken::Taken;
@@ -155,6 +155,17 @@ pub fn fields_of_other_nodes(
     ];
     let others = fields.into_iter().filter(|(_, is_met)| !is_met);
     others.map(|(field, _)| field).collect()
+}
+
+/// Whether a volume can be used on a node with these labels.
+pub(crate) fn is_reachable(
+    volume: &PersistentVolume,
+    node_name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required.as_ref());
+    required.is_none_or(|required| affinity::is_matched(required, node_name, labels))
 }
 
 fn operating_system(pod: &Pod) -> Result<(), Rejection> {

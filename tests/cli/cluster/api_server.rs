@@ -189,6 +189,8 @@ fn target(path: &str) -> Option<Target> {
         ("v1", "services") => "Service",
         ("coordination.k8s.io/v1", "leases") => "Lease",
         ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",
+        ("v1", "persistentvolumeclaims") => "PersistentVolumeClaim",
+        ("v1", "persistentvolumes") => "PersistentVolume",
         _ => return None,
     };
     let kind = Kind::of(&version, kind);

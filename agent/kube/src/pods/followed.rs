@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use agent::objects::{ObjectKind, ObjectMap};
-use agent::pod_spec::references::named;
+use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
+use agent::pod_spec::references::{claims, named};
 use api::pod::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -25,6 +25,8 @@ pub(super) struct Named {
 pub(super) enum Followed {
     /// One object.
     Object(Named),
+    /// The claim of this namespace and name, with the volume that it is bound to.
+    Claim(String, String),
     /// The node itself: its labels and taints decide which pods it takes.
     Node,
     /// All RuntimeClasses.
@@ -42,6 +44,8 @@ pub(super) const ALWAYS: [Followed; 3] =
 pub(super) enum Answer {
     /// The objects; none if there is no such object.
     Objects(Vec<Value>),
+    /// What a claim is bound to, or why it cannot be used.
+    Claim(Result<BoundClaim, String>),
     /// It does not say.
     Refused(String),
 }
@@ -53,16 +57,27 @@ pub(super) fn followed(pod: &Pod) -> Vec<Followed> {
     let object = |(kind, name): (ObjectKind, String)| {
         Followed::Object(Named { kind, namespace: pod.namespace().to_owned(), name })
     };
-    named(pod).into_iter().map(object).collect()
+    let claims = claims(pod).into_iter();
+    let claims = claims.map(|name| Followed::Claim(pod.namespace().to_owned(), name));
+    named(pod).into_iter().map(object).chain(claims).collect()
 }
 
 /// Adds what is known of one thing.
 pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer>) {
     let found = match answer {
         Some(Answer::Objects(found)) => found.as_slice(),
-        Some(Answer::Refused(_)) | None => &[],
+        Some(Answer::Claim(_) | Answer::Refused(_)) | None => &[],
     };
     match of {
+        Followed::Claim(namespace, name) => {
+            let bound = match answer {
+                Some(Answer::Claim(bound)) => bound.clone(),
+                Some(Answer::Objects(_) | Answer::Refused(_)) | None => {
+                    Err("failed to fetch PVC from API server: it has not answered yet".to_owned())
+                }
+            };
+            objects.set_bound_claim(namespace, name, bound);
+        }
         Followed::Node => found.iter().filter_map(decoded).for_each(|node| objects.set_node(node)),
         Followed::RuntimeClasses => {
             found.iter().filter_map(decoded).for_each(|class| objects.insert_runtime_class(class));
@@ -83,7 +98,7 @@ pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer
                 }
             }
             let why = match answer {
-                Some(Answer::Objects(_)) => return,
+                Some(Answer::Objects(_) | Answer::Claim(_)) => return,
                 Some(Answer::Refused(why)) => why.clone(),
                 None => format!(
                     "failed to sync {} cache: timed out waiting for the condition",
@@ -129,7 +144,11 @@ mod tests {
                 "envFrom": [{"configMapRef": {"name": "all"}}],
                 "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}],
             }],
-            "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "root"}}]}}],
+            "volumes": [
+                {"name": "v", "projected": {"sources": [{"configMap": {"name": "root"}}]}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
+                {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            ],
             "imagePullSecrets": [{"name": "login"}],
         });
         let mut found = followed(&pod(spec));
@@ -139,6 +158,8 @@ mod tests {
             named(ObjectKind::ConfigMap, "root"),
             named(ObjectKind::Secret, "login"),
             named(ObjectKind::Secret, "one"),
+            Followed::Claim("ns".to_owned(), "disk".to_owned()),
+            Followed::Claim("ns".to_owned(), "p-tmp".to_owned()),
         ];
         assert_eq!(found, expected);
     }

@@ -12,6 +12,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::KnownPods;
+use super::claim::follow_claim;
 use super::followed::{ALWAYS, Answer, Answers, Followed, Named, add, followed};
 use super::mirror::is_mirror;
 use crate::client::{ApiClient, Change, Reflector};
@@ -78,8 +79,10 @@ impl Known {
     }
 }
 
-fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Reflector {
-    match of {
+/// What follows a thing; `None`: a claim, which is asked for.
+fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector> {
+    Some(match of {
+        Followed::Claim(..) => return None,
         Followed::Node => {
             let fields = format!("metadata.name={node}");
             Reflector::new(client.clone(), "/api/v1/nodes").with_fields(fields)
@@ -98,7 +101,7 @@ fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Reflector {
         Followed::Services => {
             Reflector::new(client.clone(), "/api/v1/services").with_fields("spec.clusterIP!=None")
         }
-    }
+    })
 }
 
 /// Follows one thing, for ever. What is known of it stays when a request fails.
@@ -214,8 +217,16 @@ impl Objects {
         let mut changed = self.following.len() != before;
         for of in wanted {
             if !self.following.contains_key(&of) {
-                let reflector = reflector(&self.client, &self.node, &of);
-                let task = self.tasks.spawn(follow(reflector, of.clone(), self.sender.clone()));
+                let (own, answers) = (of.clone(), self.sender.clone());
+                let task = match (reflector(&self.client, &self.node, &of), &of) {
+                    (None, Followed::Claim(namespace, name)) => {
+                        let (namespace, name) = (namespace.clone(), name.clone());
+                        let client = self.client.clone();
+                        self.tasks.spawn(follow_claim(client, namespace, name, own, answers))
+                    }
+                    (Some(reflector), _) => self.tasks.spawn(follow(reflector, own, answers)),
+                    (None, _) => continue,
+                };
                 self.following.insert(of, task);
                 changed = true;
             }
