@@ -1,6 +1,7 @@
 //! `crib agent --kubeconfig`: a node of a cluster, whose API server is in the test.
 
 pub(crate) mod api_server;
+pub(crate) mod credentials;
 pub(crate) mod faults;
 pub(crate) mod joined;
 pub(crate) mod mirrors;

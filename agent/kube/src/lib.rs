@@ -4,6 +4,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
+//! | `certificates` | the client's certificate: the first one, and those that replace it |
 //! | `node` | registration, status (◆ `status`) and lease of the node |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
@@ -22,11 +23,13 @@
 //! | the agent's reader of [`ApiPods`] | the pods at the server | list and watch | sets of pods, known pods (watch) |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
+//! | rotation | when the client's certificate is replaced | time | requests of certificates, files, the client |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
+mod certificates;
 mod chance;
 pub mod client;
 mod events;
@@ -36,6 +39,7 @@ mod time;
 mod tokens;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +50,8 @@ use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+pub use certificates::bootstrap::{BootstrapError, bootstrap, is_valid};
+use certificates::rotation::Rotation;
 use client::ApiClient;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
@@ -73,6 +79,8 @@ pub struct NodeSettings {
     pub addresses: Vec<String>,
     /// The port of its server; `None`: it has none.
     pub server_port: Option<u16>,
+    /// Where its client certificates are, if they are to be replaced before they end.
+    pub rotate_in: Option<PathBuf>,
 }
 
 /// A node's place in a cluster.
@@ -113,7 +121,8 @@ impl ClusterNode {
 
     /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
     pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
-        let NodeSettings { name, labels, taints, addresses, server_port } = self.settings;
+        let NodeSettings { name, labels, taints, addresses, server_port, rotate_in } =
+            self.settings;
         let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
         let (node_events, of_node) = mpsc::unbounded_channel();
         let events = Events::new(self.client.clone(), &name);
@@ -131,11 +140,19 @@ impl ClusterNode {
             known: self.known.subscribe(),
             store: self.store,
         };
+        let rotation = rotate_in.map(|directory| Rotation {
+            client: self.client.clone(),
+            node: name.clone(),
+            directory,
+        });
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
+        if let Some(rotation) = rotation {
+            tasks.spawn(rotation.run());
+        }
         tasks.spawn(mirrors.run(mirrored));
         tasks.spawn(self.objects.run(self.known.subscribe()));
         tasks.spawn(events.run(agent.events(), of_node));

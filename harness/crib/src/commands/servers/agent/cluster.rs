@@ -1,12 +1,14 @@
 //! Flags of `crib agent` about the cluster that it is a node of.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent::Config;
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::objects::{ObjectMap, ObjectStore};
-use clap::Args;
+use clap::{ArgAction, Args};
+use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
 use kube_node::{ClusterNode, NodeSettings};
 
@@ -17,6 +19,16 @@ pub(super) struct ClusterArgs {
     /// statuses back [default: none, the agent stands alone]
     #[arg(long, value_name = "FILE", conflicts_with = "objects")]
     kubeconfig: Option<PathBuf>,
+    /// Kubeconfig to ask for the node's client certificate with, if there is no --kubeconfig, or its certificate has expired: a
+    /// CertificateSigningRequest is created and waited for, and --kubeconfig is written
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of client certificates that the cluster has signed [default: pki in --root-dir]
+    #[arg(long, value_name = "DIR", requires = "kubeconfig")]
+    cert_dir: Option<PathBuf>,
+    /// Ask for another client certificate before that in --cert-dir expires [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    rotate_certificates: Option<bool>,
 }
 
 impl ClusterArgs {
@@ -25,25 +37,69 @@ impl ClusterArgs {
         self.kubeconfig.is_some()
     }
 
-    /// A client of the cluster's API server, if there is one.
-    pub(super) fn client(&self) -> Result<Option<ApiClient>, String> {
-        let Some(path) = &self.kubeconfig else {
-            return Ok(None);
-        };
-        let in_words = |error: &dyn Error| {
-            let cause = error.source().map(|cause| format!(": {cause}"));
-            format!("--kubeconfig: {error}{}", cause.unwrap_or_default())
-        };
-        let connection = Connection::load(path).map_err(|error| in_words(&error))?;
-        ApiClient::new(connection).map(Some).map_err(|error| in_words(&error))
+    /// Checks the kubeconfig that will be used first, before anything is started.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match (self.to_bootstrap(), &self.kubeconfig) {
+            (Some((from, _)), _) => match Connection::load(from) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(in_words("--bootstrap-kubeconfig", &error)),
+            },
+            (None, Some(path)) => client(path).map(drop),
+            (None, None) => Ok(()),
+        }
     }
+
+    /// The kubeconfig to ask for a certificate with, and the one to write, if there is none that can be used.
+    fn to_bootstrap(&self) -> Option<(&Path, &Path)> {
+        let (from, to) = (self.bootstrap_kubeconfig.as_deref()?, self.kubeconfig.as_deref()?);
+        (!kube_node::is_valid(to, Timestamp::now())).then_some((from, to))
+    }
+
+    /// A client of the cluster's API server, if there is one, after the node has got its certificate.
+    pub(super) async fn client(&self, config: &Config) -> Result<Option<ApiClient>, String> {
+        if let Some((from, to)) = self.to_bootstrap() {
+            let directory = self.cert_dir(config);
+            let asked = kube_node::bootstrap(from, to, &directory, &config.node_name);
+            asked.await.map_err(|error| in_words("--bootstrap-kubeconfig", &error))?;
+        }
+        self.kubeconfig.as_deref().map(client).transpose()
+    }
+
+    fn cert_dir(&self, config: &Config) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| config.root_dir.join("pki"))
+    }
+
+    /// Where client certificates are that are to be replaced.
+    pub(super) fn rotate_in(
+        &self,
+        file: &KubeletConfiguration,
+        config: &Config,
+    ) -> Option<PathBuf> {
+        let rotates = self.rotate_certificates.or(file.rotate_certificates).unwrap_or_default();
+        rotates.then(|| self.cert_dir(config))
+    }
+}
+
+fn client(path: &Path) -> Result<ApiClient, String> {
+    let connection = Connection::load(path).map_err(|error| in_words("--kubeconfig", &error))?;
+    ApiClient::new(connection).map_err(|error| in_words("--kubeconfig", &error))
+}
+
+fn in_words(flag: &str, error: &dyn Error) -> String {
+    let mut text = format!("{flag}: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 /// The node that an agent with this configuration and a server on this port is, whose pods find objects of the cluster in `store`, beside `others`.
 pub(super) fn node(
     client: ApiClient,
     config: &Config,
-    server_port: Option<u16>,
+    (server_port, rotate_in): (Option<u16>, Option<PathBuf>),
     store: &Arc<ObjectStore>,
     others: &ObjectMap,
 ) -> ClusterNode {
@@ -53,6 +109,7 @@ pub(super) fn node(
         taints: config.admission.taints.clone(),
         addresses: config.node_ips.clone(),
         server_port,
+        rotate_in,
     };
     ClusterNode::new(client, settings, Arc::clone(store), others.clone())
 }
