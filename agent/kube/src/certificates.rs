@@ -3,5 +3,5 @@
 pub(crate) mod bootstrap;
 mod request;
 pub(crate) mod rotation;
-mod store;
+pub(crate) mod store;
 mod validity;

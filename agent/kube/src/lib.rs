@@ -4,7 +4,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
-//! | `certificates` | the client's certificate: the first one, and those that replace it |
+//! | `certificates` | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
@@ -23,7 +23,7 @@
 //! | the agent's reader of [`ApiPods`] | the pods at the server | list and watch | sets of pods, known pods (watch) |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
-//! | rotation | when the client's certificate is replaced | time | requests of certificates, files, the client |
+//! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
@@ -52,6 +52,7 @@ use tokio::task::JoinSet;
 
 pub use certificates::bootstrap::{BootstrapError, bootstrap, is_valid};
 use certificates::rotation::Rotation;
+pub use certificates::store::server_certificate;
 use client::ApiClient;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
@@ -79,8 +80,19 @@ pub struct NodeSettings {
     pub addresses: Vec<String>,
     /// The port of its server; `None`: it has none.
     pub server_port: Option<u16>,
-    /// Where its client certificates are, if they are to be replaced before they end.
-    pub rotate_in: Option<PathBuf>,
+    /// Which certificates the cluster is asked for.
+    pub certificates: Certificates,
+}
+
+/// Which certificates of a node its cluster is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Certificates {
+    /// Where they are kept.
+    pub directory: PathBuf,
+    /// Whether that of the client is replaced before it ends.
+    pub client: bool,
+    /// The names and addresses of the server, if it is to have one.
+    pub server: Option<Vec<String>>,
 }
 
 /// A node's place in a cluster.
@@ -121,7 +133,7 @@ impl ClusterNode {
 
     /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
     pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
-        let NodeSettings { name, labels, taints, addresses, server_port, rotate_in } =
+        let NodeSettings { name, labels, taints, addresses, server_port, certificates } =
             self.settings;
         let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
         let (node_events, of_node) = mpsc::unbounded_channel();
@@ -140,17 +152,17 @@ impl ClusterNode {
             known: self.known.subscribe(),
             store: self.store,
         };
-        let rotation = rotate_in.map(|directory| Rotation {
-            client: self.client.clone(),
-            node: name.clone(),
-            directory,
-        });
+        let Certificates { directory, client: of_client, server: of_server } = certificates;
+        let of_client =
+            of_client.then(|| Rotation::of_client(self.client.clone(), &name, &directory));
+        let of_server = of_server
+            .map(|names| Rotation::of_server(self.client.clone(), &name, names, &directory));
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
-        if let Some(rotation) = rotation {
+        for rotation in of_client.into_iter().chain(of_server) {
             tasks.spawn(rotation.run());
         }
         tasks.spawn(mirrors.run(mirrored));

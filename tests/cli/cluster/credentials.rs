@@ -6,7 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use cluster::{Kind, Part, Selection};
+use fetch::pki_types::pem::PemObject as _;
+use fetch::pki_types::{CertificateDer, ServerName};
+use fetch::{Client, Options, Url};
+use http::{HeaderMap, Method};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, date_time_ymd,
@@ -15,6 +20,7 @@ use rcgen::{
 use super::api_server::{ApiServer, TOKEN};
 use super::joined::{Joined, NODE, wait};
 use crate::command::*;
+use crate::nodes::agent_flags::free_port;
 
 /// Replaces the user of the kubeconfig.
 fn with_user(joined: &Joined, user: &str) {
@@ -112,9 +118,10 @@ impl Signer {
         let point = Point(der[at..at + 65].to_vec());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let epoch = date_time_ymd(1970, 1, 1);
-        let mut params = CertificateParams::default();
+        let mut params = CertificateParams::new([NODE.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, format!("system:node:{NODE}"));
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         (params.not_before, params.not_after) = (epoch + (now - ago), epoch + (now + left));
         params.signed_by(&point, &self.0).unwrap().pem()
     }
@@ -203,6 +210,42 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     let agent = joined.agent(&["--bootstrap-kubeconfig", &from]);
     wait("another registration", registrations, |now| *now != before).await;
     assert_eq!(requests(&joined).len(), 2);
+    joined.end(agent).await;
+}
+
+/// Whether the node's server on this port shows a certificate of this authority.
+async fn is_of(authority: &CertificateDer<'static>, port: &str) -> bool {
+    let options = Options {
+        roots: vec![authority.clone()],
+        only_roots: true,
+        server_name: Some(ServerName::try_from(NODE).unwrap()),
+        ..Options::default()
+    };
+    let url = Url::of_server(&format!("https://127.0.0.1:{port}/healthz")).unwrap();
+    let client = Client::new(options).unwrap();
+    client.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.is_ok()
+}
+
+#[tokio::test]
+async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let port = free_port().to_string();
+    let flags = ["--rotate-server-certificates", "--port", &port, "--address", "127.0.0.1"];
+    let agent = joined.agent(&flags);
+    joined.wait_for_ready_node().await;
+    let signer = Signer::new();
+    let own = CertificateDer::from_pem_file(joined.place.path("root/pki/kubelet.crt")).unwrap();
+    assert!(is_of(&own, &port).await && !is_of(signer.0.der(), &port).await);
+    let csr = wait_for_request(&joined).await;
+    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
+    assert_eq!(csr["spec"]["usages"], json!(["digital signature", "server auth"]));
+    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(&joined, &csr, &signed(&certificate));
+    harness::eventually(PATIENCE, "the signed certificate", async || {
+        if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
+    })
+    .await;
+    assert!(!is_of(&own, &port).await);
     joined.end(agent).await;
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::request::{RequestError, Wanted, request};
-use super::store::{CertificateStore, StoreError, write_private};
+use super::store::{StoreError, client_store, write_private};
 use super::validity::Validity;
 use crate::chance::jittered;
 use crate::client::{ApiClient, Connection, KubeconfigError};
@@ -97,7 +97,7 @@ pub async fn bootstrap(
     let connection = Connection::load(from)?;
     let cluster = connection.cluster.clone();
     let client = ApiClient::new(connection)?;
-    let store = CertificateStore::new(directory, "kubelet-client");
+    let store = client_store(directory);
     let key = match store.pending_key()? {
         Some(key) => key,
         None => {

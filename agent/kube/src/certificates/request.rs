@@ -70,6 +70,17 @@ impl Wanted {
         }
     }
 
+    /// That of a node's server.
+    pub(crate) fn server(node: &str, names: Vec<String>) -> Self {
+        Self {
+            signer: "kubernetes.io/kubelet-serving",
+            common_name: format!("system:node:{node}"),
+            organization: "system:nodes",
+            names,
+            usages: &["digital signature", "server auth"],
+        }
+    }
+
     /// ◆ The name of a request for the certificate of this key, which is found again by an agent that was started again.
     pub(crate) fn digested_name(&self, key: &KeyPair) -> String {
         let parts = [self.common_name.as_str(), self.organization].into_iter();

@@ -1,8 +1,8 @@
-//! Replaces the client's certificate before it ends, if it is in files of this node: another one is asked for with it.
+//! Replaces the node's certificates before they end: that of the client, which signs the requests, and that of the server.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use fetch::Identity;
@@ -13,7 +13,7 @@ use rcgen::KeyPair;
 use tokio::time::sleep;
 
 use super::request::{Wanted, request};
-use super::store::CertificateStore;
+use super::store::{CertificateStore, client_store, server_store};
 use super::validity::Validity;
 use crate::chance::chance;
 use crate::client::ApiClient;
@@ -26,33 +26,57 @@ const LONGEST: Duration = Duration::from_secs(64);
 /// How often the time is looked at: a machine may have slept.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Replaces the certificate of a client.
+/// Whose certificate it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The node's as a client of the API server. The first one comes from elsewhere.
+    Client,
+    /// That of the node's server.
+    Server,
+}
+
+/// Replaces a certificate of the node.
 pub(crate) struct Rotation {
-    pub(crate) client: ApiClient,
-    pub(crate) node: String,
-    pub(crate) directory: PathBuf,
+    client: ApiClient,
+    role: Role,
+    wanted: Wanted,
+    store: CertificateStore,
 }
 
 impl Rotation {
-    /// Replaces it, for ever. A kubeconfig whose certificate is elsewhere is left alone.
+    /// Replaces the certificate of `client`, which is in a directory. One that is elsewhere is left alone.
+    pub(crate) fn of_client(client: ApiClient, node: &str, directory: &Path) -> Self {
+        let (wanted, store) = (Wanted::client(node), client_store(directory));
+        Self { client, role: Role::Client, wanted, store }
+    }
+
+    /// Asks for a certificate of the node's server with these names, and replaces it.
+    pub(crate) fn of_server(
+        client: ApiClient,
+        node: &str,
+        names: Vec<String>,
+        directory: &Path,
+    ) -> Self {
+        let (wanted, store) = (Wanted::server(node, names), server_store(directory));
+        Self { client, role: Role::Server, wanted, store }
+    }
+
+    /// Replaces it, for ever.
     pub(crate) async fn run(self) {
-        let store = CertificateStore::new(&self.directory, "kubelet-client");
         let mut wait = FIRST;
         loop {
-            let Some(validity) =
-                read(&store).and_then(|identity| Validity::of(identity.certificates.first()?))
-            else {
-                tracing::debug!(directory = %self.directory.display(), "no client certificate to rotate");
-                return std::future::pending().await;
-            };
-            let at = validity.renewal(chance());
-            tracing::debug!(%at, expires_at = %validity.not_after, "next rotation of the client certificate");
-            while Timestamp::now() < at {
-                let left = Duration::try_from(at.duration_since(Timestamp::now()));
-                sleep(left.unwrap_or_default().min(LOOK)).await;
+            let validity =
+                read(&self.store).and_then(|identity| Validity::of(identity.certificates.first()?));
+            match (validity, self.role) {
+                (Some(validity), _) => sleep_until(validity.renewal(chance())).await,
+                (None, Role::Server) => {}
+                (None, Role::Client) => {
+                    tracing::warn!(file = %self.store.current().display(), "there is no client certificate to rotate");
+                    return std::future::pending().await;
+                }
             }
-            while let Err(problem) = self.renew(&store).await {
-                tracing::warn!(problem, expires_at = %validity.not_after, "failed to rotate the client certificate; will retry");
+            while let Err(problem) = self.renew().await {
+                tracing::warn!(problem, role = ?self.role, "failed to get another certificate; will retry");
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(LONGEST);
             }
@@ -60,21 +84,30 @@ impl Rotation {
         }
     }
 
-    async fn renew(&self, store: &CertificateStore) -> Result<(), String> {
+    async fn renew(&self) -> Result<(), String> {
         let in_words = |error: &dyn std::error::Error| {
             let cause = error.source().map(|cause| format!(": {cause}"));
             format!("{error}{}", cause.unwrap_or_default())
         };
         let key = KeyPair::generate().map_err(|error| in_words(&error))?;
-        let wanted = Wanted::client(&self.node);
-        let certificate = request(&self.client, &wanted, &key, None, SIGNED).await;
+        let certificate = request(&self.client, &self.wanted, &key, None, SIGNED).await;
         let certificate = certificate.map_err(|error| in_words(&error))?;
-        let put = store.put(&certificate, &key.serialize_pem(), Timestamp::now());
+        let put = self.store.put(&certificate, &key.serialize_pem(), Timestamp::now());
         put.map_err(|error| in_words(&error))?;
-        let identity = read(store).ok_or("the certificate that was issued cannot be read")?;
-        self.client.use_identity(&identity).map_err(|error| in_words(&error))?;
-        tracing::info!("rotated the client certificate");
+        let identity = read(&self.store).ok_or("the certificate that was issued cannot be read")?;
+        if self.role == Role::Client {
+            self.client.use_identity(&identity).map_err(|error| in_words(&error))?;
+        }
+        tracing::info!(role = ?self.role, "the node has another certificate");
         Ok(())
+    }
+}
+
+async fn sleep_until(at: Timestamp) {
+    tracing::debug!(%at, "next rotation of a certificate");
+    while Timestamp::now() < at {
+        let left = Duration::try_from(at.duration_since(Timestamp::now()));
+        sleep(left.unwrap_or_default().min(LOOK)).await;
     }
 }
 

@@ -1,9 +1,10 @@
-//! The files of the client's certificates, as a kubelet has them.
+//! The files of a node's certificates, as a kubelet has them.
 //!
 //! | file | what |
 //! |---|---|
 //! | `kubelet-client-2026-11-28-10-00-00.pem` | a certificate and its key |
 //! | `kubelet-client-current.pem` | a link to the one in use |
+//! | `kubelet-server-…` | the same of the server |
 //! | `kubelet-client.key.tmp` | the key of a first request that has no answer yet |
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_store.go.
@@ -34,8 +35,24 @@ pub(crate) struct CertificateStore {
     prefix: &'static str,
 }
 
+/// Where the client's certificates are.
+pub(crate) fn client_store(directory: &Path) -> CertificateStore {
+    CertificateStore::new(directory, "kubelet-client")
+}
+
+/// Where those of the server are.
+pub(crate) fn server_store(directory: &Path) -> CertificateStore {
+    CertificateStore::new(directory, "kubelet-server")
+}
+
+/// The file with the certificate of the server, and its key, once they are there.
+#[must_use]
+pub fn server_certificate(directory: &Path) -> PathBuf {
+    server_store(directory).current()
+}
+
 impl CertificateStore {
-    pub(crate) fn new(directory: &Path, prefix: &'static str) -> Self {
+    fn new(directory: &Path, prefix: &'static str) -> Self {
         Self { directory: directory.to_owned(), prefix }
     }
 
@@ -123,7 +140,7 @@ mod tests {
     fn current_file_is_a_link_to_the_last_certificate_with_its_key() {
         let directory = tempfile::tempdir().unwrap();
         let pki = directory.path().join("pki");
-        let store = CertificateStore::new(&pki, "kubelet-client");
+        let store = client_store(&pki);
         assert_eq!(store.pending_key().unwrap(), None);
         store.keep_key("key").unwrap();
         assert_eq!(store.pending_key().unwrap().as_deref(), Some("key"));

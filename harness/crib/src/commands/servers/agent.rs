@@ -270,7 +270,10 @@ async fn serve(
     };
     let client = or_say(asked, Exit::BadInput)?;
     let server = match &client {
-        Some(_) => or_say(args.server.bind(file, &config).await, Exit::BadInput)?,
+        Some(_) => or_say(
+            args.server.bind(file, &config, args.cluster.signed(file, &config)).await,
+            Exit::BadInput,
+        )?,
         None => {
             ServerArgs::warn_without_cluster(file);
             None
@@ -279,9 +282,10 @@ async fn serve(
     let (server, port) = server.unzip();
     let server = server.zip(client.clone());
     let node_name = config.node_name.clone();
-    let rotate_in = args.cluster.rotate_in(file, &config);
+    let serves = server.is_some() && args.server.makes_certificate(file);
+    let certificates = args.cluster.certificates(file, &config, serves);
     let node =
-        client.map(|client| cluster::node(client, &config, (port, rotate_in), &store, &objects));
+        client.map(|client| cluster::node(client, &config, (port, certificates), &store, &objects));
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
     }

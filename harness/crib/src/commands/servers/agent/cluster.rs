@@ -10,7 +10,7 @@ use agent::objects::{ObjectMap, ObjectStore};
 use clap::{ArgAction, Args};
 use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
-use kube_node::{ClusterNode, NodeSettings};
+use kube_node::{Certificates, ClusterNode, NodeSettings};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cluster")]
@@ -29,6 +29,10 @@ pub(super) struct ClusterArgs {
     /// Ask for another client certificate before that in --cert-dir expires [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_certificates: Option<bool>,
+    /// Have the cluster sign the server's certificate, in --cert-dir, unless --tls-cert-file is given: someone must approve the
+    /// requests [default: serverTLSBootstrap of --config]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    rotate_server_certificates: Option<bool>,
 }
 
 impl ClusterArgs {
@@ -69,14 +73,28 @@ impl ClusterArgs {
         self.cert_dir.clone().unwrap_or_else(|| config.root_dir.join("pki"))
     }
 
-    /// Where client certificates are that are to be replaced.
-    pub(super) fn rotate_in(
+    /// Which certificates the cluster is asked for. `serves`: the server has none of its own.
+    pub(super) fn certificates(
         &self,
         file: &KubeletConfiguration,
         config: &Config,
-    ) -> Option<PathBuf> {
-        let rotates = self.rotate_certificates.or(file.rotate_certificates).unwrap_or_default();
-        rotates.then(|| self.cert_dir(config))
+        serves: bool,
+    ) -> Certificates {
+        let names = || [&[config.node_name.clone()][..], &config.node_ips].concat();
+        Certificates {
+            directory: self.cert_dir(config),
+            client: self.rotate_certificates.or(file.rotate_certificates).unwrap_or_default(),
+            server: (serves && self.signs_server(file)).then(names),
+        }
+    }
+
+    /// The file of the server's certificate, if the cluster is to sign it.
+    pub(super) fn signed(&self, file: &KubeletConfiguration, config: &Config) -> Option<PathBuf> {
+        self.signs_server(file).then(|| kube_node::server_certificate(&self.cert_dir(config)))
+    }
+
+    fn signs_server(&self, file: &KubeletConfiguration) -> bool {
+        self.rotate_server_certificates.or(file.server_tls_bootstrap).unwrap_or_default()
     }
 }
 
@@ -99,7 +117,7 @@ fn in_words(flag: &str, error: &dyn Error) -> String {
 pub(super) fn node(
     client: ApiClient,
     config: &Config,
-    (server_port, rotate_in): (Option<u16>, Option<PathBuf>),
+    (server_port, certificates): (Option<u16>, Certificates),
     store: &Arc<ObjectStore>,
     others: &ObjectMap,
 ) -> ClusterNode {
@@ -109,7 +127,7 @@ pub(super) fn node(
         taints: config.admission.taints.clone(),
         addresses: config.node_ips.clone(),
         server_port,
-        rotate_in,
+        certificates,
     };
     ClusterNode::new(client, settings, Arc::clone(store), others.clone())
 }

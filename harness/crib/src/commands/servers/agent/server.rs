@@ -55,11 +55,18 @@ enum AuthorizationMode {
 }
 
 impl ServerArgs {
-    /// Binds the server that the flags describe, or else the file; `None` if there is to be none.
+    /// Whether the server has no certificate of its own, so that one is made or asked for.
+    pub(super) fn makes_certificate(&self, file: &KubeletConfiguration) -> bool {
+        self.tls_cert_file.is_none() && path(file.tls_cert_file.as_ref()).is_none()
+    }
+
+    /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `signed` is served instead of a
+    /// certificate that the agent makes, once it is there.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
         config: &Config,
+        signed: Option<PathBuf>,
     ) -> Result<Option<(Server, u16)>, String> {
         let port = self.port.or(file.port).unwrap_or(PORT);
         if port == 0 {
@@ -69,6 +76,7 @@ impl ServerArgs {
         let settings = Settings {
             address,
             certificate: self.certificate(file, config)?,
+            signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             anonymous: self.anonymous(file),
             token_reviews: self.token_reviews(file),
