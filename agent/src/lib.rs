@@ -180,6 +180,7 @@ use shared::Shared;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
+use sync_loop::Published;
 use upkeep::gc::collector::ContainerCollector;
 
 /// The agent's dependencies, which tests can replace.
@@ -210,6 +211,7 @@ struct NodeResources {
 pub struct Agent {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
+    sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     probes: ProbeCounts,
     resources: Arc<NodeResources>,
@@ -336,10 +338,11 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         kill_now: kill_now_receiver,
     };
     let (pods_sender, pods) = watch::channel(Arc::default());
+    let (ready_sender, sources_ready) = watch::channel(false);
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
-        pods_sender,
+        Published { pods: pods_sender, ready: ready_sender },
         sources,
         runtime,
         failed,
@@ -348,6 +351,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     Agent {
         reports,
         pods,
+        sources_ready,
         readiness,
         probes,
         resources,
@@ -365,6 +369,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
 pub struct AgentView {
     reports: watch::Receiver<Arc<Reports>>,
     pods: watch::Receiver<Arc<[Pod]>>,
+    sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     probes: ProbeCounts,
     resources: Arc<NodeResources>,
@@ -428,6 +433,30 @@ impl AgentView {
         self.reports.clone()
     }
 
+    /// The static pods of all sources, as their sources have them.
+    #[must_use]
+    pub fn static_pods(&self) -> Vec<Pod> {
+        self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
+    }
+
+    /// Whether each source has said at least once which pods it has: a pod that none has is not wanted.
+    #[must_use]
+    pub fn sources_are_ready(&self) -> bool {
+        *self.sources_ready.borrow()
+    }
+
+    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may say something else. Cancel-safe.
+    pub async fn pods_changed(&mut self) {
+        let changed = tokio::select! {
+            changed = self.pods.changed() => changed,
+            changed = self.sources_ready.changed() => changed,
+        };
+        if changed.is_err() {
+            // The agent has ended.
+            std::future::pending().await
+        }
+    }
+
     /// The pods of all sources with their present statuses, as a PodList.
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
@@ -461,6 +490,7 @@ impl Agent {
         AgentView {
             reports: self.reports.clone(),
             pods: self.pods.clone(),
+            sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
             probes: self.probes.clone(),
             resources: Arc::clone(&self.resources),

@@ -12,7 +12,8 @@ use api::manifest::{Object, Workload, WorkloadObject, to_json};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount,
+    ConfigMap, Endpoints, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -44,6 +45,15 @@ impl fmt::Display for ObjectKind {
     }
 }
 
+/// A claim that an API server has bound, and the volume that it is bound to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundClaim {
+    /// The claim.
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// The volume.
+    pub volume: Arc<PersistentVolume>,
+}
+
 /// Objects by namespace, which some kinds do not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
@@ -55,10 +65,16 @@ pub struct ObjectMap {
     mirrors: BTreeMap<Key, Vec<Arc<EndpointSlice>>>,
     claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
     volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    /// The claims that an API server binds.
+    bound_claims: BTreeMap<Key, Result<BoundClaim, String>>,
     service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
     runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     priority_classes: BTreeMap<String, Arc<PriorityClass>>,
     trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
+    /// Whether there are no other RuntimeClasses than those that are known.
+    has_all_runtime_classes: bool,
+    /// The agent's own node.
+    node: Option<Arc<Node>>,
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
     /// The objects of which is not known whether they are there, and why.
@@ -85,11 +101,14 @@ impl ObjectMap {
         self.mirrors.extend(other.mirrors);
         self.claims.extend(other.claims);
         self.volumes.extend(other.volumes);
+        self.bound_claims.extend(other.bound_claims);
         self.service_accounts.extend(other.service_accounts);
         self.runtime_classes.extend(other.runtime_classes);
         self.priority_classes.extend(other.priority_classes);
         self.trust_bundles.extend(other.trust_bundles);
         self.stateful_sets.extend(other.stateful_sets);
+        self.has_all_runtime_classes |= other.has_all_runtime_classes;
+        self.node = other.node.or(self.node.take());
         self.unknown.extend(other.unknown);
     }
 
@@ -105,6 +124,16 @@ impl ObjectMap {
         }
         let key = (kind, (namespace.to_owned(), name.to_owned()));
         self.unknown.get(&key).map(String::as_str)
+    }
+
+    /// The agent's own node as an API server has it; `None` if there is none, or it is not known.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_deref()
+    }
+
+    /// Sets the agent's own node.
+    pub fn set_node(&mut self, node: Node) {
+        self.node = Some(Arc::new(node));
     }
 
     /// The ConfigMap of that name.
@@ -148,6 +177,21 @@ impl ObjectMap {
             .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
     }
 
+    /// What an API server has bound the claim of that name to, or why it cannot be used; `None`: no API server binds it.
+    pub fn bound_claim(&self, namespace: &str, name: &str) -> Option<&Result<BoundClaim, String>> {
+        self.bound_claims.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Sets what an API server has bound a claim to.
+    pub fn set_bound_claim(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        bound: Result<BoundClaim, String>,
+    ) {
+        self.bound_claims.insert((namespace.to_owned(), name.to_owned()), bound);
+    }
+
     /// All PersistentVolumeClaims.
     pub fn persistent_volume_claims(&self) -> Vec<Arc<PersistentVolumeClaim>> {
         self.claims.values().cloned().collect()
@@ -171,6 +215,16 @@ impl ObjectMap {
     /// All RuntimeClasses.
     pub fn runtime_classes(&self) -> Vec<Arc<RuntimeClass>> {
         self.runtime_classes.values().cloned().collect()
+    }
+
+    /// Whether there are no others: a class that is not known does not exist.
+    pub fn has_all_runtime_classes(&self) -> bool {
+        self.has_all_runtime_classes
+    }
+
+    /// Notes that there are no other RuntimeClasses.
+    pub fn set_all_runtime_classes_known(&mut self) {
+        self.has_all_runtime_classes = true;
     }
 
     /// All PriorityClasses.

@@ -94,7 +94,8 @@ impl Shared {
     /// name will do for a runtime that does not tell its handlers: it refuses those that it does not have.
     pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
-        node.runtime_class_objects = runtime_class::handlers(&self.objects.current());
+        let objects = self.objects.current();
+        node.runtime_class_objects = runtime_class::handlers(&objects);
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             node.runtime_handlers.clone_from(&capabilities.handlers);
             node.runtime_classes = capabilities.handlers.as_ref().map(|handlers| {
@@ -102,12 +103,18 @@ impl Shared {
                 names.map(|name| (name.clone(), name.clone())).collect()
             });
         }
+        if objects.has_all_runtime_classes() {
+            node.runtime_classes = Some(BTreeMap::new());
+        }
         node
     }
 
     /// What the node offers to pods at present.
     pub(crate) fn offer_now(&self) -> Offer {
         let mut offer = self.offer.clone();
+        if let Some(node) = self.objects.current().node() {
+            offer.follow(node);
+        }
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             offer.strict_supplemental_groups = capabilities.strict_supplemental_groups;
         }

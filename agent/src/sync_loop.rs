@@ -35,6 +35,14 @@ use housekeeping::Garbage;
 use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
 use resizes::{Granted, Resizes};
 
+/// Who shows the pods of the sources.
+pub(crate) struct Published {
+    /// The pods of all sources, without duplicates.
+    pub(crate) pods: watch::Sender<Arc<[Pod]>>,
+    /// Whether each source has had its first update.
+    pub(crate) ready: watch::Sender<bool>,
+}
+
 struct SyncLoop {
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
@@ -44,8 +52,7 @@ struct SyncLoop {
     desired: Arc<[Pod]>,
     /// Of `desired`, while that is the set of the only source.
     distinct: Option<Distinct>,
-    /// Who shows the same pods.
-    published: watch::Sender<Arc<[Pod]>>,
+    published: Published,
     duplicates: BTreeSet<DuplicatePod>,
     entries: Entries,
     /// The desired pods without a worker whose start is put off.
@@ -70,7 +77,7 @@ struct SyncLoop {
 pub(crate) async fn run(
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
-    published: watch::Sender<Arc<[Pod]>>,
+    published: Published,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
     mut failed: mpsc::UnboundedReceiver<(PodUid, String)>,
@@ -201,7 +208,11 @@ impl SyncLoop {
 
     fn publish(&mut self, desired: &Arc<[Pod]>) {
         self.desired = Arc::clone(desired);
-        self.published.send_replace(Arc::clone(desired));
+        self.published.pods.send_replace(Arc::clone(desired));
+        let is_ready = self.sources_are_ready();
+        self.published
+            .ready
+            .send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
     }
 
     /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.

@@ -1,8 +1,10 @@
 //! `crib agent --kubeconfig`: a node of a cluster, whose API server is in the test.
 
 pub(crate) mod api_server;
+pub(crate) mod credentials;
 pub(crate) mod faults;
 pub(crate) mod joined;
+pub(crate) mod mirrors;
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod pods;
@@ -10,3 +12,4 @@ pub(crate) mod server;
 pub(crate) mod server_client;
 pub(crate) mod server_streams;
 pub(crate) mod stats;
+pub(crate) mod volumes;

@@ -3,13 +3,19 @@
 //! It is crib's own, over the HTTPS client that images are pulled with: objects are JSON values as the server sent them, so that
 //! nothing of them is lost, and the few types that matter are decoded where they are used.
 
+mod any_server;
 mod backoff;
 mod error;
+mod exec;
+mod exec_credential;
 mod kubeconfig;
+mod kubeconfig_file;
 mod reflector;
 mod requests;
+mod transport;
 mod watch;
 
+pub(crate) use backoff::Backoff;
 pub use error::ApiError;
 pub use kubeconfig::{Connection, KubeconfigError};
 pub use reflector::{Change, Reflector};

@@ -4,8 +4,9 @@
 //! | room | what |
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
+//! | `certificates` | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node |
-//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to; `writer` writes statuses and deletes what has ended, `due` ◆ decides what |
+//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
 //! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
@@ -22,10 +23,13 @@
 //! | the agent's reader of [`ApiPods`] | the pods at the server | list and watch | sets of pods, known pods (watch) |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
+//! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
-//! | objects, and one task for each | what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
+//! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
+mod certificates;
 mod chance;
 pub mod client;
 mod events;
@@ -35,6 +39,7 @@ mod time;
 mod tokens;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,12 +50,16 @@ use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+pub use certificates::bootstrap::{BootstrapError, bootstrap, is_valid};
+use certificates::rotation::Rotation;
+pub use certificates::store::server_certificate;
 use client::ApiClient;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
 pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
+use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::Objects;
 pub use pods::source::ApiPods;
 use pods::writer::Writer;
@@ -72,6 +81,19 @@ pub struct NodeSettings {
     pub addresses: Vec<String>,
     /// The port of its server; `None`: it has none.
     pub server_port: Option<u16>,
+    /// Which certificates the cluster is asked for.
+    pub certificates: Certificates,
+}
+
+/// Which certificates of a node its cluster is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Certificates {
+    /// Where they are kept.
+    pub directory: PathBuf,
+    /// Whether that of the client is replaced before it ends.
+    pub client: bool,
+    /// The names and addresses of the server, if it is to have one.
+    pub server: Option<Vec<String>>,
 }
 
 /// A node's place in a cluster.
@@ -80,6 +102,7 @@ pub struct ClusterNode {
     settings: NodeSettings,
     known: watch::Sender<Arc<KnownPods>>,
     objects: Objects,
+    store: Arc<ObjectStore>,
 }
 
 impl ClusterNode {
@@ -92,8 +115,8 @@ impl ClusterNode {
         store: Arc<ObjectStore>,
         others: ObjectMap,
     ) -> Self {
-        let objects = Objects::new(client.clone(), store, others);
-        Self { client, settings, known: watch::Sender::default(), objects }
+        let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
+        Self { client, settings, known: watch::Sender::default(), objects, store }
     }
 
     /// The pods that are bound to the node, for the agent.
@@ -111,7 +134,8 @@ impl ClusterNode {
 
     /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
     pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
-        let NodeSettings { name, labels, taints, addresses, server_port } = self.settings;
+        let NodeSettings { name, labels, taints, addresses, server_port, certificates } =
+            self.settings;
         let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
         let (node_events, of_node) = mpsc::unbounded_channel();
         let events = Events::new(self.client.clone(), &name);
@@ -122,11 +146,27 @@ impl ClusterNode {
             view: agent.view(),
             cri,
         };
+        let mirrors = MirrorWriter::new(self.client.clone(), &name);
+        let mirrored = MirrorInputs {
+            view: agent.view(),
+            reports: agent.reports(),
+            known: self.known.subscribe(),
+            store: self.store,
+        };
+        let Certificates { directory, client: of_client, server: of_server } = certificates;
+        let of_client =
+            of_client.then(|| Rotation::of_client(self.client.clone(), &name, &directory));
+        let of_server = of_server
+            .map(|names| Rotation::of_server(self.client.clone(), &name, names, &directory));
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
+        for rotation in of_client.into_iter().chain(of_server) {
+            tasks.spawn(rotation.run());
+        }
+        tasks.spawn(mirrors.run(mirrored));
         tasks.spawn(self.objects.run(self.known.subscribe()));
         tasks.spawn(events.run(agent.events(), of_node));
         while let Some(ended) = tasks.join_next().await {

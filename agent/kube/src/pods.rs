@@ -1,17 +1,21 @@
 //! The pods that are bound to the node: they are followed with the objects that they refer to, and what becomes of them is written
-//! back.
+//! back. Those of other sources are shown by mirror pods.
 
 use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 
+mod claim;
 pub(crate) mod due;
+mod followed;
+pub(crate) mod mirror;
+pub(crate) mod mirror_writer;
 pub(crate) mod objects;
 pub(crate) mod source;
 pub(crate) mod status_json;
 pub(crate) mod writer;
 
-/// The pods at the server, as they were seen last.
+/// The pods at the server, mirror pods too, as they were seen last.
 pub(crate) type KnownPods = BTreeMap<PodUid, Pod>;
 
 /// Where a pod's object is.

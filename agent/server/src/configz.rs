@@ -150,6 +150,7 @@ mod tests {
         let settings = Settings {
             address: ([127, 0, 0, 1], 10250).into(),
             certificate: KeyPairFiles { certificate: "/a.crt".into(), key: "/a.key".into() },
+            signed: None,
             client_authority: Some("/ca.crt".into()),
             anonymous: false,
             token_reviews: Some(Duration::from_secs(120)),

@@ -4,7 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `connections` | how many clients there are, and for how long one may be a stranger |
-//! | `tls` | the server's certificate; whose certificates are an identity |
+//! | `tls`, `served_certificate` | the server's certificate; whose certificates are an identity |
 //! | `requests` | one request: who, whether, what |
 //! | `authenticate`, `subject` ◆ | who a client is: by certificate or by TokenReview |
 //! | `authorize`, `attributes` ◆ | whether it may: by SubjectAccessReview |
@@ -43,6 +43,7 @@ mod pods;
 mod query;
 mod requests;
 mod route;
+mod served_certificate;
 mod stats;
 mod streams;
 mod subject;
@@ -66,6 +67,7 @@ use authorize::{AccessReviewer, Authorizer};
 pub use configz::OtherPorts;
 pub use exposed::Exposed;
 use requests::Api;
+use served_certificate::ServedCertificate;
 pub use tls::{KeyPairFiles, TlsError};
 
 /// How long the API server may take to review a token or a right.
@@ -78,6 +80,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Its certificate.
     pub certificate: KeyPairFiles,
+    /// A certificate and its key in one file, which are served instead once they are there.
+    pub signed: Option<PathBuf>,
     /// The authorities of client certificates, in PEM; `None`: no certificate is an identity.
     pub client_authority: Option<PathBuf>,
     /// Whether clients without credentials are admitted, as `system:anonymous`.
@@ -135,7 +139,12 @@ impl Server {
     pub async fn bind(settings: Settings) -> Result<Self, ServerError> {
         let authority = settings.client_authority.as_deref();
         let certificates = authority.map(tls::client_verifier).transpose()?;
-        let tls = tls::acceptor(&settings.certificate, certificates.as_ref())?;
+        let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
+        let served = ServedCertificate::new(files, signed)?;
+        let tls = tls::acceptor(Arc::new(served), certificates.as_ref()).map_err(|source| {
+            let path = settings.certificate.certificate.clone();
+            TlsError::Use { path, source }
+        })?;
         let address = settings.address;
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| ServerError::Bind { address, source })?;

@@ -14,9 +14,9 @@ use rcgen::{
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{
     DigitallySignedStruct, DistinguishedName as Subject, Error, RootCertStore, ServerConfig,
     SignatureScheme,
@@ -128,16 +128,11 @@ pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>
 
 /// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
 pub(crate) fn acceptor(
-    files: &KeyPairFiles,
+    served: Arc<dyn ResolvesServerCert>,
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
-) -> Result<TlsAcceptor, TlsError> {
-    let failed = |source| TlsError::Use { path: files.certificate.clone(), source };
-    let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| TlsError::Read { path: files.key.clone(), problem: error.to_string() })?;
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(failed)?;
+) -> Result<TlsAcceptor, Error> {
+    let config =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let config = match verifier {
         Some(verifier) => {
             let any = AnyCertificate(Arc::clone(verifier));
@@ -145,17 +140,17 @@ pub(crate) fn acceptor(
         }
         None => config.with_no_client_auth(),
     };
-    let mut config = config.with_single_cert(chain, key).map_err(failed)?;
+    let mut config = config.with_cert_resolver(served);
     // Upgrades need HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let problem = |problem: String| TlsError::Read { path: path.to_owned(), problem };
     let found =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -229,13 +224,12 @@ mod tests {
         let mode = fs::metadata(&files.key).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(&pki).unwrap().count(), 2);
-        acceptor(&files, None).map(drop).unwrap();
+        assert_eq!(certificates(&files.certificate).unwrap().len(), 1);
         assert_eq!(KeyPairFiles::own(&pki, &names).unwrap(), files);
         assert_eq!(fs::read(&files.certificate).unwrap(), first);
         // A start that was killed before the certificate was written.
         fs::remove_file(&files.certificate).unwrap();
         KeyPairFiles::own(&pki, &names).unwrap();
-        acceptor(&files, None).map(drop).unwrap();
         client_verifier(&files.certificate).map(drop).unwrap();
     }
 
@@ -247,7 +241,5 @@ mod tests {
         let error = client_verifier(&empty).unwrap_err().to_string();
         let expected = format!("failed to read {}: there is no certificate in it", empty.display());
         assert_eq!(error, expected);
-        let files = KeyPairFiles { certificate: empty.clone(), key: dir.path().join("none") };
-        assert!(acceptor(&files, None).is_err());
     }
 }

@@ -65,6 +65,9 @@ pub struct KubeletConfiguration {
     pub address: Option<String>,
     pub tls_cert_file: Option<String>,
     pub tls_private_key_file: Option<String>,
+    pub rotate_certificates: Option<bool>,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub server_tls_bootstrap: Option<bool>,
     pub authentication: Option<Authentication>,
     pub authorization: Option<Authorization>,
     pub healthz_port: Option<u16>,

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
 use api::qos::qos_class;
-use k8s_openapi::api::core::v1::{ContainerPort, PodStatus, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    ContainerPort, Node, PersistentVolume, PodStatus, Taint, Toleration,
+};
 use serde::{Deserialize, Serialize};
 
 pub use taken::Taken;
@@ -43,6 +45,20 @@ pub struct Offer {
     pub app_armor: bool,
     /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
     pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+impl Offer {
+    /// Follows the node's object at an API server: its labels and taints are the node's, and what it has of resources that the
+    /// agent does not know, others have put there. What the agent knows itself, the object has from the agent.
+    pub fn follow(&mut self, node: &Node) {
+        self.labels = Some(node.metadata.labels.clone().unwrap_or_default());
+        self.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        for (resource, amount) in allocatable.into_iter().flatten() {
+            let known = self.allocatable.entry(resource.clone());
+            known.or_insert_with(|| amount.0.clone());
+        }
+    }
 }
 
 /// Why the node does not take a pod.
@@ -139,6 +155,17 @@ pub fn fields_of_other_nodes(
     ];
     let others = fields.into_iter().filter(|(_, is_met)| !is_met);
     others.map(|(field, _)| field).collect()
+}
+
+/// Whether a volume can be used on a node with these labels.
+pub(crate) fn is_reachable(
+    volume: &PersistentVolume,
+    node_name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required.as_ref());
+    required.is_none_or(|required| affinity::is_matched(required, node_name, labels))
 }
 
 fn operating_system(pod: &Pod) -> Result<(), Rejection> {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use pem::{EncodeConfig, LineEnding, Pem};
 
-use crate::objects::{ObjectKind, ObjectMap};
+use crate::objects::{BoundClaim, ObjectKind, ObjectMap};
 
 /// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
 /// default/settings`.
@@ -28,6 +28,13 @@ pub fn named(pod: &Pod) -> Vec<(ObjectKind, String)> {
     let config_maps = config_maps.into_iter().map(|name| (ObjectKind::ConfigMap, name));
     let secrets = secrets.into_iter().map(|name| (ObjectKind::Secret, name));
     config_maps.chain(secrets).filter(|(_, name)| !name.is_empty()).collect()
+}
+
+/// The claims that a pod's volumes are of, all of its own namespace, with those that are made for the pod.
+#[must_use]
+pub fn claims(pod: &Pod) -> Vec<String> {
+    let References { claims, own_claims, .. } = References::of(pod);
+    claims.into_iter().chain(own_claims).filter(|name| !name.is_empty()).collect()
 }
 
 /// The names of a pod's pull secrets: its own or, if it has none, those of its ServiceAccount. Kubernetes 1.36,
@@ -55,6 +62,8 @@ pub(crate) struct References {
     needed_maps: BTreeMap<String, BTreeSet<String>>,
     needed_secrets: BTreeMap<String, BTreeSet<String>>,
     claims: BTreeSet<String>,
+    /// Those that are made for the pod (`ephemeral`).
+    own_claims: BTreeSet<String>,
     trust_bundles: Vec<ClusterTrustBundleProjection>,
     /// Whether any volume is that of a claim, which any PersistentVolume may fit.
     has_claims: bool,
@@ -66,6 +75,7 @@ pub(crate) struct Referenced {
     config_maps: Vec<Option<Arc<ConfigMap>>>,
     secrets: Vec<Option<Arc<Secret>>>,
     claims: Vec<Option<Arc<PersistentVolumeClaim>>>,
+    bound_claims: Vec<Option<Result<BoundClaim, String>>>,
     trust_bundles: Vec<Vec<Arc<ClusterTrustBundle>>>,
     /// All that claims may be bound to, if there are claims.
     volumes: Vec<Arc<PersistentVolume>>,
@@ -79,6 +89,9 @@ impl References {
         }
         for volume in pod.spec().volumes.iter().flatten() {
             found.of_volume(volume);
+            if volume.ephemeral.is_some() {
+                found.own_claims.insert(format!("{}-{}", pod.name(), volume.name));
+            }
         }
         let pull_secrets = pod.spec().image_pull_secrets.iter().flatten();
         found.secrets.extend(pull_secrets.map(|secret| secret.name.clone()));
@@ -186,7 +199,10 @@ impl References {
         let maps = self.config_maps.iter();
         let secrets = self.secrets.iter();
         let claims = self.claims.iter();
+        let bound = self.claims.iter().chain(&self.own_claims);
+        let bound = bound.map(|name| objects.bound_claim(namespace, name).cloned());
         Referenced {
+            bound_claims: bound.collect(),
             claims: claims.map(|name| objects.persistent_volume_claim(namespace, name)).collect(),
             trust_bundles: {
                 let wanted = self.trust_bundles.iter();

@@ -77,7 +77,9 @@ impl MountError {
     /// The beginning of a kubelet's message: a claim fails before anything is mounted.
     fn head(&self) -> String {
         let volume = &self.volume;
-        if matches!(self.source, VolumeError::Claim(_)) {
+        if let VolumeError::NodeAffinity { volume } = &self.source {
+            format!("MountVolume.NodeAffinity check failed for volume {volume:?} ")
+        } else if matches!(self.source, VolumeError::Claim(_)) {
             format!(
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
                  volumes=[{volume}]"

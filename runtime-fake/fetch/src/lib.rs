@@ -1,7 +1,7 @@
 //! A client of HTTP/1.1 with verified TLS, proxies and a pool of connections, and URLs as Go reads them.
 //!
 //! Registries and manifests are fetched with it. It follows no redirect and knows no credentials but those in URLs: callers
-//! decide which server gets them. Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`
+//! decide which server gets them. No certificate is unverified unless they verify it themselves. Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`
 //! and their lower-case forms), as curl reads them.
 
 mod connector;
@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -40,6 +41,8 @@ pub struct Options {
     pub roots: Vec<CertificateDer<'static>>,
     /// Whether the authorities that the system trusts are not trusted.
     pub only_roots: bool,
+    /// What verifies certificates of servers instead of those authorities.
+    pub verifier: Option<Arc<dyn ServerCertVerifier>>,
     /// The client's own certificate.
     pub identity: Option<Identity>,
     /// The name that certificates of servers are to have, if it is not that of the URL.
@@ -99,6 +102,9 @@ impl Client {
             Some(identity) => tls.with_client_auth_cert(identity.certificates, identity.key)?,
             None => tls.with_no_client_auth(),
         };
+        if let Some(verifier) = options.verifier {
+            tls.dangerous().set_certificate_verifier(verifier);
+        }
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let proxies = Arc::new(proxies);
         let connector =

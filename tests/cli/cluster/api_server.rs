@@ -41,6 +41,8 @@ struct Faults {
     conflicts: u32,
     /// How long each answer takes.
     delay: Duration,
+    /// Clients need no token.
+    admits_anyone: bool,
     /// Requests for this path are forbidden.
     forbidden: Option<String>,
 }
@@ -123,6 +125,11 @@ impl ApiServer {
         self.shared.faults.lock().unwrap().delay = delay;
     }
 
+    /// Needs no token of clients from now on.
+    pub(crate) fn admit_anyone(&self) {
+        self.shared.faults.lock().unwrap().admits_anyone = true;
+    }
+
     /// Forbids requests for this path from now on, or none.
     pub(crate) fn forbid(&self, path: Option<&str>) {
         self.shared.faults.lock().unwrap().forbidden = path.map(str::to_owned);
@@ -182,12 +189,16 @@ fn target(path: &str) -> Option<Target> {
     let kind = match (version.as_str(), resource.as_str()) {
         ("v1", "configmaps") => "ConfigMap",
         ("v1", "events") => "Event",
+        ("v1", "persistentvolumeclaims") => "PersistentVolumeClaim",
+        ("v1", "persistentvolumes") => "PersistentVolume",
         ("v1", "nodes") => "Node",
         ("v1", "pods") => "Pod",
         ("v1", "secrets") => "Secret",
         ("v1", "serviceaccounts") => "ServiceAccount",
         ("v1", "services") => "Service",
+        ("certificates.k8s.io/v1", "certificatesigningrequests") => "CertificateSigningRequest",
         ("coordination.k8s.io/v1", "leases") => "Lease",
+        ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",
         _ => return None,
     };
     let kind = Kind::of(&version, kind);
@@ -200,11 +211,16 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     shared.requests.lock().unwrap().push(format!("{} {path}", head.method));
     let delay = shared.faults.lock().unwrap().delay;
     tokio::time::sleep(delay).await;
-    if head.headers.get(AUTHORIZATION).is_none_or(|said| said != &format!("Bearer {TOKEN}")) {
+    let admits_anyone = shared.faults.lock().unwrap().admits_anyone;
+    let said = head.headers.get(AUTHORIZATION);
+    if !admits_anyone && said.is_none_or(|said| said != &format!("Bearer {TOKEN}")) {
         return status(401, "Unauthorized", "Unauthorized");
     }
     if shared.faults.lock().unwrap().forbidden.as_ref() == Some(&path) {
         return status(403, "Forbidden", "no relationship found between node and this object");
+    }
+    if path == "/healthz" {
+        return response(200, Full::new(Bytes::from_static(b"ok")).boxed_unsync());
     }
     if head.method == Method::POST && path.ends_with("reviews") {
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();

@@ -21,9 +21,15 @@ pub(crate) struct Joined {
 impl Joined {
     /// A runtime beside the server. No agent runs yet.
     pub(crate) async fn new(server: ApiServer) -> Self {
+        Self::with(server, "").await
+    }
+
+    /// The same with a runtime of this configuration.
+    pub(crate) async fn with(server: ApiServer, config: &str) -> Self {
         let place = Place::unchecked();
         place.file("kubeconfig", &server.kubeconfig());
-        let (runtime, endpoint) = place.runtime().await;
+        let config = place.file("runtime.yaml", config);
+        let (runtime, endpoint) = place.runtime_with(&["--config", &config]).await;
         Self { place, server, runtime, endpoint }
     }
 

@@ -1,10 +1,10 @@
 //! The node at the API server: registered, ready, alive.
 
-use cluster::Kind;
+use cluster::{Kind, Part};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, NODE, condition, wait};
+use super::joined::{Joined, NODE, condition, pod, wait};
 use crate::command::*;
 
 #[tokio::test]
@@ -73,6 +73,109 @@ async fn agent_takes_over_its_node_and_leaves_what_others_wrote() {
     assert_eq!(node["spec"], existing["spec"]);
     assert_eq!(condition(&node, "Mine")["status"], "True");
     assert_eq!(node["status"]["future"], 1);
+    joined.end(agent).await;
+}
+
+/// Changes the node as an administrator does.
+fn change_node(joined: &Joined, part: Part, change: impl Fn(&mut Value)) {
+    let key = cluster::Key::new(Kind::of("v1", "Node"), "", NODE);
+    let changed = joined.server.store().change(&key, part, |node| {
+        change(node);
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+/// Runs a pod to its end, with these fields of its spec.
+async fn ends(joined: &Joined, name: &str, fields: &str) -> (Value, Value) {
+    joined.create_pod(&pod(name, "exit 0").replace("spec:\n", &format!("spec:\n  {fields}\n")));
+    let has_ended =
+        |pod: &Value| pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded";
+    let pod = joined.wait_for_pod(name, "ended", has_ended).await;
+    (pod["status"]["phase"].clone(), pod["status"]["reason"].clone())
+}
+
+#[tokio::test]
+async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    joined.wait_for_ready_node().await;
+    let taken = (json!("Succeeded"), Value::Null);
+    let selects = "nodeSelector: {disk: ssd}";
+    assert_eq!(ends(&joined, "before", selects).await, (json!("Failed"), json!("NodeAffinity")));
+    // The pod may be seen before the label is.
+    change_node(&joined, Part::Main, |node| node["metadata"]["labels"]["disk"] = json!("ssd"));
+    assert_eq!(ends(&joined, "labelled", selects).await, taken);
+
+    let taint = |effect: &'static str| {
+        move |node: &mut Value| node["spec"]["taints"] = json!([{"key": "k", "effect": effect}])
+    };
+    let follows = async |name: &str, expected: (Value, Value)| {
+        for number in 0.. {
+            let seen = ends(&joined, &format!("{name}{number}"), "enableServiceLinks: true").await;
+            if seen == expected {
+                return;
+            }
+            assert!(number < 50, "{seen:?}");
+        }
+    };
+    change_node(&joined, Part::Main, taint("NoExecute"));
+    follows("evicted", (json!("Failed"), json!("TaintToleration"))).await;
+    let tolerates = "tolerations: [{key: k, operator: Exists}]";
+    assert_eq!(ends(&joined, "tolerant", tolerates).await, taken);
+    // What keeps pods from being scheduled does not keep one that was scheduled from running.
+    change_node(&joined, Part::Main, |node| {
+        node["spec"]["unschedulable"] = json!(true);
+        taint("NoSchedule")(node);
+    });
+    follows("cordoned", taken).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn resources_that_others_advertise_are_kept_and_granted() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&["--max-pods", "7"]);
+    joined.wait_for_ready_node().await;
+    change_node(&joined, Part::Status, |node| {
+        node["status"]["capacity"]["example.com/dongle"] = json!("2");
+        node["status"]["capacity"]["pods"] = json!("1000");
+    });
+    let allocates = |node: &Value| {
+        node["status"]["allocatable"]["example.com/dongle"] == "2"
+            && node["status"]["capacity"]["pods"] == "7"
+    };
+    wait("both resources", || joined.node(), allocates).await;
+    let wants = |count: &str| {
+        pod("wants", "exit 0")
+            + &format!(
+                "    resources: {{requests: {{example.com/dongle: {count}}}, limits: {{example.com/dongle: {count}}}}}\n"
+            )
+    };
+    for (count, phase, reason) in
+        [("2", "Succeeded", Value::Null), ("3", "Failed", json!("OutOfexample.com/dongle"))]
+    {
+        joined.create_pod(&wants(count));
+        let ended = joined.wait_for_phase("wants", phase).await;
+        assert_eq!(ended["status"]["reason"], reason);
+        joined.delete_pod("wants", None);
+        joined.wait_until_gone("wants").await;
+    }
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn labels_of_the_system_are_set_again() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let agent = joined.agent(&[]);
+    joined.wait_for_ready_node().await;
+    change_node(&joined, Part::Main, |node| {
+        node["metadata"]["labels"] = json!({"kubernetes.io/os": "plan9", "theirs": "1"});
+    });
+    let is_right = |node: &Value| node["metadata"]["labels"]["kubernetes.io/os"] == "linux";
+    let node = wait("the label", || joined.node(), is_right).await;
+    assert_eq!(node["metadata"]["labels"]["theirs"], "1");
+    assert_ne!(node["metadata"]["labels"]["kubernetes.io/arch"], Value::Null);
     joined.end(agent).await;
 }
 

@@ -22,6 +22,17 @@ pub enum ApiError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A plugin of the kubeconfig gave no credential.
+    #[error("failed to get a credential from plugin {program}: {problem}")]
+    Plugin {
+        /// The program.
+        program: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A certificate that was to be used cannot be.
+    #[error("failed to use the client certificate")]
+    Certificate(#[source] fetch::TlsError),
     /// The server refused it.
     #[error("the API server answered {code} ({reason}): {message}")]
     Refused {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,7 +14,12 @@ use fetch::pki_types::pem::PemObject as _;
 use fetch::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use fetch::{Identity, Url};
 use http::HeaderValue;
-use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::exec::ExecPlugin;
+use super::exec_credential::VERSIONS;
+use super::kubeconfig_file::{Cluster, Exec, File, User};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +48,10 @@ pub enum KubeconfigError {
 pub struct Connection {
     /// The server's URL.
     pub(crate) server: Url,
-    /// The authorities of the server's certificate; `None`: those of the system.
-    pub(crate) roots: Option<Vec<CertificateDer<'static>>>,
+    /// What the server's certificate is verified with.
+    pub(crate) trust: Trust,
+    /// The server, as another kubeconfig has it.
+    pub(crate) cluster: Value,
     /// The name in the server's certificate, if it is not that of the URL.
     pub(crate) server_name: Option<ServerName<'static>>,
     /// The proxy of all requests.
@@ -52,6 +60,17 @@ pub struct Connection {
     pub(crate) identity: Option<Identity>,
     /// What requests say beside that.
     pub(crate) credentials: Credentials,
+}
+
+/// What a server's certificate is verified with.
+#[derive(Clone, Debug)]
+pub(crate) enum Trust {
+    /// The authorities of the system.
+    System,
+    /// These authorities.
+    Roots(Vec<CertificateDer<'static>>),
+    /// Nothing.
+    Anyone,
 }
 
 /// What the Authorization header of requests says.
@@ -63,6 +82,8 @@ pub(crate) enum Credentials {
     Fixed(HeaderValue),
     /// A token in a file, which another program may replace.
     File(PathBuf),
+    /// What a program gives, which may be a certificate too.
+    Plugin(Arc<ExecPlugin>),
 }
 
 impl fmt::Debug for Credentials {
@@ -71,74 +92,9 @@ impl fmt::Debug for Credentials {
             Self::Nothing => "Nothing",
             Self::Fixed(_) => "Fixed",
             Self::File(_) => "File",
+            Self::Plugin(_) => "Plugin",
         })
     }
-}
-
-/// A kubeconfig, as far as it counts.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct File {
-    current_context: String,
-    clusters: Vec<NamedCluster>,
-    contexts: Vec<NamedContext>,
-    users: Vec<NamedUser>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedCluster {
-    name: String,
-    cluster: Cluster,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: String,
-    certificate_authority: Option<String>,
-    certificate_authority_data: Option<String>,
-    tls_server_name: Option<String>,
-    insecure_skip_tls_verify: bool,
-    proxy_url: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedContext {
-    name: String,
-    context: Context,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Context {
-    cluster: String,
-    user: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedUser {
-    name: String,
-    user: User,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct User {
-    client_certificate: Option<String>,
-    client_certificate_data: Option<String>,
-    client_key: Option<String>,
-    client_key_data: Option<String>,
-    token: Option<String>,
-    #[serde(rename = "tokenFile")]
-    token_file: Option<String>,
-    username: Option<String>,
-    password: Option<String>,
-    exec: Option<serde_json::Value>,
-    #[serde(rename = "auth-provider")]
-    auth_provider: Option<serde_json::Value>,
 }
 
 impl Connection {
@@ -187,11 +143,6 @@ impl Reader<'_> {
                 user.ok_or_else(|| unknown("user", name))?.user
             }
         };
-        if cluster.insecure_skip_tls_verify {
-            return Err(self.problem(
-                "insecure-skip-tls-verify is not supported: name the server's authority in certificate-authority",
-            ));
-        }
         let server = Url::of_server(&cluster.server).ok_or_else(|| {
             self.problem(format!("server {:?} is not an http or https URL", cluster.server))
         })?;
@@ -200,19 +151,39 @@ impl Reader<'_> {
             cluster.certificate_authority_data.as_deref(),
             cluster.certificate_authority.as_deref(),
         )?;
+        let written = written(&cluster, roots.as_deref());
+        let exec = user.exec.as_ref().filter(|exec| exec.provide_cluster_info);
+        let told = exec.map(|_| told(written.clone(), &cluster));
         let roots =
             roots.map(|pem| self.certificates("certificate-authority", &pem)).transpose()?;
+        let trust = match (roots, cluster.insecure_skip_tls_verify) {
+            (Some(_), true) => {
+                return Err(self.problem(
+                    "certificate-authority has no effect with insecure-skip-tls-verify: leave one of them out",
+                ));
+            }
+            (Some(roots), false) => Trust::Roots(roots),
+            (None, false) => Trust::System,
+            (None, true) => {
+                tracing::warn!(
+                    kubeconfig = %self.path.display(), server = %cluster.server,
+                    "insecure-skip-tls-verify: anyone on the way can take the API server's place; name its authority in certificate-authority instead"
+                );
+                Trust::Anyone
+            }
+        };
         let server_name = filled(cluster.tls_server_name).map(|name| {
             ServerName::try_from(name.clone())
                 .map_err(|_| self.problem(format!("tls-server-name {name:?} is no host name")))
         });
         Ok(Connection {
             server,
-            roots,
+            trust,
+            cluster: written,
             server_name: server_name.transpose()?,
             proxy: filled(cluster.proxy_url),
             identity: self.identity(&user)?,
-            credentials: self.credentials(user)?,
+            credentials: self.credentials(user, told)?,
         })
     }
 
@@ -234,12 +205,20 @@ impl Reader<'_> {
         Ok(Some(Identity { certificates, key }))
     }
 
-    fn credentials(&self, user: User) -> Result<Credentials, KubeconfigError> {
-        if user.exec.is_some() || user.auth_provider.is_some() {
+    /// `cluster` is what a plugin is told of the server.
+    fn credentials(
+        &self,
+        user: User,
+        cluster: Option<Value>,
+    ) -> Result<Credentials, KubeconfigError> {
+        if user.auth_provider.is_some() {
             return Err(self.problem(
-                "exec and auth-provider of users are not supported: use a client certificate, token or tokenFile",
+                "auth-provider of users is not supported: use exec, a client certificate, token or tokenFile",
             ));
         }
+        let has_certificate = [&user.client_certificate, &user.client_certificate_data];
+        let has_certificate =
+            has_certificate.into_iter().flatten().any(|certificate| !certificate.is_empty());
         // The file counts where both are given, as in client-go.
         if let Some(file) = filled(user.token_file) {
             return Ok(Credentials::File(self.beside(&file)));
@@ -255,7 +234,39 @@ impl Reader<'_> {
                 let password = user.password.unwrap_or_default();
                 Credentials::Fixed(fetch::basic(name.as_bytes(), password.as_bytes()))
             }
-            None => Credentials::Nothing,
+            None => match user.exec.filter(|_| !has_certificate) {
+                Some(exec) => Credentials::Plugin(Arc::new(self.plugin(exec, cluster)?)),
+                None => Credentials::Nothing,
+            },
+        })
+    }
+
+    fn plugin(&self, exec: Exec, cluster: Option<Value>) -> Result<ExecPlugin, KubeconfigError> {
+        if exec.command.is_empty() {
+            return Err(self.problem("exec has no command"));
+        }
+        if !VERSIONS.contains(&exec.api_version.as_str()) {
+            let (version, known) = (exec.api_version, VERSIONS.join(" and "));
+            return Err(self
+                .problem(format!("exec has apiVersion {version:?}, of which {known} are known")));
+        }
+        if exec.interactive_mode == "Always" {
+            return Err(self.problem("exec has interactiveMode Always: the agent has no terminal"));
+        }
+        // A name without a directory is looked for in PATH.
+        let program = match exec.command.contains('/') {
+            true => self.beside(&exec.command),
+            false => PathBuf::from(exec.command),
+        };
+        let variables = exec.env.unwrap_or_default().into_iter();
+        Ok(ExecPlugin {
+            program,
+            args: exec.args.unwrap_or_default(),
+            environment: variables.map(|variable| (variable.name, variable.value)).collect(),
+            version: exec.api_version,
+            cluster,
+            install_hint: exec.install_hint,
+            last: Mutex::default(),
         })
     }
 
@@ -296,6 +307,33 @@ impl Reader<'_> {
     fn beside(&self, file: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(file)
     }
+}
+
+/// ◆ What a plugin is told of the server: how it is reached, and what the kubeconfig has for plugins.
+fn told(mut written: Value, cluster: &Cluster) -> Value {
+    let own = |name: &str| name == "client.authentication.k8s.io/exec";
+    if let Some(found) = cluster.extensions.iter().find(|extension| own(&extension.name)) {
+        written["config"] = found.extension.clone();
+    }
+    written
+}
+
+/// ◆ A cluster with what is in its files.
+fn written(cluster: &Cluster, roots: Option<&[u8]>) -> Value {
+    let mut told = json!({"server": cluster.server});
+    if let Some(name) = filled(cluster.tls_server_name.clone()) {
+        told["tls-server-name"] = name.into();
+    }
+    if cluster.insecure_skip_tls_verify {
+        told["insecure-skip-tls-verify"] = true.into();
+    }
+    if let Some(roots) = roots {
+        told["certificate-authority-data"] = BASE64_STANDARD.encode(roots).into();
+    }
+    if let Some(proxy) = filled(cluster.proxy_url.clone()) {
+        told["proxy-url"] = proxy.into();
+    }
+    told
 }
 
 fn filled(text: Option<String>) -> Option<String> {
@@ -344,7 +382,7 @@ mod tests {
         );
         let found = load(directory.path(), &text).unwrap();
         assert_eq!(found.server, Url::of_server("https://10.0.0.1:6443/base").unwrap());
-        assert_eq!(found.roots.unwrap(), [key.cert.der().clone()]);
+        assert!(matches!(found.trust, Trust::Roots(roots) if roots == [key.cert.der().clone()]));
         assert_eq!(found.server_name, Some(ServerName::try_from("kubernetes").unwrap()));
         assert_eq!(found.proxy.as_deref(), Some("http://p:1"));
         assert_eq!(found.identity.unwrap().certificates, [key.cert.der().clone()]);
@@ -358,8 +396,41 @@ mod tests {
     fn user_becomes_a_header(#[case] user: &str, #[case] header: &str) {
         let directory = tempfile::tempdir().unwrap();
         let found = load(directory.path(), &text("server: 'http://127.0.0.1:8080'", user)).unwrap();
-        assert!(found.roots.is_none() && found.identity.is_none());
+        assert!(matches!(found.trust, Trust::System) && found.identity.is_none());
         assert!(matches!(found.credentials, Credentials::Fixed(value) if value == header));
+    }
+
+    #[test]
+    fn plugin_is_told_of_the_server_if_the_kubeconfig_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let exec = |more: &str| {
+            format!(
+                "exec: {{command: bin/login, apiVersion: client.authentication.k8s.io/v1, args: [a], env: [{{name: N, value: v}}]{more}}}"
+            )
+        };
+        let server = "server: 'https://h', insecure-skip-tls-verify: true, extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: x}}]";
+        for (more, told) in [
+            ("", None),
+            (
+                ", provideClusterInfo: true",
+                Some(
+                    json!({"server": "https://h", "insecure-skip-tls-verify": true, "config": {"audience": "x"}}),
+                ),
+            ),
+        ] {
+            let found = load(directory.path(), &text(server, &exec(more))).unwrap();
+            assert!(matches!(found.trust, Trust::Anyone));
+            let Credentials::Plugin(plugin) = found.credentials else {
+                panic!("{:?}", found.credentials)
+            };
+            assert_eq!(plugin.cluster, told);
+            assert_eq!(plugin.program, directory.path().join("bin/login"));
+            assert_eq!(plugin.environment, [("N".to_owned(), "v".to_owned())]);
+        }
+        // Other credentials come before it.
+        let both = format!("token: t, {}", exec(""));
+        let found = load(directory.path(), &text(server, &both)).unwrap();
+        assert!(matches!(found.credentials, Credentials::Fixed(_)));
     }
 
     const SERVER: &str = "server: 'https://h'";
@@ -372,8 +443,8 @@ mod tests {
     )]
     #[case::bad_server(&text("server: h", ""), "kubeconfig DIR/config: server \"h\" is not an http or https URL")]
     #[case::insecure(
-        &text("server: 'https://h', insecure-skip-tls-verify: true", ""),
-        "kubeconfig DIR/config: insecure-skip-tls-verify is not supported: name the server's authority in certificate-authority"
+        &text("server: 'https://h', insecure-skip-tls-verify: true, certificate-authority: config", ""),
+        "kubeconfig DIR/config: certificate-authority has no PEM certificate"
     )]
     #[case::missing_file(
         &text("server: 'https://h', certificate-authority: ca.pem", ""),
@@ -387,9 +458,18 @@ mod tests {
         &text("server: 'https://h', certificate-authority-data: YQ==", ""),
         "kubeconfig DIR/config: certificate-authority has no PEM certificate"
     )]
-    #[case::exec(
+    #[case::provider(
+        &text(SERVER, "auth-provider: {name: gcp}"),
+        "kubeconfig DIR/config: auth-provider of users is not supported: use exec, a client certificate, token or tokenFile"
+    )]
+    #[case::exec_version(
         &text(SERVER, "exec: {command: aws}"),
-        "kubeconfig DIR/config: exec and auth-provider of users are not supported: use a client certificate, token or tokenFile"
+        "kubeconfig DIR/config: exec has apiVersion \"\", of which client.authentication.k8s.io/v1 and client.authentication.k8s.io/v1beta1 are known"
+    )]
+    #[case::exec_without_command(&text(SERVER, "exec: {}"), "kubeconfig DIR/config: exec has no command")]
+    #[case::exec_with_terminal(
+        &text(SERVER, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}"),
+        "kubeconfig DIR/config: exec has interactiveMode Always: the agent has no terminal"
     )]
     fn unusable_files_are_refused_with_the_field(#[case] text: &str, #[case] problem: &str) {
         let directory = tempfile::tempdir().unwrap();

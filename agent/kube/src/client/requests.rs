@@ -1,21 +1,22 @@
 //! A client of one API server: objects are JSON values, as the server sends them, so that unknown fields stay.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fetch::{Client, Options, Pairs, Response, Url};
+use fetch::{Identity, Pairs, Response, Url};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::error::ApiError;
+use super::exec_credential::Credential;
 use super::kubeconfig::{Connection, Credentials};
+use super::transport::Transport;
 use super::watch::WatchStream;
 
-/// The limit of a connection attempt (client-go's).
-const CONNECT: Duration = Duration::from_secs(30);
 /// How long a request may take, unless it is said. A server ends its own after a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How large an answer may be.
@@ -28,7 +29,7 @@ const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 /// A client, whose clones share its connections.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
-    http: Client,
+    transport: Arc<Transport>,
     /// The server's URL, without a slash at its end.
     server: Arc<str>,
     credentials: Credentials,
@@ -51,19 +52,10 @@ impl ApiClient {
     ///
     /// If a certificate or the key cannot be used.
     pub fn new(connection: Connection) -> Result<Self, fetch::TlsError> {
-        let only_roots = connection.roots.is_some();
-        let http = Client::new(Options {
-            roots: connection.roots.unwrap_or_default(),
-            only_roots,
-            identity: connection.identity,
-            server_name: connection.server_name,
-            proxy: connection.proxy,
-            connect_timeout: Some(CONNECT),
-            read_timeout: None,
-        })?;
+        let transport = Arc::new(Transport::new(&connection)?);
         let server = connection.server.without_user();
         let server = server.trim_end_matches('/').into();
-        Ok(Self { http, server, credentials: connection.credentials, limit: PATIENCE })
+        Ok(Self { transport, server, credentials: connection.credentials, limit: PATIENCE })
     }
 
     /// The same client, whose requests may take so long.
@@ -118,6 +110,20 @@ impl ApiClient {
         self.request(Method::DELETE, path, &[], Some((JSON, &options))).await
     }
 
+    /// Whether the server says that it is well.
+    pub(crate) async fn is_healthy(&self) -> Result<(), ApiError> {
+        let response = self.within(self.send(Method::GET, "/healthz", &[], None)).await?;
+        if response.status.is_success() {
+            return Ok(());
+        }
+        Err(self.within(refusal(response)).await?)
+    }
+
+    /// Shows another certificate from now on.
+    pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), ApiError> {
+        self.transport.use_identity(identity).map_err(ApiError::Certificate)
+    }
+
     /// Watches the collection at a path. The query says what of it, and since when.
     pub(crate) async fn watch(
         &self,
@@ -168,9 +174,6 @@ impl ApiClient {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(JSON));
         headers.insert(USER_AGENT, user_agent());
-        if let Some(authorization) = self.authorization()? {
-            headers.insert(AUTHORIZATION, authorization);
-        }
         let bytes = match body {
             Some((kind, value)) => {
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -178,23 +181,46 @@ impl ApiClient {
             }
             None => Bytes::new(),
         };
-        self.http.send(method, &url, headers, bytes).await.map_err(ApiError::Unreachable)
-    }
-
-    fn authorization(&self) -> Result<Option<HeaderValue>, ApiError> {
+        let send = async |authorization: Option<HeaderValue>| {
+            let mut headers = headers.clone();
+            headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
+            let http = self.transport.http();
+            let sent = http.send(method.clone(), &url, headers, bytes.clone());
+            sent.await.map_err(ApiError::Unreachable)
+        };
         let path = match &self.credentials {
-            Credentials::Nothing => return Ok(None),
-            Credentials::Fixed(header) => return Ok(Some(header.clone())),
+            Credentials::Nothing => return send(None).await,
+            Credentials::Fixed(header) => return send(Some(header.clone())).await,
+            Credentials::Plugin(plugin) => {
+                let credential = plugin.credential().await?;
+                let response = send(self.used(&credential)?).await?;
+                if response.status != StatusCode::UNAUTHORIZED {
+                    return Ok(response);
+                }
+                let other = plugin.other_than(&credential).await?;
+                return send(self.used(&other)?).await;
+            }
             Credentials::File(path) => path,
         };
-        let problem = |problem: String| {
-            let path = path.display().to_string();
-            ApiError::Token { path, problem }
-        };
-        let token = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-        let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
-        header.map(Some).ok_or_else(|| problem("there is no token in it".to_owned()))
+        send(Some(in_file(path)?)).await
     }
+
+    /// Shows a plugin's certificate from now on. Returns its header.
+    fn used(&self, credential: &Arc<Credential>) -> Result<Option<HeaderValue>, ApiError> {
+        self.transport.use_credential(credential).map_err(ApiError::Certificate)?;
+        Ok(credential.header.clone())
+    }
+}
+
+/// The header of the token in a file.
+fn in_file(path: &Path) -> Result<HeaderValue, ApiError> {
+    let problem = |problem: String| {
+        let path = path.display().to_string();
+        ApiError::Token { path, problem }
+    };
+    let token = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
+    let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
+    header.ok_or_else(|| problem("there is no token in it".to_owned()))
 }
 
 fn user_agent() -> HeaderValue {

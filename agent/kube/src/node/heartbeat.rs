@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::facts::NodeFacts;
 use super::registration::{self, register};
-use super::status::{Facts, differs, patch, status};
+use super::status::{Facts, architecture, differs, patch, status};
 use crate::chance::{chance, jittered};
 use crate::client::{ApiClient, ApiError, PatchKind};
 use crate::events::NodeEvent;
@@ -104,7 +104,8 @@ async fn try_update(
     let before = client.get(&path, version).await?;
     let mut after = before.clone();
     after["status"] = status(facts, &before["status"], Timestamp::now());
-    let changed = differs(&before["status"], &after["status"]);
+    let relabelled = own_labels(&mut after);
+    let changed = relabelled || differs(&before["status"], &after["status"]);
     if !changed && !cadence.is_due(Instant::now()) {
         return Ok(None);
     }
@@ -115,6 +116,19 @@ async fn try_update(
     }
     cadence.reported(changed, Instant::now(), chance());
     Ok(became(&before["status"], &after["status"]))
+}
+
+/// ◆ Sets the labels by which pods choose a node that can run them at all. Returns whether one was another.
+fn own_labels(node: &mut Value) -> bool {
+    let mut changed = false;
+    for (label, value) in [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", architecture())] {
+        let label = &mut node["metadata"]["labels"][label];
+        if *label != value {
+            *label = value.into();
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// ◆ The reason of the event about a node that has become ready, or is not any more. A new node is no event.
@@ -148,6 +162,22 @@ mod tests {
         assert_eq!(became(&yes, &no), Some("NodeNotReady"));
         assert_eq!(became(&yes, &yes), None);
         assert_eq!(became(&Value::Null, &yes), None);
+    }
+
+    #[test]
+    fn labels_of_the_system_are_set_again() {
+        let arch = architecture();
+        let right = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": arch, "theirs": "1"});
+        for (labels, changed) in [
+            (right.clone(), false),
+            (json!({"kubernetes.io/os": "plan9", "kubernetes.io/arch": arch, "theirs": "1"}), true),
+            (json!({"theirs": "1"}), true),
+        ] {
+            let mut node = json!({"metadata": {"labels": labels}});
+            assert_eq!(own_labels(&mut node), changed, "{labels}");
+            assert_eq!(node["metadata"]["labels"], right);
+        }
+        assert!(own_labels(&mut json!({"metadata": {}})));
     }
 
     #[test]

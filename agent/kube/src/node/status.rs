@@ -60,8 +60,13 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     let internal = facts.addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
     let hostname = json!({"type": "Hostname", "address": facts.name});
     status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
-    status.insert("capacity".to_owned(), quantities(&facts.capacity));
-    status.insert("allocatable".to_owned(), quantities(&facts.allocatable));
+    // Extended resources that others have put there stay, and pods may request all of them.
+    let foreign = extended_resources(&before["capacity"]);
+    for (field, own) in [("capacity", &facts.capacity), ("allocatable", &facts.allocatable)] {
+        let mut amounts = foreign.clone();
+        amounts.extend(quantities(own));
+        status.insert(field.to_owned(), Value::Object(amounts));
+    }
     status.insert("nodeInfo".to_owned(), node_info(facts));
     match facts.server_port {
         Some(port) => {
@@ -99,7 +104,7 @@ fn set_or_remove(status: &mut Map<String, Value>, field: &str, list: Vec<Value>)
 }
 
 /// Quantities as the API server writes them back, so that they are compared with its own.
-fn quantities(amounts: &BTreeMap<String, String>) -> Value {
+fn quantities(amounts: &BTreeMap<String, String>) -> Map<String, Value> {
     let text = |name: &String, text: &String| match Quantity::parse(text) {
         Ok(amount) if is_bytes(name) => {
             Quantity::whole(amount.value(), Format::BinarySi).to_string()
@@ -108,6 +113,17 @@ fn quantities(amounts: &BTreeMap<String, String>) -> Value {
         Err(_) => text.clone(),
     };
     amounts.iter().map(|(name, amount)| (name.clone(), Value::from(text(name, amount)))).collect()
+}
+
+/// Of these amounts, those of resources that have a domain of their own.
+fn extended_resources(amounts: &Value) -> Map<String, Value> {
+    let is_extended = |name: &str| {
+        let domain = name.split_once('/').map(|(domain, _)| domain);
+        domain.is_some_and(|it| it != "kubernetes.io" && !it.ends_with(".kubernetes.io"))
+    };
+    let amounts = amounts.as_object().into_iter().flatten();
+    let extended = amounts.filter(|(name, _)| is_extended(name));
+    extended.map(|(name, amount)| (name.clone(), amount.clone())).collect()
 }
 
 fn is_bytes(resource: &str) -> bool {

@@ -8,6 +8,7 @@ use agent::PodReport;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
+use super::mirror::is_mirror;
 use super::status_json::differs;
 
 /// What the server has taken of a pod.
@@ -44,8 +45,7 @@ pub(crate) fn is_due(
 
 /// Whether the pod's object may go: it was deleted, its end is written, and nothing of it is left.
 pub(crate) fn may_be_deleted(at_server: &Pod, finished: bool) -> bool {
-    let is_mirror = at_server.annotations().any(|(name, _)| name == "kubernetes.io/config.mirror");
-    at_server.is_deleted() && !is_mirror && at_server.has_ended() && finished
+    at_server.is_deleted() && !is_mirror(at_server) && at_server.has_ended() && finished
 }
 
 #[cfg(test)]

@@ -1,84 +1,95 @@
-//! The ConfigMaps and Secrets that pods of the node refer to, and the Services: each is followed as long as a pod needs it.
-//!
-//! The node authorizer lets a node follow an object by its name alone, and only while a pod that is bound to the node refers to it.
-//!
-//! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
+//! The objects that pods of the node need, and the node itself: each is followed as long as a pod needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
-use agent::pod_spec::references::named;
+use agent::pod_spec::admission::fields_of_other_nodes;
 use api::pod::Pod;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::KnownPods;
+use super::claim::follow_claim;
+use super::followed::{ALWAYS, Answer, Answers, Followed, Named, add, followed};
+use super::mirror::is_mirror;
 use crate::client::{ApiClient, Change, Reflector};
+use crate::node::registration;
 
+/// How long the first pods wait for the node's own object.
+const NODE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a new pod waits for the first answers about its objects.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// An object that a pod names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Named {
-    kind: ObjectKind,
-    namespace: String,
-    name: String,
-}
-
-/// What is followed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Followed {
-    /// One object.
-    Object(Named),
-    /// All Services that have an address: pods have them in their environment.
-    Services,
-}
-
-/// What the server says of something.
-#[derive(Clone, Debug)]
-enum Answer {
-    /// The objects; none if there is no such object.
-    Objects(Vec<Value>),
-    /// It does not say.
-    Refused(String),
-}
-
-type Answers = BTreeMap<Followed, Answer>;
-
 /// Tells when the objects of pods are known.
 #[derive(Clone, Debug)]
-pub(crate) struct Known(watch::Receiver<Arc<BTreeSet<Followed>>>);
+pub(crate) struct Known {
+    client: ApiClient,
+    node: String,
+    store: Arc<ObjectStore>,
+    known: watch::Receiver<Arc<BTreeSet<Followed>>>,
+    answers: mpsc::UnboundedSender<(Followed, Answer)>,
+}
 
 impl Known {
+    /// Waits until the server has said what the node is, for some seconds at most: its labels and taints decide which pods it takes.
+    pub(crate) async fn wait_for_node(&mut self) {
+        let has_node = |known: &Arc<BTreeSet<Followed>>| known.contains(&Followed::Node);
+        let _ = timeout(NODE_ANSWER, self.known.wait_for(has_node)).await;
+    }
+
     /// Waits until there is an answer about all that the pods refer to, for a second at most.
     pub(crate) async fn wait_for(&mut self, pods: &[Pod]) {
         if pods.is_empty() {
             return;
         }
-        let needed: BTreeSet<Followed> =
-            pods.iter().flat_map(followed).chain([Followed::Services]).collect();
+        let needed: BTreeSet<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
         let has_all = |known: &Arc<BTreeSet<Followed>>| needed.is_subset(known);
         // Later, the pods say themselves what they lack.
-        let _ = timeout(FIRST_ANSWERS, self.0.wait_for(has_all)).await;
+        let _ = timeout(FIRST_ANSWERS, self.known.wait_for(has_all)).await;
+    }
+
+    /// Asks for the node again if it does not have the labels that one of the pods names: it may have got them a moment ago
+    /// (Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go generalFilter).
+    pub(crate) async fn match_node(&self, pods: &[Pod]) {
+        let is_stale = {
+            let objects = self.store.current();
+            let labels = objects.node().map(|node| node.metadata.labels.clone());
+            labels.map(Option::unwrap_or_default).is_some_and(|labels| {
+                pods.iter().any(|pod| !fields_of_other_nodes(pod, &self.node, &labels).is_empty())
+            })
+        };
+        if !is_stale {
+            return;
+        }
+        match self.client.get(&registration::path(&self.node), &[]).await {
+            Ok(node) => {
+                let mut changes = self.store.changes();
+                // Without its receiver nobody runs pods.
+                let _ = self.answers.send((Followed::Node, Answer::Objects(vec![node])));
+                let _ = timeout(FIRST_ANSWERS, changes.changed()).await;
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(node = %self.node, error, "failed to get the node again for a pod that names other labels");
+            }
+        }
     }
 }
 
-/// ◆ What a pod refers to.
-fn followed(pod: &Pod) -> Vec<Followed> {
-    let object = |(kind, name): (ObjectKind, String)| {
-        Followed::Object(Named { kind, namespace: pod.namespace().to_owned(), name })
-    };
-    named(pod).into_iter().map(object).collect()
-}
-
-fn reflector(client: &ApiClient, of: &Followed) -> Reflector {
-    match of {
+/// What follows a thing; `None`: a claim, which is asked for.
+fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector> {
+    Some(match of {
+        Followed::Claim(..) => return None,
+        Followed::Node => {
+            let fields = format!("metadata.name={node}");
+            Reflector::new(client.clone(), "/api/v1/nodes").with_fields(fields)
+        }
+        Followed::RuntimeClasses => {
+            Reflector::new(client.clone(), "/apis/node.k8s.io/v1/runtimeclasses")
+        }
         Followed::Object(Named { kind, namespace, name }) => {
             let resource = match kind {
                 ObjectKind::ConfigMap => "configmaps",
@@ -90,7 +101,7 @@ fn reflector(client: &ApiClient, of: &Followed) -> Reflector {
         Followed::Services => {
             Reflector::new(client.clone(), "/api/v1/services").with_fields("spec.clusterIP!=None")
         }
-    }
+    })
 }
 
 /// Follows one thing, for ever. What is known of it stays when a request fails.
@@ -125,48 +136,64 @@ async fn follow(
 /// The objects of all pods.
 pub(crate) struct Objects {
     client: ApiClient,
+    node: String,
     store: Arc<ObjectStore>,
     /// Those that are not the server's.
     others: ObjectMap,
     tasks: JoinSet<()>,
     following: BTreeMap<Followed, AbortHandle>,
     answers: Answers,
+    sender: mpsc::UnboundedSender<(Followed, Answer)>,
+    receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
     known: watch::Sender<Arc<BTreeSet<Followed>>>,
 }
 
 impl Objects {
-    /// Keeps the objects of the server in the store, beside `others`.
-    pub(crate) fn new(client: ApiClient, store: Arc<ObjectStore>, others: ObjectMap) -> Self {
+    /// Keeps the objects of the server that the node of this name needs in the store, beside `others`.
+    pub(crate) fn new(
+        client: ApiClient,
+        node: &str,
+        store: Arc<ObjectStore>,
+        others: ObjectMap,
+    ) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
         Self {
             client,
+            node: node.to_owned(),
             store,
             others,
             tasks: JoinSet::new(),
             following: BTreeMap::new(),
             answers: Answers::new(),
+            sender,
+            receiver,
             known: watch::Sender::default(),
         }
     }
 
     /// When the objects of pods are known.
     pub(crate) fn known(&self) -> Known {
-        Known(self.known.subscribe())
+        Known {
+            client: self.client.clone(),
+            node: self.node.clone(),
+            store: Arc::clone(&self.store),
+            known: self.known.subscribe(),
+            answers: self.sender.clone(),
+        }
     }
 
     /// Follows what the pods refer to, for ever.
     pub(crate) async fn run(mut self, mut pods: watch::Receiver<Arc<KnownPods>>) {
-        let (sender, mut answers) = mpsc::unbounded_channel();
-        self.want([Followed::Services].into(), &sender);
+        self.want(ALWAYS.into());
         loop {
             tokio::select! {
                 Ok(()) = pods.changed() => {
                     let pods = Arc::clone(&pods.borrow_and_update());
-                    // One that has ended needs nothing any more.
-                    let running = pods.values().filter(|pod| !pod.has_ended());
-                    let wanted = running.flat_map(followed).chain([Followed::Services]).collect();
-                    self.want(wanted, &sender);
+                    // One that has ended needs nothing any more, and a static pod never did.
+                    let need = pods.values().filter(|pod| !pod.has_ended() && !is_mirror(pod));
+                    self.want(need.flat_map(followed).chain(ALWAYS).collect());
                 }
-                Some((of, answer)) = answers.recv() => {
+                Some((of, answer)) = self.receiver.recv() => {
                     if self.following.contains_key(&of) {
                         self.answers.insert(of, answer);
                         self.publish();
@@ -177,11 +204,7 @@ impl Objects {
     }
 
     /// Follows these, and nothing else.
-    fn want(
-        &mut self,
-        wanted: BTreeSet<Followed>,
-        sender: &mpsc::UnboundedSender<(Followed, Answer)>,
-    ) {
+    fn want(&mut self, wanted: BTreeSet<Followed>) {
         let before = self.following.len();
         self.following.retain(|of, task| {
             let is_wanted = wanted.contains(of);
@@ -194,8 +217,16 @@ impl Objects {
         let mut changed = self.following.len() != before;
         for of in wanted {
             if !self.following.contains_key(&of) {
-                let reflector = reflector(&self.client, &of);
-                let task = self.tasks.spawn(follow(reflector, of.clone(), sender.clone()));
+                let (own, answers) = (of.clone(), self.sender.clone());
+                let task = match (reflector(&self.client, &self.node, &of), &of) {
+                    (None, Followed::Claim(namespace, name)) => {
+                        let (namespace, name) = (namespace.clone(), name.clone());
+                        let client = self.client.clone();
+                        self.tasks.spawn(follow_claim(client, namespace, name, own, answers))
+                    }
+                    (Some(reflector), _) => self.tasks.spawn(follow(reflector, own, answers)),
+                    (None, _) => continue,
+                };
                 self.following.insert(of, task);
                 changed = true;
             }
@@ -213,110 +244,5 @@ impl Objects {
         }
         self.store.set(objects);
         self.known.send_replace(Arc::new(self.answers.keys().cloned().collect()));
-    }
-}
-
-/// ◆ Adds what is known of one thing.
-fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer>) {
-    let found = match answer {
-        Some(Answer::Objects(found)) => found.as_slice(),
-        Some(Answer::Refused(_)) | None => &[],
-    };
-    match of {
-        Followed::Services => {
-            found.iter().filter_map(decoded).for_each(|service| objects.insert_service(service));
-        }
-        Followed::Object(named) => {
-            match named.kind {
-                ObjectKind::ConfigMap => {
-                    found.iter().filter_map(decoded).for_each(|map| objects.insert_config_map(map));
-                }
-                ObjectKind::Secret => {
-                    found.iter().filter_map(decoded).for_each(|it| objects.insert_secret(it));
-                }
-            }
-            let why = match answer {
-                Some(Answer::Objects(_)) => return,
-                Some(Answer::Refused(why)) => why.clone(),
-                None => format!(
-                    "failed to sync {} cache: timed out waiting for the condition",
-                    named.kind
-                ),
-            };
-            objects.set_unknown(named.kind, &named.namespace, &named.name, why);
-        }
-    }
-}
-
-fn decoded<T: DeserializeOwned>(object: &Value) -> Option<T> {
-    let decoded = T::deserialize(object);
-    if let Err(error) = &decoded {
-        let name = &object["metadata"]["name"];
-        tracing::error!(%name, %error, "failed to decode an object of the API server");
-    }
-    decoded.ok()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use serde_json::json;
-
-    use super::*;
-
-    fn named(kind: ObjectKind, name: &str) -> Followed {
-        Followed::Object(Named { kind, namespace: "ns".to_owned(), name: name.to_owned() })
-    }
-
-    fn pod(spec: Value) -> Pod {
-        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec});
-        Pod::new(serde_json::from_value(pod).unwrap())
-    }
-
-    #[test]
-    fn pods_need_what_their_containers_volumes_and_pulls_name() {
-        let spec = json!({
-            "containers": [{
-                "name": "c",
-                "envFrom": [{"configMapRef": {"name": "all"}}],
-                "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}],
-            }],
-            "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "root"}}]}}],
-            "imagePullSecrets": [{"name": "login"}],
-        });
-        let mut found = followed(&pod(spec));
-        found.sort();
-        let expected = [
-            named(ObjectKind::ConfigMap, "all"),
-            named(ObjectKind::ConfigMap, "root"),
-            named(ObjectKind::Secret, "login"),
-            named(ObjectKind::Secret, "one"),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn answers_are_there_not_there_and_not_known() {
-        let mut objects = ObjectMap::default();
-        let map = json!({"metadata": {"name": "a", "namespace": "ns"}, "data": {"k": "v"}});
-        let table = [
-            (named(ObjectKind::ConfigMap, "a"), Some(Answer::Objects(vec![map]))),
-            (named(ObjectKind::ConfigMap, "b"), Some(Answer::Objects(Vec::new()))),
-            (named(ObjectKind::ConfigMap, "c"), Some(Answer::Refused("forbidden".to_owned()))),
-            (named(ObjectKind::Secret, "d"), None),
-        ];
-        for (of, answer) in &table {
-            add(&mut objects, of, answer.as_ref());
-        }
-        let map = |name| objects.config_map("ns", name);
-        assert_eq!(map("a").unwrap().data.as_ref().unwrap()["k"], "v");
-        assert_eq!((map("b"), map("c")), (None, None));
-        let why = |kind, name| objects.unknown(kind, "ns", name).map(ToOwned::to_owned);
-        assert_eq!(why(ObjectKind::ConfigMap, "a"), None);
-        assert_eq!(why(ObjectKind::ConfigMap, "b"), None);
-        assert_eq!(why(ObjectKind::ConfigMap, "c").as_deref(), Some("forbidden"));
-        let unanswered = "failed to sync secret cache: timed out waiting for the condition";
-        assert_eq!(why(ObjectKind::Secret, "d").as_deref(), Some(unanswered));
     }
 }

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::KnownPods;
+use super::mirror::is_mirror;
 use super::objects::Known;
 use crate::client::{ApiClient, Change, Reflector};
 
@@ -30,6 +31,8 @@ pub struct ApiPods {
     merged: SourcePods,
     known: watch::Sender<Arc<KnownPods>>,
     objects: Known,
+    /// The node's own object was waited for.
+    has_node: bool,
 }
 
 impl ApiPods {
@@ -51,6 +54,7 @@ impl ApiPods {
             merged: SourcePods::default(),
             known,
             objects,
+            has_node: false,
         }
     }
 
@@ -75,7 +79,9 @@ impl ApiPods {
     /// The whole set, as the agent gets it.
     async fn set(&mut self) -> Arc<[Pod]> {
         let pods = self.pods();
-        let (updates, _) = self.merged.merge(SourceKind::Api, pods.clone(), Timestamp::now());
+        // Those that mirror pods show come from their own sources.
+        let own: Vec<Pod> = pods.iter().filter(|pod| !is_mirror(pod)).cloned().collect();
+        let (updates, _) = self.merged.merge(SourceKind::Api, own, Timestamp::now());
         // Statuses are this node's own, as a rule.
         let news = updates.iter().filter(|update| update.op != PodOp::Reconcile);
         for update in news.filter(|update| !update.pods.is_empty()) {
@@ -85,9 +91,14 @@ impl ApiPods {
         let known: KnownPods = pods.into_iter().map(|pod| (pod.uid().clone(), pod)).collect();
         let known = Arc::new(known);
         let before = self.known.send_replace(Arc::clone(&known));
-        let new = known.iter().filter(|(uid, pod)| !before.contains_key(*uid) && !pod.has_ended());
-        let new: Vec<Pod> = new.map(|(_, pod)| pod.clone()).collect();
+        let new = known.iter().filter(|(uid, _)| !before.contains_key(*uid));
+        let new = new.map(|(_, pod)| pod).filter(|pod| !pod.has_ended() && !is_mirror(pod));
+        let new: Vec<Pod> = new.cloned().collect();
+        if !std::mem::replace(&mut self.has_node, true) {
+            self.objects.wait_for_node().await;
+        }
         self.objects.wait_for(&new).await;
+        self.objects.match_node(&new).await;
         self.merged.pods().into()
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::due::{Written, is_due, may_be_deleted};
+use super::mirror::reported_uid;
 use super::status_json::patch;
 use super::{KnownPods, path};
 use crate::client::{ApiClient, ApiError, PatchKind};
@@ -66,13 +67,22 @@ impl Writer {
         for uid in at_first.keys() {
             // Those that went while others were written are no longer this node's to ask for.
             let at_server = known.borrow().get(uid).cloned();
-            let (Some(at_server), Some(report)) = (at_server, reports.get(uid)) else {
+            let Some(at_server) = at_server else {
                 continue;
             };
+            let Some(report) = reports.get(&reported_uid(&at_server)) else {
+                continue;
+            };
+            // A mirror pod names its pod in an annotation, where anything can be.
+            if (report.namespace.as_str(), report.name.as_str())
+                != (at_server.namespace(), at_server.name())
+            {
+                continue;
+            }
             if !is_due(report, &at_server, self.written.get(uid), anew) {
                 continue;
             }
-            match self.write(report).await {
+            match self.write(report, uid).await {
                 Ok(written) => {
                     self.written.insert(uid.clone(), written);
                 }
@@ -89,15 +99,15 @@ impl Writer {
         }
     }
 
-    /// Writes one status, unless the pod is gone or is another one.
-    async fn write(&self, report: &PodReport) -> Result<Written, ApiError> {
+    /// Writes one status to the pod of this uid, unless it is gone or is another one.
+    async fn write(&self, report: &PodReport, uid: &PodUid) -> Result<Written, ApiError> {
         let mut written = Written {
             status: Arc::clone(&report.published),
             finished: report.finished,
             deleted: false,
         };
         let path = path(&report.namespace, &report.name);
-        let Some(pod) = self.pod(&path, &report.uid).await? else {
+        let Some(pod) = self.pod(&path, uid).await? else {
             return Ok(written);
         };
         let before = pod.api().status.clone().unwrap_or_default();
@@ -108,7 +118,12 @@ impl Writer {
         let pod = match patch {
             Some(patch) => {
                 let path = format!("{path}/status");
-                decoded(self.client.patch(&path, PatchKind::StrategicMerge, &patch).await?)?
+                match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
+                    Ok(patched) => decoded(patched)?,
+                    // It went meanwhile.
+                    Err(error) if error.is_not_found() => return Ok(written),
+                    Err(error) => return Err(error),
+                }
             }
             None => pod,
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use api::pod::Pod;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::{Offer, Rejection};
 
@@ -34,9 +34,16 @@ pub(super) fn is_required(pod: &Pod, node_name: &str, labels: &BTreeMap<String, 
         let required = &affinity.required_during_scheduling_ignored_during_execution;
         required.as_ref()
     });
-    required.is_none_or(|required| {
-        required.node_selector_terms.iter().any(|term| matches_term(term, node_name, labels))
-    })
+    required.is_none_or(|required| is_matched(required, node_name, labels))
+}
+
+/// Whether one of the terms matches a node with these labels.
+pub(super) fn is_matched(
+    terms: &NodeSelector,
+    node_name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    terms.node_selector_terms.iter().any(|term| matches_term(term, node_name, labels))
 }
 
 fn matches_term(

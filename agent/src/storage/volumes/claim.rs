@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume
 use super::directory::make_dir;
 use super::error::{ClaimError, VolumeError, failed};
 use super::{directory, group};
-use crate::objects::ObjectMap;
+use crate::objects::{BoundClaim, ObjectMap};
+use crate::pod_spec::admission::is_reachable;
 use crate::pod_spec::spec::HostVolume;
 use crate::storage::claims::directories::{ClaimDirectories, HeldDirectory};
 use crate::storage::claims::{Binding, Bound, ClaimName, bind, bind_all};
@@ -57,7 +58,10 @@ impl Claims {
     ) -> Option<Result<HostVolume, VolumeError>> {
         if let Some(source) = &volume.persistent_volume_claim {
             let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
-            let found = self.of_claim(&name, pod_dir, objects);
+            let found = match objects.bound_claim(&name.namespace, &name.name) {
+                Some(bound) => self.of_cluster(&name, bound, pod_dir, &volume.name, objects),
+                None => self.of_claim(&name, pod_dir, objects),
+            };
             let readonly = source.read_only == Some(true);
             return Some(found.and_then(|found| mount(pod, &name, found, readonly)));
         }
@@ -65,6 +69,21 @@ impl Claims {
         let template = ephemeral.volume_claim_template.clone().unwrap_or_default();
         let mut metadata = template.metadata.unwrap_or_default();
         let name = ClaimName::new(pod.namespace(), format!("{}-{}", pod.name(), volume.name));
+        if let Some(bound) = objects.bound_claim(&name.namespace, &name.name) {
+            let found = self.of_cluster(&name, bound, pod_dir, &volume.name, objects);
+            let is_own = |bound: &BoundClaim| {
+                let mut owners = bound.claim.metadata.owner_references.iter().flatten();
+                owners
+                    .any(|owner| owner.controller == Some(true) && owner.uid == pod.uid().as_str())
+            };
+            let found = match bound {
+                Ok(bound) if !is_own(bound) => {
+                    Err(ClaimError::NotOfPod { name: name.clone(), pod: pod.full_name() }.into())
+                }
+                Ok(_) | Err(_) => found,
+            };
+            return Some(found.and_then(|found| mount(pod, &name, found, false)));
+        }
         metadata.namespace = Some(name.namespace.clone());
         metadata.name = Some(name.name.clone());
         let claim = PersistentVolumeClaim {
@@ -88,6 +107,35 @@ impl Claims {
                 tracing::warn!(%claim, error = &error as &dyn std::error::Error, "other pods cannot use the claim until its pod is removed");
             }
         }
+    }
+
+    /// The volume that an API server has bound a claim to, for a volume of this name in a pod with this directory.
+    fn of_cluster(
+        &self,
+        name: &ClaimName,
+        bound: &Result<BoundClaim, String>,
+        pod_dir: &Path,
+        volume_name: &str,
+        objects: &ObjectMap,
+    ) -> Result<Found, VolumeError> {
+        let BoundClaim { claim, volume } = bound.as_ref().map_err(|reason| {
+            ClaimError::Unusable { claim: name.clone(), reason: reason.clone() }
+        })?;
+        let spec = volume.spec.as_ref();
+        if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
+            return Err(ClaimError::Block { volume: volume_name.to_owned() }.into());
+        }
+        let node = objects.node().map(|node| &node.metadata);
+        let labels = node.and_then(|node| node.labels.clone()).unwrap_or_default();
+        let node_name = node.and_then(|node| node.name.as_deref()).unwrap_or_default();
+        if !is_reachable(volume, node_name, &labels) {
+            let volume = volume.metadata.name.clone().unwrap_or_default();
+            return Err(VolumeError::NodeAffinity { volume });
+        }
+        if is_for_one_pod(claim) && !self.directories.give(name, pod_dir)? {
+            return Err(ClaimError::OfAnotherPod.into());
+        }
+        Ok(Found::Volume(Box::new(PersistentVolume::clone(volume))))
     }
 
     /// What the claim of this name is bound to, for a pod with this directory.

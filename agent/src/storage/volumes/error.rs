@@ -65,6 +65,12 @@ pub(crate) enum VolumeError {
         /// The id.
         id: u32,
     },
+    /// The volume is on other nodes.
+    #[error("no matching NodeSelectorTerms")]
+    NodeAffinity {
+        /// The PersistentVolume.
+        volume: String,
+    },
     /// The agent does not support this kind of volume.
     #[error("this kind of volume is not supported")]
     Unsupported,
@@ -89,6 +95,20 @@ pub(crate) enum ClaimError {
         name: ClaimName,
         /// Why.
         reason: Unbound,
+    },
+    /// The API server has not bound it, or not to a volume that can be used.
+    #[error("error processing PVC {claim}: {reason}")]
+    Unusable {
+        /// The claim.
+        claim: ClaimName,
+        /// Why, in a kubelet's words.
+        reason: String,
+    },
+    /// It is a device.
+    #[error("volume {volume} has volumeMode Block, but is specified in volumeMounts")]
+    Block {
+        /// The volume's name in the pod.
+        volume: String,
     },
     /// Only one pod may use it, and another one does. Kubernetes 1.36, pkg/volume/util/operationexecutor.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
@@ -115,7 +135,11 @@ impl VolumeError {
             | Self::Memory
             | Self::Unsupported => true,
             Self::Content(error) => error.is_of_manifest(),
-            Self::Io { .. } | Self::WrongType { .. } | Self::Claim(_) | Self::Directory(_) => false,
+            Self::Io { .. }
+            | Self::WrongType { .. }
+            | Self::Claim(_)
+            | Self::NodeAffinity { .. }
+            | Self::Directory(_) => false,
         }
     }
 }

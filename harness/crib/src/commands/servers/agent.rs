@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{heap, shutdown};
 
 mod cgroups;
+mod cluster;
 mod images;
 mod logs;
 mod node;
@@ -40,10 +41,10 @@ mod show;
 mod source;
 
 use cgroups::CgroupArgs;
+use cluster::ClusterArgs;
 use images::ImageArgs;
 use logs::{ContainerLogArgs, DeadContainerArgs};
 use node::NodeArgs;
-use server::ClusterArgs;
 use server::ServerArgs;
 use show::ShowArgs;
 use source::{SourceArgs, Sources};
@@ -125,9 +126,10 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     let file = file.map(Option::unwrap_or_default);
     let sources = file.and_then(|file| {
         let sources = args.source.sources(&file, &node_name, args.cluster.joins())?;
-        Ok((file, sources, args.cluster.client()?))
+        args.cluster.check()?;
+        Ok((file, sources))
     });
-    let (file, sources, client) = or_say(sources, Exit::BadInput)?;
+    let (file, sources) = or_say(sources, Exit::BadInput)?;
     let root_dir = args.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
     let remedy = |problem| format!("{problem}: say where to keep volumes with --root-dir");
     let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
@@ -149,7 +151,7 @@ pub(crate) fn run(args: AgentArgs) -> Result<Exit, Exit> {
     // is on threads of its own.
     let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
     limits::serve_on();
-    let ended = tokio.block_on(serve(&args, &file, config, objects, (sources, client), shutdown));
+    let ended = tokio.block_on(serve(&args, &file, config, objects, sources, shutdown));
     // A blocking task that hangs, in a volume say, must not keep the command from ending.
     tokio.shutdown_background();
     if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
@@ -237,7 +239,7 @@ async fn serve(
     file: &KubeletConfiguration,
     config: agent::Config,
     objects: ObjectMap,
-    (mut sources, client): (Sources, Option<ApiClient>),
+    mut sources: Sources,
     shutdown: CancellationToken,
 ) -> Result<Exit, Exit> {
     let socket = args.runtime_endpoint.to_string();
@@ -256,8 +258,16 @@ async fn serve(
         Some(directory) => directory.read(&objects).await,
         None => objects.clone(),
     });
+    let asked = tokio::select! {
+        asked = args.cluster.client(&config) => asked,
+        () = shutdown.cancelled() => return Err(Exit::Interrupted),
+    };
+    let client = or_say(asked, Exit::BadInput)?;
     let server = match &client {
-        Some(_) => or_say(args.server.bind(file, &config).await, Exit::BadInput)?,
+        Some(_) => or_say(
+            args.server.bind(file, &config, args.cluster.signed(file, &config)).await,
+            Exit::BadInput,
+        )?,
         None => {
             ServerArgs::warn_without_cluster(file);
             None
@@ -267,7 +277,10 @@ async fn serve(
     let configz = server.as_ref().map(|server| server.configz(&config, sockets.ports()));
     let server = server.zip(client.clone()).zip(configz);
     let config_shown = config.clone();
-    let node = client.map(|client| server::node(client, &config, port, &store, &objects));
+    let serves = server.is_some() && args.server.makes_certificate(file);
+    let certificates = args.cluster.certificates(file, &config, serves);
+    let node =
+        client.map(|client| cluster::node(client, &config, (port, certificates), &store, &objects));
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
     }

@@ -1,18 +1,13 @@
-//! Flags of `crib agent` about the cluster that it is a node of, and about the HTTPS server of the node, which the API server and its
-//! clients use.
+//! Flags of `crib agent` about the HTTPS server of the node, which the API server and its clients use.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent::Config;
 use agent::local_node::kubelet_config::KubeletConfiguration;
-use agent::objects::{ObjectMap, ObjectStore};
 use clap::{ArgAction, Args, ValueEnum};
-use kube_node::client::{ApiClient, Connection};
-use kube_node::{ClusterNode, NodeSettings};
 use kubelet_server::{Authorization, KeyPairFiles, Server, ServerError, Settings};
 
 /// Where a kubelet's server listens.
@@ -60,11 +55,18 @@ enum AuthorizationMode {
 }
 
 impl ServerArgs {
-    /// Binds the server that the flags describe, or else the file; `None` if there is to be none.
+    /// Whether the server has no certificate of its own, so that one is made or asked for.
+    pub(super) fn makes_certificate(&self, file: &KubeletConfiguration) -> bool {
+        self.tls_cert_file.is_none() && path(file.tls_cert_file.as_ref()).is_none()
+    }
+
+    /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `signed` is served instead of a
+    /// certificate that the agent makes, once it is there.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
         config: &Config,
+        signed: Option<PathBuf>,
     ) -> Result<Option<(Server, u16)>, String> {
         let port = self.port.or(file.port).unwrap_or(PORT);
         if port == 0 {
@@ -74,6 +76,7 @@ impl ServerArgs {
         let settings = Settings {
             address,
             certificate: self.certificate(file, config)?,
+            signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             anonymous: self.anonymous(file),
             token_reviews: self.token_reviews(file),
@@ -200,48 +203,4 @@ fn path(text: Option<&String>) -> Option<PathBuf> {
 fn in_words(error: &dyn Error) -> String {
     let cause = error.source().map(|cause| format!(": {cause}"));
     format!("{error}{}", cause.unwrap_or_default())
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Cluster")]
-pub(super) struct ClusterArgs {
-    /// Kubeconfig of an API server: the agent registers a node there, runs the pods that are bound to it, and writes their
-    /// statuses back [default: none, the agent stands alone]
-    #[arg(long, value_name = "FILE", conflicts_with = "objects")]
-    kubeconfig: Option<PathBuf>,
-}
-
-impl ClusterArgs {
-    /// Whether the agent is a node of a cluster.
-    pub(super) fn joins(&self) -> bool {
-        self.kubeconfig.is_some()
-    }
-
-    /// A client of the cluster's API server, if there is one.
-    pub(super) fn client(&self) -> Result<Option<ApiClient>, String> {
-        let Some(path) = &self.kubeconfig else {
-            return Ok(None);
-        };
-        let refused = |error: &dyn Error| format!("--kubeconfig: {}", in_words(error));
-        let connection = Connection::load(path).map_err(|error| refused(&error))?;
-        ApiClient::new(connection).map(Some).map_err(|error| refused(&error))
-    }
-}
-
-/// The node that an agent with this configuration and a server on this port is, whose pods find objects of the cluster in `store`, beside `others`.
-pub(super) fn node(
-    client: ApiClient,
-    config: &Config,
-    server_port: Option<u16>,
-    store: &Arc<ObjectStore>,
-    others: &ObjectMap,
-) -> ClusterNode {
-    let settings = NodeSettings {
-        name: config.node_name.clone(),
-        labels: config.admission.node_labels.clone().unwrap_or_default(),
-        taints: config.admission.taints.clone(),
-        addresses: config.node_ips.clone(),
-        server_port,
-    };
-    ClusterNode::new(client, settings, Arc::clone(store), others.clone())
 }

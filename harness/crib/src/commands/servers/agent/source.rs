@@ -29,7 +29,7 @@ pub(super) struct SourceArgs {
     /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
     #[arg(long, value_name = "DIR")]
     pub(super) objects: Option<PathBuf>,
-    /// How the manifests of --manifests are read [default: crib; kubelet for staticPodPath of --config]
+    /// How the manifests of --manifests are read [default: crib; kubelet for staticPodPath of --config, and with --kubeconfig]
     #[arg(long, value_name = "MODE", value_enum)]
     manifest_mode: Option<Mode>,
     /// How often manifests are read again even if no change was noticed (20s, 1m) [default: 20s]
@@ -58,7 +58,7 @@ impl SourceArgs {
         joins: bool,
     ) -> Result<Sources, String> {
         let mut sources = Sources::new();
-        if let Some((path, mode)) = self.directory(file, node_name)? {
+        if let Some((path, mode)) = self.directory(file, node_name, joins)? {
             let mut source = DirectorySource::new(path, mode);
             if let Some(period) = frequency(self.file_check_frequency, file.file_check_frequency) {
                 source = source.relisted_each(period);
@@ -89,6 +89,7 @@ impl SourceArgs {
         &self,
         file: &KubeletConfiguration,
         node_name: &str,
+        joins: bool,
     ) -> Result<Option<(PathBuf, ManifestMode)>, String> {
         let in_file = file.static_pod_path.as_ref().map(PathBuf::from);
         let Some((path, of)) = given(self.manifests.as_ref(), in_file.as_ref()) else {
@@ -102,10 +103,16 @@ impl SourceArgs {
             ));
         }
         let usual = match of {
-            Of::Flag => Mode::Crib,
-            Of::File => Mode::Kubelet,
+            Of::Flag if !joins => Mode::Crib,
+            Of::Flag | Of::File => Mode::Kubelet,
         };
-        let mode = match self.manifest_mode.unwrap_or(usual) {
+        let mode = self.manifest_mode.unwrap_or(usual);
+        if joins && mode == Mode::Crib {
+            tracing::warn!(
+                "the API server does not show pods of --manifests in --manifest-mode crib: they are not static pods of a kubelet"
+            );
+        }
+        let mode = match mode {
             Mode::Crib => ManifestMode::Crib(Strictness::Strict),
             Mode::Kubelet => ManifestMode::Kubelet { node_name: node_name.to_owned() },
         };

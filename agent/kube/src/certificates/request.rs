@@ -1,0 +1,237 @@
+//! Requests of certificates: a CertificateSigningRequest is created, and someone else approves and signs it.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/csr/csr.go.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha512_256};
+use tokio::time::timeout;
+
+use crate::client::{ApiClient, ApiError, Change, Reflector};
+
+const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The request could not be made.
+    #[error("failed to make a certificate signing request")]
+    Make(#[from] rcgen::Error),
+    /// The API server did not take it.
+    #[error("failed to create a certificate signing request")]
+    Create(#[source] ApiError),
+    /// It was not approved, or could not be signed.
+    #[error("certificate signing request {name} was {what}: {message}")]
+    Refused {
+        /// Its name.
+        name: String,
+        /// What became of it.
+        what: &'static str,
+        /// Why.
+        message: String,
+    },
+    /// Nobody approved it in time.
+    #[error(
+        "certificate signing request {name} has no certificate after {limit:?}: approve it with kubectl certificate approve {name}"
+    )]
+    Unanswered {
+        /// Its name.
+        name: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+}
+
+/// A certificate that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Who is to sign it.
+    pub(crate) signer: &'static str,
+    pub(crate) common_name: String,
+    pub(crate) organization: &'static str,
+    /// Names and addresses of a server.
+    pub(crate) names: Vec<String>,
+    pub(crate) usages: &'static [&'static str],
+}
+
+impl Wanted {
+    /// That of a node as a client of its API server.
+    pub(crate) fn client(node: &str) -> Self {
+        Self {
+            signer: "kubernetes.io/kube-apiserver-client-kubelet",
+            common_name: format!("system:node:{node}"),
+            organization: "system:nodes",
+            names: Vec::new(),
+            usages: &["digital signature", "client auth"],
+        }
+    }
+
+    /// That of a node's server.
+    pub(crate) fn server(node: &str, names: Vec<String>) -> Self {
+        Self {
+            signer: "kubernetes.io/kubelet-serving",
+            common_name: format!("system:node:{node}"),
+            organization: "system:nodes",
+            names,
+            usages: &["digital signature", "server auth"],
+        }
+    }
+
+    /// ◆ The name of a request for the certificate of this key, which is found again by an agent that was started again.
+    pub(crate) fn digested_name(&self, key: &KeyPair) -> String {
+        let parts = [self.common_name.as_str(), self.organization].into_iter();
+        let parts = parts.chain(self.usages.iter().copied()).map(str::as_bytes);
+        let mut hash = Sha512_256::new();
+        for part in [key.subject_public_key_info().as_slice()].into_iter().chain(parts) {
+            hash.update(BASE64_URL_SAFE_NO_PAD.encode(part));
+            hash.update("|");
+        }
+        format!("node-csr-{}", BASE64_URL_SAFE_NO_PAD.encode(hash.finalize()))
+    }
+
+    fn signing_request(&self, key: &KeyPair) -> Result<String, rcgen::Error> {
+        let mut params = CertificateParams::new(self.names.clone())?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, self.organization);
+        params.distinguished_name.push(DnType::CommonName, self.common_name.clone());
+        params.serialize_request(key)?.pem()
+    }
+}
+
+/// ◆ The object; one without a name gets one that begins with `csr-`.
+fn object(wanted: &Wanted, request: &str, name: Option<&str>) -> Value {
+    let metadata = match name {
+        Some(name) => json!({"name": name}),
+        None => json!({"generateName": "csr-"}),
+    };
+    json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": metadata,
+        "spec": {
+            "request": BASE64_STANDARD.encode(request),
+            "signerName": wanted.signer,
+            "usages": wanted.usages,
+        },
+    })
+}
+
+/// ◆ What has become of a request; `None`: nothing yet.
+fn decided(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
+    let conditions = csr["status"]["conditions"].as_array();
+    let find =
+        |kind: &str| conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
+    for (kind, what) in [("Denied", "denied"), ("Failed", "not signed")] {
+        if let Some(condition) = find(kind) {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default();
+            let message = format!("{} ({})", text("message"), text("reason"));
+            return Some(Err((what, message)));
+        }
+    }
+    find("Approved")?;
+    let certificate = csr["status"]["certificate"].as_str().filter(|text| !text.is_empty())?;
+    let decoded = BASE64_STANDARD.decode(certificate).ok();
+    let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    Some(text.ok_or_else(|| ("not signed", "the certificate is not PEM".to_owned())))
+}
+
+/// Asks for a certificate of this key, and waits until it is signed. Returns it in PEM. `name`: a request of that name that is there
+/// already is the one.
+pub(crate) async fn request(
+    client: &ApiClient,
+    wanted: &Wanted,
+    key: &KeyPair,
+    name: Option<&str>,
+    limit: Duration,
+) -> Result<String, RequestError> {
+    let object = object(wanted, &wanted.signing_request(key)?, name);
+    let created = match client.create(PATH, &object).await {
+        Err(error) if error.is_already_exists() && name.is_some() => object,
+        created => created.map_err(RequestError::Create)?,
+    };
+    let name = created["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    tracing::info!(csr = %name, signer = wanted.signer, "waiting for a certificate to be signed");
+    let mut following =
+        Reflector::new(client.clone(), PATH).with_fields(format!("metadata.name={name}"));
+    let waiting = async {
+        let mut is_known = false;
+        loop {
+            if let Change::Failed(error) = following.next().await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(csr = %name, error, "failed to follow the certificate signing request; will retry");
+                continue;
+            }
+            match following.objects().values().next() {
+                Some(csr) => {
+                    is_known = true;
+                    if let Some(decided) = decided(csr) {
+                        return decided;
+                    }
+                }
+                None if is_known => return Err(("deleted", "it is gone".to_owned())),
+                None => {}
+            }
+        }
+    };
+    match timeout(limit, waiting).await {
+        Ok(Ok(certificate)) => Ok(certificate),
+        Ok(Err((what, message))) => Err(RequestError::Refused { name, what, message }),
+        Err(_) => Err(RequestError::Unanswered { name, limit }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn request_names_signer_usages_and_subject() {
+        let wanted = Wanted::client("n1");
+        let key = KeyPair::generate().unwrap();
+        let name = wanted.digested_name(&key);
+        assert!(name.starts_with("node-csr-") && name.len() == 9 + 43, "{name}");
+        assert_eq!(wanted.digested_name(&key), name);
+        assert_ne!(wanted.digested_name(&KeyPair::generate().unwrap()), name);
+        let pem = wanted.signing_request(&key).unwrap();
+        let object = object(&wanted, &pem, Some(&name));
+        assert_eq!(object["metadata"], json!({"name": name}));
+        let spec = &object["spec"];
+        assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
+        assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
+        assert_eq!(spec["request"], BASE64_STANDARD.encode(&pem));
+        let later = super::object(&wanted, &pem, None);
+        assert_eq!(later["metadata"], json!({"generateName": "csr-"}));
+    }
+
+    #[rstest]
+    #[case::new(json!({}), None)]
+    #[case::approved(json!({"conditions": [{"type": "Approved"}]}), None)]
+    #[case::unapproved(json!({"certificate": "UEVN"}), None)]
+    #[case::signed(json!({"conditions": [{"type": "Approved"}], "certificate": "UEVN"}), Some(Ok("PEM")))]
+    #[case::denied(
+        json!({"conditions": [{"type": "Denied", "reason": "R", "message": "m"}]}),
+        Some(Err(("denied", "m (R)")))
+    )]
+    #[case::failed(
+        json!({"conditions": [{"type": "Approved"}, {"type": "Failed", "reason": "R", "message": "m"}]}),
+        Some(Err(("not signed", "m (R)")))
+    )]
+    fn request_ends_with_a_certificate_or_a_refusal(
+        #[case] status: Value,
+        #[case] expected: Option<Result<&str, (&'static str, &str)>>,
+    ) {
+        let found = decided(&json!({"status": status}));
+        let owned = expected.map(|expected| {
+            expected.map(str::to_owned).map_err(|(what, message)| (what, message.to_owned()))
+        });
+        assert_eq!(found, owned);
+    }
+}

@@ -1,0 +1,135 @@
+//! ◆ From when to when a certificate is good, and when it is to be replaced. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+/// The context-specific tag of a certificate's version.
+const VERSION: u8 = 0xa0;
+
+/// When a certificate is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
+}
+
+impl Validity {
+    /// That of a certificate in DER; `None` if it cannot be read.
+    pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
+        let mut certificate = Elements(certificate).next(SEQUENCE)?;
+        let mut fields = certificate.next(SEQUENCE)?;
+        if fields.0.first() == Some(&VERSION) {
+            fields.element()?;
+        }
+        // The serial number, the algorithm and the issuer.
+        for _ in 0..3 {
+            fields.element()?;
+        }
+        let mut validity = fields.next(SEQUENCE)?;
+        Some(Self { not_before: validity.time()?, not_after: validity.time()? })
+    }
+
+    pub(crate) fn has_ended(&self, now: Timestamp) -> bool {
+        now > self.not_after
+    }
+
+    /// When another one is asked for: after seven to nine tenths of its time, by `chance`.
+    ///
+    /// Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go nextRotationDeadline.
+    pub(crate) fn renewal(&self, chance: f64) -> Timestamp {
+        let total = Duration::try_from(self.not_after.duration_since(self.not_before));
+        let wait = total.unwrap_or_default().mul_f64(0.2_f64.mul_add(chance, 0.7));
+        self.not_before.checked_add(wait).unwrap_or(self.not_after)
+    }
+}
+
+/// The elements of a DER value that are yet to be read.
+struct Elements<'a>(&'a [u8]);
+
+impl<'a> Elements<'a> {
+    /// The content of the next element, which must have this tag.
+    fn next(&mut self, tag: u8) -> Option<Elements<'a>> {
+        let (found, content) = self.element()?;
+        (found == tag).then_some(Elements(content))
+    }
+
+    fn time(&mut self) -> Option<Timestamp> {
+        let (tag, content) = self.element()?;
+        let text = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
+        let text = match tag {
+            // Years from 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+            UTC_TIME => {
+                let century = if text.get(..1)? < "5" { "20" } else { "19" };
+                format!("{century}{text}")
+            }
+            GENERALIZED_TIME => text.to_owned(),
+            _ => return None,
+        };
+        let at = DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
+        TimeZone::UTC.to_timestamp(at).ok()
+    }
+
+    fn element(&mut self) -> Option<(u8, &'a [u8])> {
+        let (tag, rest) = self.0.split_first()?;
+        let (first, mut rest) = rest.split_first()?;
+        let mut length = usize::from(*first);
+        if length >= 0x80 {
+            let (bytes, after) = rest.split_at_checked(length & 0x7f)?;
+            if bytes.is_empty() || bytes.len() > 3 {
+                return None;
+            }
+            length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            rest = after;
+        }
+        let (content, after) = rest.split_at_checked(length)?;
+        self.0 = after;
+        Some((*tag, content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn times_are_those_of_the_certificate() {
+        let mut params = CertificateParams::new(["n".to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2026, 11, 28);
+        params.not_after = date_time_ymd(2056, 2, 3);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let found = Validity::of(made.der()).unwrap();
+        assert_eq!(found.not_before, at("2026-11-28T00:00:00Z"));
+        assert_eq!(found.not_after, at("2056-02-03T00:00:00Z"));
+        assert!(!found.has_ended(found.not_after));
+        assert!(found.has_ended(at("2056-02-03T00:00:01Z")));
+        for length in 0..made.der().len() {
+            // What is cut short is no certificate, and no panic.
+            let _ = Validity::of(&made.der()[..length]);
+        }
+        assert_eq!(Validity::of(b""), None);
+    }
+
+    #[test]
+    fn certificate_is_replaced_after_seven_to_nine_tenths_of_its_time() {
+        let validity = Validity {
+            not_before: at("2026-11-28T00:00:00Z"),
+            not_after: at("2026-11-28T10:00:00Z"),
+        };
+        assert_eq!(validity.renewal(0.0), at("2026-11-28T07:00:00Z"));
+        assert_eq!(validity.renewal(1.0), at("2026-11-28T09:00:00Z"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Credential plugins: programs that a kubeconfig names, which print a token or a certificate.
+//!
+//! A plugin is run when a credential is needed first, when the last one has ended, and when the server refused it.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::exec_credential::{Credential, read, told};
+
+/// How long a plugin may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How much of what it says of its failure is shown.
+const SHOWN: usize = 300;
+
+/// A plugin, and what it gave last.
+#[derive(Debug)]
+pub(crate) struct ExecPlugin {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// The version of the contract.
+    pub(crate) version: String,
+    /// The server, if the plugin is to be told.
+    pub(crate) cluster: Option<Value>,
+    /// How to install the plugin.
+    pub(crate) install_hint: String,
+    /// Locked while the plugin runs, so that it runs once for all requests.
+    pub(crate) last: Mutex<Option<Arc<Credential>>>,
+}
+
+impl ExecPlugin {
+    /// A credential that is good now.
+    pub(crate) async fn credential(&self) -> Result<Arc<Credential>, ApiError> {
+        let mut last = self.last.lock().await;
+        if let Some(known) = last.as_ref().filter(|known| known.is_good(Timestamp::now())) {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(self.run().await?);
+        *last = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// Another credential than the one that the server refused.
+    pub(crate) async fn other_than(
+        &self,
+        refused: &Arc<Credential>,
+    ) -> Result<Arc<Credential>, ApiError> {
+        let mut last = self.last.lock().await;
+        if let Some(known) = last.as_ref().filter(|known| !Arc::ptr_eq(known, refused)) {
+            return Ok(Arc::clone(known));
+        }
+        let new = Arc::new(self.run().await?);
+        *last = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    async fn run(&self) -> Result<Credential, ApiError> {
+        let problem = |problem: String| ApiError::Plugin {
+            program: self.program.display().to_string(),
+            problem,
+        };
+        let ended = Command::new(&self.program)
+            .args(&self.args)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("KUBERNETES_EXEC_INFO", told(&self.version, self.cluster.as_ref()))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = match timeout(LIMIT, ended).await {
+            Ok(Ok(output)) => output,
+            Ok(Err(error)) => {
+                let hint = match self.install_hint.trim() {
+                    "" => String::new(),
+                    hint => format!(": {hint}"),
+                };
+                return Err(problem(format!("{error}{hint}")));
+            }
+            Err(_) => return Err(problem(format!("it did not end within {LIMIT:?}"))),
+        };
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said: String = said.trim().chars().take(SHOWN).collect();
+            return Err(problem(format!("{}: {said}", output.status)));
+        }
+        read(&output.stdout, &self.version).map_err(problem)
+    }
+}

@@ -1,0 +1,178 @@
+//! ◆ What credential plugins are told, and what they answer. Pure.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go and
+//! staging/src/k8s.io/client-go/pkg/apis/clientauthentication/v1/types.go.
+
+use fetch::Identity;
+use fetch::pki_types::pem::PemObject as _;
+use fetch::pki_types::{CertificateDer, PrivateKeyDer};
+use http::HeaderValue;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The versions of the contract, of which a kubeconfig names one.
+pub(crate) const VERSIONS: [&str; 2] =
+    ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
+
+/// What a plugin gave.
+#[derive(Debug)]
+pub(crate) struct Credential {
+    /// The Authorization header.
+    pub(crate) header: Option<HeaderValue>,
+    /// The client's certificate.
+    pub(crate) identity: Option<Identity>,
+    /// When it is no longer good; `None`: when the server refuses it.
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+impl Credential {
+    pub(crate) fn is_good(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|expires_at| now <= expires_at)
+    }
+}
+
+/// The text of `KUBERNETES_EXEC_INFO`: nobody is there to be asked, and the server is told if the kubeconfig says so.
+pub(crate) fn told(version: &str, cluster: Option<&Value>) -> String {
+    let mut told = json!({
+        "kind": "ExecCredential",
+        "apiVersion": version,
+        "spec": {"interactive": false},
+    });
+    if let Some(cluster) = cluster {
+        told["spec"]["cluster"] = cluster.clone();
+    }
+    told.to_string()
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Answer {
+    api_version: String,
+    kind: String,
+    status: Option<Status>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    expiration_timestamp: Option<String>,
+    token: String,
+    client_certificate_data: String,
+    client_key_data: String,
+}
+
+/// Reads what a plugin of this version printed.
+pub(crate) fn read(printed: &[u8], version: &str) -> Result<Credential, String> {
+    let answer: Answer = serde_json::from_slice(printed)
+        .map_err(|error| format!("it printed no ExecCredential: {error}"))?;
+    if answer.kind != "ExecCredential" || answer.api_version != version {
+        return Err(format!(
+            "the kubeconfig names version {version}, and it printed a {:?} of {:?}",
+            answer.kind, answer.api_version
+        ));
+    }
+    let Some(status) = answer.status else {
+        return Err("it printed no status".to_owned());
+    };
+    let expires_at = status.expiration_timestamp.map(|text| {
+        text.parse::<Timestamp>().map_err(|_| format!("expirationTimestamp {text:?} is no time"))
+    });
+    let header = match status.token.as_str() {
+        "" => None,
+        token => {
+            Some(fetch::bearer(token).ok_or("the token has characters that no header can have")?)
+        }
+    };
+    let identity = match (status.client_certificate_data.as_str(), status.client_key_data.as_str())
+    {
+        ("", "") if header.is_none() => {
+            return Err("it printed neither a token nor a certificate and its key".to_owned());
+        }
+        ("", "") => None,
+        ("", _) | (_, "") => {
+            return Err(
+                "it printed one of clientCertificateData and clientKeyData: they need each other"
+                    .to_owned(),
+            );
+        }
+        (certificates, key) => Some(identity(certificates.as_bytes(), key.as_bytes())?),
+    };
+    Ok(Credential { header, identity, expires_at: expires_at.transpose()? })
+}
+
+fn identity(certificates: &[u8], key: &[u8]) -> Result<Identity, String> {
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("clientKeyData is no PEM key: {error}"))?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(certificates)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("clientCertificateData is no PEM certificate: {error}"))?;
+    match certificates.is_empty() {
+        true => Err("clientCertificateData has no PEM certificate".to_owned()),
+        false => Ok(Identity { certificates, key }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const V1: &str = VERSIONS[0];
+
+    fn answer(status: &str) -> String {
+        format!(r#"{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}"#)
+    }
+
+    #[test]
+    fn plugin_is_told_the_version_and_the_cluster() {
+        let cluster = json!({"server": "https://h"});
+        let told: Value = serde_json::from_str(&told(V1, Some(&cluster))).unwrap();
+        assert_eq!(told["apiVersion"], V1);
+        assert_eq!(told["spec"], json!({"interactive": false, "cluster": {"server": "https://h"}}));
+    }
+
+    #[test]
+    fn token_is_good_until_its_end() {
+        let text = answer(r#"{"token": "t", "expirationTimestamp": "2026-11-28T10:00:00Z"}"#);
+        let found = read(text.as_bytes(), V1).unwrap();
+        assert_eq!(found.header.as_ref().unwrap(), "Bearer t");
+        assert!(found.is_good("2026-11-28T10:00:00Z".parse().unwrap()));
+        assert!(!found.is_good("2026-11-28T10:00:01Z".parse().unwrap()));
+        let for_ever = read(answer(r#"{"token": "t"}"#).as_bytes(), V1).unwrap();
+        assert!(for_ever.is_good(Timestamp::MAX));
+    }
+
+    #[test]
+    fn certificate_comes_with_its_key() {
+        let made = rcgen::generate_simple_self_signed(["n".to_owned()]).unwrap();
+        let status = json!({
+            "clientCertificateData": made.cert.pem(),
+            "clientKeyData": made.signing_key.serialize_pem(),
+        });
+        let found = read(answer(&status.to_string()).as_bytes(), V1).unwrap();
+        assert_eq!(found.identity.unwrap().certificates, [made.cert.der().clone()]);
+    }
+
+    #[rstest]
+    #[case::nothing("", "it printed no ExecCredential: ")]
+    #[case::version(
+        r#"{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","status":{"token":"t"}}"#,
+        "the kubeconfig names version client.authentication.k8s.io/v1, and it printed"
+    )]
+    #[case::no_status(
+        r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}"#,
+        "it printed no status"
+    )]
+    #[case::empty(&answer("{}"), "it printed neither a token")]
+    #[case::half(&answer(r#"{"clientKeyData": "k"}"#), "it printed one of clientCertificateData")]
+    #[case::key(&answer(r#"{"clientKeyData": "k", "clientCertificateData": "c"}"#), "clientKeyData is no PEM key")]
+    #[case::time(&answer(r#"{"token": "t", "expirationTimestamp": "soon"}"#), "expirationTimestamp \"soon\" is no time")]
+    fn unusable_answers_are_refused(#[case] text: &str, #[case] problem: &str) {
+        let error = read(text.as_bytes(), V1).unwrap_err();
+        assert!(error.starts_with(problem), "{error}");
+    }
+}

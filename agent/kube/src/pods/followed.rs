@@ -1,0 +1,190 @@
+//! ◆ What is followed at the server for the pods of the node, and what becomes of the answers. Pure.
+//!
+//! The node authorizer lets a node follow an object by its name alone, and only while a pod that is bound to the node refers to it.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
+
+use std::collections::BTreeMap;
+
+use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
+use agent::pod_spec::references::{claims, named};
+use api::pod::Pod;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// An object that a pod names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    pub(super) kind: ObjectKind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What is followed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Followed {
+    /// One object.
+    Object(Named),
+    /// The claim of this namespace and name, with the volume that it is bound to.
+    Claim(String, String),
+    /// The node itself: its labels and taints decide which pods it takes.
+    Node,
+    /// All RuntimeClasses.
+    RuntimeClasses,
+    /// All Services that have an address: pods have them in their environment.
+    Services,
+}
+
+/// What is followed whatever pods there are.
+pub(super) const ALWAYS: [Followed; 3] =
+    [Followed::Node, Followed::RuntimeClasses, Followed::Services];
+
+/// What the server says of something.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// The objects; none if there is no such object.
+    Objects(Vec<Value>),
+    /// What a claim is bound to, or why it cannot be used.
+    Claim(Result<BoundClaim, String>),
+    /// It does not say.
+    Refused(String),
+}
+
+pub(super) type Answers = BTreeMap<Followed, Answer>;
+
+/// What a pod refers to.
+pub(super) fn followed(pod: &Pod) -> Vec<Followed> {
+    let object = |(kind, name): (ObjectKind, String)| {
+        Followed::Object(Named { kind, namespace: pod.namespace().to_owned(), name })
+    };
+    let claims = claims(pod).into_iter();
+    let claims = claims.map(|name| Followed::Claim(pod.namespace().to_owned(), name));
+    named(pod).into_iter().map(object).chain(claims).collect()
+}
+
+/// Adds what is known of one thing.
+pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer>) {
+    let found = match answer {
+        Some(Answer::Objects(found)) => found.as_slice(),
+        Some(Answer::Claim(_) | Answer::Refused(_)) | None => &[],
+    };
+    match of {
+        Followed::Claim(namespace, name) => {
+            let bound = match answer {
+                Some(Answer::Claim(bound)) => bound.clone(),
+                Some(Answer::Objects(_) | Answer::Refused(_)) | None => {
+                    Err("failed to fetch PVC from API server: it has not answered yet".to_owned())
+                }
+            };
+            objects.set_bound_claim(namespace, name, bound);
+        }
+        Followed::Node => found.iter().filter_map(decoded).for_each(|node| objects.set_node(node)),
+        Followed::RuntimeClasses => {
+            found.iter().filter_map(decoded).for_each(|class| objects.insert_runtime_class(class));
+            if matches!(answer, Some(Answer::Objects(_))) {
+                objects.set_all_runtime_classes_known();
+            }
+        }
+        Followed::Services => {
+            found.iter().filter_map(decoded).for_each(|service| objects.insert_service(service));
+        }
+        Followed::Object(named) => {
+            match named.kind {
+                ObjectKind::ConfigMap => {
+                    found.iter().filter_map(decoded).for_each(|map| objects.insert_config_map(map));
+                }
+                ObjectKind::Secret => {
+                    found.iter().filter_map(decoded).for_each(|it| objects.insert_secret(it));
+                }
+            }
+            let why = match answer {
+                Some(Answer::Objects(_) | Answer::Claim(_)) => return,
+                Some(Answer::Refused(why)) => why.clone(),
+                None => format!(
+                    "failed to sync {} cache: timed out waiting for the condition",
+                    named.kind
+                ),
+            };
+            objects.set_unknown(named.kind, &named.namespace, &named.name, why);
+        }
+    }
+}
+
+fn decoded<T: DeserializeOwned>(object: &Value) -> Option<T> {
+    let decoded = T::deserialize(object);
+    if let Err(error) = &decoded {
+        let name = &object["metadata"]["name"];
+        tracing::error!(%name, %error, "failed to decode an object of the API server");
+    }
+    decoded.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(kind: ObjectKind, name: &str) -> Followed {
+        Followed::Object(Named { kind, namespace: "ns".to_owned(), name: name.to_owned() })
+    }
+
+    fn pod(spec: Value) -> Pod {
+        let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec});
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn pods_need_what_their_containers_volumes_and_pulls_name() {
+        let spec = json!({
+            "containers": [{
+                "name": "c",
+                "envFrom": [{"configMapRef": {"name": "all"}}],
+                "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}],
+            }],
+            "volumes": [
+                {"name": "v", "projected": {"sources": [{"configMap": {"name": "root"}}]}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
+                {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            ],
+            "imagePullSecrets": [{"name": "login"}],
+        });
+        let mut found = followed(&pod(spec));
+        found.sort();
+        let expected = [
+            named(ObjectKind::ConfigMap, "all"),
+            named(ObjectKind::ConfigMap, "root"),
+            named(ObjectKind::Secret, "login"),
+            named(ObjectKind::Secret, "one"),
+            Followed::Claim("ns".to_owned(), "disk".to_owned()),
+            Followed::Claim("ns".to_owned(), "p-tmp".to_owned()),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn answers_are_there_not_there_and_not_known() {
+        let mut objects = ObjectMap::default();
+        let map = json!({"metadata": {"name": "a", "namespace": "ns"}, "data": {"k": "v"}});
+        let table = [
+            (named(ObjectKind::ConfigMap, "a"), Some(Answer::Objects(vec![map]))),
+            (named(ObjectKind::ConfigMap, "b"), Some(Answer::Objects(Vec::new()))),
+            (named(ObjectKind::ConfigMap, "c"), Some(Answer::Refused("forbidden".to_owned()))),
+            (named(ObjectKind::Secret, "d"), None),
+        ];
+        for (of, answer) in &table {
+            add(&mut objects, of, answer.as_ref());
+        }
+        let map = |name| objects.config_map("ns", name);
+        assert_eq!(map("a").unwrap().data.as_ref().unwrap()["k"], "v");
+        assert_eq!((map("b"), map("c")), (None, None));
+        let why = |kind, name| objects.unknown(kind, "ns", name).map(ToOwned::to_owned);
+        assert_eq!(why(ObjectKind::ConfigMap, "a"), None);
+        assert_eq!(why(ObjectKind::ConfigMap, "b"), None);
+        assert_eq!(why(ObjectKind::ConfigMap, "c").as_deref(), Some("forbidden"));
+        let unanswered = "failed to sync secret cache: timed out waiting for the condition";
+        assert_eq!(why(ObjectKind::Secret, "d").as_deref(), Some(unanswered));
+    }
+}

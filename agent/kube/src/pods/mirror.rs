@@ -1,0 +1,207 @@
+//! ◆ Mirror pods: what an API server shows of static pods, and which of them are to be created and deleted. Pure.
+//!
+//! | static pod | its mirror pod | then |
+//! |---|---|---|
+//! | runs | is not there | it is created |
+//! | runs | has the pod's hash | nothing |
+//! | runs | has another hash, or is being deleted | it is deleted and created again |
+//! | is still ending | any | nothing: its end is shown |
+//! | no source has it | any | it is deleted, once each source has said what it has |
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go tryReconcileMirrorPods, pkg/kubelet/kubelet_pods.go HandlePodCleanups,
+//! pkg/kubelet/pod/mirror_client.go.
+
+use std::collections::BTreeMap;
+
+use api::manifest::to_json;
+use api::pod::{Pod, PodUid};
+use serde_json::{Value, json};
+
+/// The annotation of mirror pods, with the hash of the static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation with a static pod's hash, which is its uid too.
+const HASH: &str = "kubernetes.io/config.hash";
+
+/// The namespace and the name that a static pod and its mirror pod share.
+pub(crate) type FullName = (String, String);
+
+pub(crate) fn full_name(pod: &Pod) -> FullName {
+    (pod.namespace().to_owned(), pod.name().to_owned())
+}
+
+fn annotation<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
+    pod.annotations().find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Whether a pod at the server shows a static pod, and is not to be run.
+pub(crate) fn is_mirror(pod: &Pod) -> bool {
+    annotation(pod, MIRROR).is_some()
+}
+
+/// The uid under which the agent reports what a pod at the server shows.
+pub(crate) fn reported_uid(pod: &Pod) -> PodUid {
+    annotation(pod, MIRROR).map_or_else(|| pod.uid().clone(), PodUid::new)
+}
+
+/// What is to be done about a mirror pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum MirrorAction {
+    /// Create that of a static pod, after the present one was deleted, if there is one.
+    Show {
+        /// The static pod.
+        pod: Pod,
+        /// The mirror pod that does not show it.
+        outdated: Option<Pod>,
+    },
+    /// Delete a mirror pod: nothing is left for it to show.
+    Delete(Pod),
+}
+
+impl MirrorAction {
+    /// What it is about.
+    pub(crate) fn name(&self) -> FullName {
+        full_name(match self {
+            Self::Show { pod, .. } | Self::Delete(pod) => pod,
+        })
+    }
+}
+
+/// What is to be done. `mirrors` are the mirror pods at the server, `is_complete` says that each source has said which pods it has,
+/// and `is_ending` whether a pod of this uid that no source has is still ending.
+pub(crate) fn actions<'p>(
+    static_pods: &[Pod],
+    mirrors: impl Iterator<Item = &'p Pod>,
+    is_complete: bool,
+    is_ending: impl Fn(&PodUid) -> bool,
+) -> Vec<MirrorAction> {
+    let mut mirrors: BTreeMap<FullName, &Pod> =
+        mirrors.map(|mirror| (full_name(mirror), mirror)).collect();
+    let mut actions = Vec::new();
+    for pod in static_pods {
+        let mirror = mirrors.remove(&full_name(pod));
+        let shows = |mirror: &Pod| annotation(mirror, MIRROR) == annotation(pod, HASH);
+        if !mirror.is_some_and(|mirror| shows(mirror) && !mirror.is_deleted()) {
+            actions.push(MirrorAction::Show { pod: pod.clone(), outdated: mirror.cloned() });
+        }
+    }
+    if is_complete {
+        let orphans = mirrors.into_values().filter(|mirror| !is_ending(&reported_uid(mirror)));
+        actions.extend(orphans.map(|mirror| MirrorAction::Delete(mirror.clone())));
+    }
+    actions
+}
+
+/// The mirror pod of a static pod. It belongs to the node, without which the server takes none of a node.
+pub(crate) fn object(pod: &Pod, node: &str, node_uid: &str) -> Value {
+    let mut object = to_json(pod.api());
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true,
+    });
+    let metadata = &mut object["metadata"];
+    metadata["ownerReferences"] = json!([owner]);
+    metadata["annotations"][MIRROR] = json!(annotation(pod, HASH).unwrap_or_default());
+    // The server gives it a uid of its own, and statuses are written to a subresource.
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.remove("uid");
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    object
+}
+
+/// Whether an object at the server is the mirror pod that was to be created.
+pub(crate) fn is_same(at_server: &Value, wanted: &Value) -> bool {
+    let hash = |object: &Value| object["metadata"]["annotations"][MIRROR].clone();
+    hash(at_server) == hash(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn pod(name: &str, uid: &str, annotations: Value) -> Pod {
+        let metadata =
+            json!({"name": name, "namespace": "ns", "uid": uid, "annotations": annotations});
+        let pod =
+            json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        Pod::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn own(name: &str, hash: &str) -> Pod {
+        pod(name, hash, json!({HASH: hash, "kubernetes.io/config.source": "file"}))
+    }
+
+    fn mirror(name: &str, hash: &str) -> Pod {
+        pod(name, &format!("mirror-of-{hash}"), json!({HASH: hash, MIRROR: hash}))
+    }
+
+    fn deleted(pod: &Pod) -> Pod {
+        let mut api = pod.api().clone();
+        let at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+        api.metadata.deletion_timestamp = Some(at);
+        Pod::new(api)
+    }
+
+    /// The actions in words. The pod `ending` is still ending.
+    fn decided(static_pods: &[Pod], mirrors: &[Pod], is_complete: bool) -> Vec<String> {
+        let is_ending = |uid: &PodUid| uid.as_str() == "ending";
+        let actions = actions(static_pods, mirrors.iter(), is_complete, is_ending);
+        let words = actions.iter().map(|action| match action {
+            MirrorAction::Show { pod, outdated: None } => format!("create {}", pod.name()),
+            MirrorAction::Show { pod, outdated: Some(old) } => {
+                format!("create {} for {}", pod.name(), old.uid())
+            }
+            MirrorAction::Delete(pod) => format!("delete {}", pod.uid()),
+        });
+        words.collect()
+    }
+
+    #[rstest]
+    #[case::missing(&[own("a", "1")], &[], &["create a"])]
+    #[case::current(&[own("a", "1")], &[mirror("a", "1")], &[])]
+    #[case::outdated(&[own("a", "2")], &[mirror("a", "1")], &["create a for mirror-of-1"])]
+    #[case::being_deleted(&[own("a", "1")], &[deleted(&mirror("a", "1"))], &["create a for mirror-of-1"])]
+    #[case::orphan(&[], &[mirror("a", "1")], &["delete mirror-of-1"])]
+    #[case::ending(&[], &[mirror("a", "ending")], &[])]
+    #[case::another(&[own("a", "1")], &[mirror("a", "1"), mirror("b", "2")], &["delete mirror-of-2"])]
+    fn mirror_pods_show_the_static_pods_that_there_are(
+        #[case] static_pods: &[Pod],
+        #[case] mirrors: &[Pod],
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(decided(static_pods, mirrors, true), expected);
+    }
+
+    #[test]
+    fn no_mirror_pod_is_an_orphan_before_each_source_was_read() {
+        assert_eq!(decided(&[], &[mirror("a", "1")], false), [""; 0]);
+        assert_eq!(decided(&[own("b", "1")], &[], false), ["create b"]);
+    }
+
+    #[test]
+    fn statuses_of_mirror_pods_are_those_of_their_static_pods() {
+        assert_eq!(reported_uid(&mirror("a", "1")).as_str(), "1");
+        assert_eq!(reported_uid(&pod("a", "u", json!({}))).as_str(), "u");
+        assert!(is_mirror(&mirror("a", "1")) && !is_mirror(&own("a", "1")));
+    }
+
+    #[test]
+    fn mirror_pod_belongs_to_the_node_and_has_the_hash() {
+        let object = object(&own("a-n", "1"), "n", "node-uid");
+        assert_eq!(object["kind"], "Pod");
+        let metadata = &object["metadata"];
+        let annotations = json!({HASH: "1", MIRROR: "1", "kubernetes.io/config.source": "file"});
+        assert_eq!(metadata["annotations"], annotations);
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "node-uid", "controller": true}]);
+        assert_eq!(metadata["ownerReferences"], owner);
+        assert_eq!((metadata.get("uid"), object.get("status")), (None, None));
+        assert_eq!(object["spec"]["containers"][0]["image"], "i");
+        assert!(is_same(&object, &object));
+        assert!(!is_same(&json!({"metadata": {"name": "a-n"}}), &object));
+    }
+}

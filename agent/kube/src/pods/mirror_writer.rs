@@ -1,0 +1,167 @@
+//! Creates and deletes mirror pods, so that the API server shows the static pods that the agent runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::objects::ObjectStore;
+use agent::{AgentView, Reports};
+use api::pod::{Pod, PodUid};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::mirror::{FullName, MirrorAction, actions, is_mirror, is_same, object};
+use super::{KnownPods, path};
+use crate::chance::chance;
+use crate::client::{ApiClient, ApiError, Backoff};
+
+/// How long a mirror pod that was created may take to be seen at the server, before it is created again.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Keeps mirror pods.
+pub(crate) struct MirrorWriter {
+    client: ApiClient,
+    node: String,
+    /// When a mirror pod is looked at again, after something was done about it or has failed.
+    not_before: BTreeMap<FullName, Instant>,
+    backoff: Backoff,
+}
+
+/// What mirror pods depend on.
+pub(crate) struct MirrorInputs {
+    pub(crate) view: AgentView,
+    pub(crate) reports: watch::Receiver<Arc<Reports>>,
+    /// The pods at the server.
+    pub(crate) known: watch::Receiver<Arc<KnownPods>>,
+    /// Has the node.
+    pub(crate) store: Arc<ObjectStore>,
+}
+
+impl MirrorInputs {
+    fn actions(&mut self) -> Vec<MirrorAction> {
+        // Before the pods, of which there may only be more by now.
+        let is_complete = self.view.sources_are_ready();
+        let static_pods = self.view.static_pods();
+        let known = Arc::clone(&self.known.borrow_and_update());
+        let reports = Arc::clone(&self.reports.borrow_and_update());
+        let is_ending = |uid: &PodUid| reports.get(uid).is_some_and(|report| !report.finished);
+        let mirrors = known.values().filter(|pod| is_mirror(pod));
+        actions(&static_pods, mirrors, is_complete, is_ending)
+    }
+}
+
+impl MirrorWriter {
+    pub(crate) fn new(client: ApiClient, node: &str) -> Self {
+        Self {
+            client,
+            node: node.to_owned(),
+            not_before: BTreeMap::new(),
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Keeps them, for ever. There are none before the node is known.
+    pub(crate) async fn run(mut self, mut inputs: MirrorInputs) {
+        let mut objects = inputs.store.changes();
+        loop {
+            objects.mark_unchanged();
+            self.reconcile(&mut inputs).await;
+            let next = self.not_before.values().min().copied();
+            tokio::select! {
+                () = inputs.view.pods_changed() => {}
+                Ok(()) = inputs.known.changed() => {}
+                Ok(()) = inputs.reports.changed() => {}
+                // The node may be another one.
+                Ok(()) = objects.changed() => {}
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            }
+        }
+    }
+
+    async fn reconcile(&mut self, inputs: &mut MirrorInputs) {
+        let actions = inputs.actions();
+        let names: Vec<FullName> = actions.iter().map(MirrorAction::name).collect();
+        self.not_before.retain(|name, _| names.contains(name));
+        for action in actions {
+            let name = action.name();
+            if self.not_before.get(&name).is_some_and(|until| Instant::now() < *until) {
+                continue;
+            }
+            let done = match &action {
+                MirrorAction::Delete(mirror) => self.delete(mirror).await.map(|_| true),
+                MirrorAction::Show { pod, outdated } => {
+                    self.show(pod, outdated.as_ref(), &inputs.store).await
+                }
+            };
+            match done {
+                Ok(true) => {
+                    self.not_before.insert(name, Instant::now() + SEEN_WITHIN);
+                }
+                // Nothing can be done before something changes.
+                Ok(false) => {
+                    self.not_before.remove(&name);
+                }
+                Err(error) => {
+                    let is_away = !error.is_final();
+                    let at = self.backoff.failed(Instant::now().into_std(), chance());
+                    self.not_before.insert(name.clone(), Instant::from_std(at));
+                    let (namespace, name) = name;
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(pod = %format_args!("{namespace}/{name}"), error, "failed to update the mirror pod of a static pod; will retry");
+                    // The others would wait as long for a server that does not answer.
+                    if is_away {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Creates the mirror pod of a static pod, instead of an outdated one. Returns whether it could.
+    async fn show(
+        &self,
+        pod: &Pod,
+        outdated: Option<&Pod>,
+        store: &ObjectStore,
+    ) -> Result<bool, ApiError> {
+        // It is deleted by its uid: one that has gone meanwhile is seen to be gone.
+        if let Some(outdated) = outdated
+            && !self.delete(outdated).await?
+        {
+            return Ok(false);
+        }
+        let objects = store.current();
+        let metadata = objects.node().map(|node| &node.metadata);
+        let metadata = metadata.filter(|metadata| metadata.deletion_timestamp.is_none());
+        let Some(uid) = metadata.and_then(|metadata| metadata.uid.as_deref()) else {
+            return Ok(false);
+        };
+        let wanted = object(pod, &self.node, uid);
+        let pods = format!("/api/v1/namespaces/{}/pods", pod.namespace());
+        match self.client.create(&pods, &wanted).await {
+            Ok(_) => {
+                tracing::info!(pod = %pod.full_name(), "created mirror pod of static pod");
+                Ok(true)
+            }
+            Err(error) if error.is_already_exists() => {
+                let path = path(pod.namespace(), pod.name());
+                let existing = self.client.get(&path, &[]).await?;
+                if is_same(&existing, &wanted) { Ok(true) } else { Err(error) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether it was still there.
+    async fn delete(&self, mirror: &Pod) -> Result<bool, ApiError> {
+        let path = path(mirror.namespace(), mirror.name());
+        match self.client.delete_now(&path, mirror.uid().as_str()).await {
+            Ok(_) => {
+                tracing::info!(pod = %mirror.full_name(), "deleted mirror pod");
+                Ok(true)
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The certificate that clients are shown: that of the files as they are now. Another program may replace them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::tls::{KeyPairFiles, TlsError, certificates, provider};
+
+/// When files were changed last.
+type Stamp = (SystemTime, SystemTime);
+
+/// A certificate in files.
+#[derive(Debug)]
+pub(crate) struct ServedCertificate {
+    files: KeyPairFiles,
+    /// A certificate and its key, which are served instead once they are there.
+    signed: Option<PathBuf>,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug)]
+struct Now {
+    stamp: Option<Stamp>,
+    certificate: Arc<CertifiedKey>,
+}
+
+impl ServedCertificate {
+    /// Reads the files.
+    pub(crate) fn new(files: KeyPairFiles, signed: Option<PathBuf>) -> Result<Self, TlsError> {
+        let served = current(&files, signed.as_ref());
+        let stamp = stamp(&served);
+        let now = Now { stamp, certificate: load(&served)? };
+        Ok(Self { files, signed, now: Mutex::new(now) })
+    }
+
+    /// The certificate, read again if a file is another one.
+    fn now(&self) -> Arc<CertifiedKey> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = current(&self.files, self.signed.as_ref());
+        let stamp = stamp(&served);
+        if stamp.is_some() && stamp != now.stamp {
+            // One that cannot be used is not read again before it changes.
+            now.stamp = stamp;
+            match load(&served) {
+                Ok(certificate) => {
+                    tracing::info!(file = %served.certificate.display(), "serving another certificate");
+                    now.certificate = certificate;
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "failed to read the server's certificate; still serving the one before"
+                    );
+                }
+            }
+        }
+        Arc::clone(&now.certificate)
+    }
+}
+
+impl ResolvesServerCert for ServedCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.now())
+    }
+}
+
+/// The files to serve now.
+fn current(files: &KeyPairFiles, signed: Option<&PathBuf>) -> KeyPairFiles {
+    match signed.filter(|signed| signed.exists()) {
+        Some(signed) => KeyPairFiles { certificate: signed.clone(), key: signed.clone() },
+        None => files.clone(),
+    }
+}
+
+/// When the files that links lead to were changed; `None` if one is missing, which a program may be about to replace.
+fn stamp(files: &KeyPairFiles) -> Option<Stamp> {
+    let changed = |path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
+    Some((changed(&files.certificate)?, changed(&files.key)?))
+}
+
+fn load(files: &KeyPairFiles) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::Read { path: files.key.clone(), problem: error.to_string() })?;
+    let certificate = CertifiedKey::from_der(chain, key, &provider());
+    let certificate =
+        certificate.map_err(|source| TlsError::Use { path: files.certificate.clone(), source })?;
+    Ok(Arc::new(certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str, age: u64) {
+        fs::write(path, text).unwrap();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 - age);
+        fs::File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+    }
+
+    #[test]
+    fn replaced_files_are_served_and_broken_ones_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let files = KeyPairFiles { certificate: path("c"), key: path("k") };
+        let make = || rcgen::generate_simple_self_signed(["n".to_owned()]).unwrap();
+        let (first, second, third) = (make(), make(), make());
+        write(&files.certificate, &first.cert.pem(), 50);
+        write(&files.key, &first.signing_key.serialize_pem(), 50);
+        let signed = path("signed");
+        let served = ServedCertificate::new(files.clone(), Some(signed.clone())).unwrap();
+        let shown = || served.now().cert[0].clone();
+        assert_eq!(shown(), *first.cert.der());
+        // The key of another certificate.
+        write(&files.key, &second.signing_key.serialize_pem(), 40);
+        assert_eq!(shown(), *first.cert.der());
+        write(&files.certificate, &second.cert.pem(), 30);
+        assert_eq!(shown(), *second.cert.der());
+        fs::remove_file(&files.certificate).unwrap();
+        assert_eq!(shown(), *second.cert.der());
+        write(&signed, &(third.cert.pem() + &third.signing_key.serialize_pem()), 20);
+        assert_eq!(shown(), *third.cert.der());
+    }
+}

@@ -1,0 +1,133 @@
+//! Flags of `crib agent` about the cluster that it is a node of.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent::Config;
+use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::objects::{ObjectMap, ObjectStore};
+use clap::{ArgAction, Args};
+use jiff::Timestamp;
+use kube_node::client::{ApiClient, Connection};
+use kube_node::{Certificates, ClusterNode, NodeSettings};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ClusterArgs {
+    /// Kubeconfig of an API server: the agent registers a node there, runs the pods that are bound to it, and writes their
+    /// statuses back [default: none, the agent stands alone]
+    #[arg(long, value_name = "FILE", conflicts_with = "objects")]
+    kubeconfig: Option<PathBuf>,
+    /// Kubeconfig to ask for the node's client certificate with, if there is no --kubeconfig, or its certificate has expired: a
+    /// CertificateSigningRequest is created and waited for, and --kubeconfig is written
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of client certificates that the cluster has signed [default: pki in --root-dir]
+    #[arg(long, value_name = "DIR", requires = "kubeconfig")]
+    cert_dir: Option<PathBuf>,
+    /// Ask for another client certificate before that in --cert-dir expires [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    rotate_certificates: Option<bool>,
+    /// Have the cluster sign the server's certificate, in --cert-dir, unless --tls-cert-file is given: someone must approve the
+    /// requests [default: serverTLSBootstrap of --config]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
+    rotate_server_certificates: Option<bool>,
+}
+
+impl ClusterArgs {
+    /// Whether the agent is a node of a cluster.
+    pub(super) fn joins(&self) -> bool {
+        self.kubeconfig.is_some()
+    }
+
+    /// Checks the kubeconfig that will be used first, before anything is started.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match (self.to_bootstrap(), &self.kubeconfig) {
+            (Some((from, _)), _) => match Connection::load(from) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(in_words("--bootstrap-kubeconfig", &error)),
+            },
+            (None, Some(path)) => client(path).map(drop),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// The kubeconfig to ask for a certificate with, and the one to write, if there is none that can be used.
+    fn to_bootstrap(&self) -> Option<(&Path, &Path)> {
+        let (from, to) = (self.bootstrap_kubeconfig.as_deref()?, self.kubeconfig.as_deref()?);
+        (!kube_node::is_valid(to, Timestamp::now())).then_some((from, to))
+    }
+
+    /// A client of the cluster's API server, if there is one, after the node has got its certificate.
+    pub(super) async fn client(&self, config: &Config) -> Result<Option<ApiClient>, String> {
+        if let Some((from, to)) = self.to_bootstrap() {
+            let directory = self.cert_dir(config);
+            let asked = kube_node::bootstrap(from, to, &directory, &config.node_name);
+            asked.await.map_err(|error| in_words("--bootstrap-kubeconfig", &error))?;
+        }
+        self.kubeconfig.as_deref().map(client).transpose()
+    }
+
+    fn cert_dir(&self, config: &Config) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| config.root_dir.join("pki"))
+    }
+
+    /// Which certificates the cluster is asked for. `serves`: the server has none of its own.
+    pub(super) fn certificates(
+        &self,
+        file: &KubeletConfiguration,
+        config: &Config,
+        serves: bool,
+    ) -> Certificates {
+        let names = || [&[config.node_name.clone()][..], &config.node_ips].concat();
+        Certificates {
+            directory: self.cert_dir(config),
+            client: self.rotate_certificates.or(file.rotate_certificates).unwrap_or_default(),
+            server: (serves && self.signs_server(file)).then(names),
+        }
+    }
+
+    /// The file of the server's certificate, if the cluster is to sign it.
+    pub(super) fn signed(&self, file: &KubeletConfiguration, config: &Config) -> Option<PathBuf> {
+        self.signs_server(file).then(|| kube_node::server_certificate(&self.cert_dir(config)))
+    }
+
+    fn signs_server(&self, file: &KubeletConfiguration) -> bool {
+        self.rotate_server_certificates.or(file.server_tls_bootstrap).unwrap_or_default()
+    }
+}
+
+fn client(path: &Path) -> Result<ApiClient, String> {
+    let connection = Connection::load(path).map_err(|error| in_words("--kubeconfig", &error))?;
+    ApiClient::new(connection).map_err(|error| in_words("--kubeconfig", &error))
+}
+
+fn in_words(flag: &str, error: &dyn Error) -> String {
+    let mut text = format!("{flag}: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+/// The node that an agent with this configuration and a server on this port is, whose pods find objects of the cluster in `store`, beside `others`.
+pub(super) fn node(
+    client: ApiClient,
+    config: &Config,
+    (server_port, certificates): (Option<u16>, Certificates),
+    store: &Arc<ObjectStore>,
+    others: &ObjectMap,
+) -> ClusterNode {
+    let settings = NodeSettings {
+        name: config.node_name.clone(),
+        labels: config.admission.node_labels.clone().unwrap_or_default(),
+        taints: config.admission.taints.clone(),
+        addresses: config.node_ips.clone(),
+        server_port,
+        certificates,
+    };
+    ClusterNode::new(client, settings, Arc::clone(store), others.clone())
+}

@@ -1,0 +1,264 @@
+//! Who the agent is at the API server: credential plugins, and certificates that the cluster signs.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use cluster::{Kind, Part, Selection};
+use fetch::pki_types::pem::PemObject as _;
+use fetch::pki_types::{CertificateDer, ServerName};
+use fetch::{Client, Options, Url};
+use http::{HeaderMap, Method};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, date_time_ymd,
+};
+
+use super::api_server::{ApiServer, TOKEN};
+use super::joined::{Joined, NODE, wait};
+use crate::command::*;
+use crate::nodes::agent_flags::free_port;
+
+/// Replaces the user of the kubeconfig.
+fn with_user(joined: &Joined, user: &str) {
+    let text = joined.server.kubeconfig().replace(&format!("token: {TOKEN}"), user);
+    joined.place.file("kubeconfig", &text);
+}
+
+#[tokio::test]
+async fn plugin_is_run_again_when_the_server_refuses_its_token_and_when_it_ends() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let runs = joined.place.path("runs");
+    let plugin = joined.place.file(
+        "bin/login",
+        &format!(
+            "#!/bin/sh
+echo \"$1 $GREETING $KUBERNETES_EXEC_INFO\" >>{runs}
+test $(wc -l <{runs}) = 1 && token=wrong || token={TOKEN}
+printf '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{{\"token\":\"%s\",\"expirationTimestamp\":\"%s\"}}}}' \\
+  $token $(date -u -d '+3 seconds' +%Y-%m-%dT%H:%M:%SZ)
+",
+            runs = runs.display()
+        ),
+    );
+    std::fs::set_permissions(plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+    with_user(
+        &joined,
+        "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./bin/login, args: [hello], env: [{name: GREETING, value: world}], interactiveMode: Never, provideClusterInfo: true}",
+    );
+    let agent = joined.agent(&[]);
+    joined.wait_for_ready_node().await;
+    let lines = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    let first = std::fs::read_to_string(&runs).unwrap();
+    let first = first.lines().next().unwrap();
+    let told: Value = serde_json::from_str(first.strip_prefix("hello world ").unwrap()).unwrap();
+    assert_eq!(told["spec"]["interactive"], false);
+    assert!(told["spec"]["cluster"]["server"].as_str().unwrap().starts_with("http://127.0.0.1:"));
+    let before = lines();
+    assert!(before >= 2, "{before}");
+    // The lease is renewed with a new token.
+    wait("another run", || lines().into(), |seen| seen.as_u64() > Some(before as u64)).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn plugin_that_fails_is_named_with_what_it_said() {
+    let joined = Joined::new(ApiServer::start()).await;
+    with_user(
+        &joined,
+        &format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, 'test -e {0}2 && touch {0}; touch {0}2; echo no luck >&2; exit 7']}}",
+            joined.place.path("ran").display()
+        ),
+    );
+    let agent = joined.agent(&[]);
+    let ran = joined.place.path("ran");
+    let has_run = async || if ran.exists() { Ok(()) } else { Err("nothing") };
+    harness::eventually(PATIENCE, "the plugin has run", has_run).await;
+    agent.signal(Signal::SIGTERM);
+    let ended = agent.end().await.exits(0);
+    ended.err_has("plugin sh: exit status: 7: no luck");
+    joined.end_runtime().await;
+}
+
+/// What signs requests of nodes.
+struct Signer(CertifiedIssuer<'static, KeyPair>);
+
+/// The public key of a request, as the point of the curve P-256.
+struct Point(Vec<u8>);
+
+impl PublicKeyData for Point {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl Signer {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// The certificate that a request asks for, which is good from so long ago for so long.
+    fn sign(&self, request: &str, ago: Duration, left: Duration) -> String {
+        let pem = String::from_utf8(BASE64_STANDARD.decode(request).unwrap()).unwrap();
+        let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = BASE64_STANDARD.decode(body).unwrap();
+        // The object identifier of the curve, and the head of the bits that follow.
+        let mark = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00];
+        let at = der.windows(mark.len()).position(|seen| seen == mark).unwrap() + mark.len();
+        let point = Point(der[at..at + 65].to_vec());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let epoch = date_time_ymd(1970, 1, 1);
+        let mut params = CertificateParams::new([NODE.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{NODE}"));
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        (params.not_before, params.not_after) = (epoch + (now - ago), epoch + (now + left));
+        params.signed_by(&point, &self.0).unwrap().pem()
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn requests(joined: &Joined) -> Vec<Value> {
+    let kind = Kind::of("certificates.k8s.io/v1", "CertificateSigningRequest");
+    let list = joined.server.store().list(&Selection::of(kind));
+    list.items.iter().map(|csr| csr.value.clone()).collect()
+}
+
+/// Waits for a request without an answer.
+async fn wait_for_request(joined: &Joined) -> Value {
+    let open = || {
+        let open = requests(joined).into_iter().find(|csr| csr["status"]["certificate"].is_null());
+        open.unwrap_or_default()
+    };
+    wait("a request", open, |csr| !csr.is_null()).await
+}
+
+/// Answers a request.
+fn answer(joined: &Joined, csr: &Value, status: &Value) {
+    let kind = Kind::of("certificates.k8s.io/v1", "CertificateSigningRequest");
+    let key = cluster::Key::new(kind, "", csr["metadata"]["name"].as_str().unwrap());
+    let changed = joined.server.store().change(&key, Part::Status, |csr| {
+        csr["status"] = status.clone();
+        Ok(())
+    });
+    changed.unwrap();
+}
+
+fn signed(certificate: &str) -> Value {
+    json!({"conditions": [{"type": "Approved", "status": "True"}], "certificate": BASE64_STANDARD.encode(certificate)})
+}
+
+/// The place of a node that has only a bootstrap kubeconfig.
+fn bootstrapping(joined: &Joined) -> (String, PathBuf) {
+    let from = joined.place.file("bootstrap", &joined.server.kubeconfig());
+    let kubeconfig = joined.place.path("kubeconfig");
+    std::fs::remove_file(&kubeconfig).unwrap();
+    (from, kubeconfig)
+}
+
+#[tokio::test]
+async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let (from, kubeconfig) = bootstrapping(&joined);
+    let agent = joined.agent(&["--bootstrap-kubeconfig", &from, "--rotate-certificates"]);
+    let first = wait_for_request(&joined).await;
+    assert!(first["metadata"]["name"].as_str().unwrap().starts_with("node-csr-"), "{first}");
+    let spec = &first["spec"];
+    assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
+    assert_eq!(spec["usages"], json!(["digital signature", "client auth"]));
+    assert!(!kubeconfig.exists());
+    // From here on clients show certificates, which this server cannot see without TLS.
+    joined.server.admit_anyone();
+    let signer = Signer::new();
+    let certificate = |csr: &Value, ago, left| {
+        signed(&signer.sign(csr["spec"]["request"].as_str().unwrap(), ago, left))
+    };
+    // More than nine tenths of its time have gone.
+    answer(&joined, &first, &certificate(&first, 10 * HOUR, HOUR / 2));
+    joined.wait_for_ready_node().await;
+    let pki = joined.place.path("root/pki");
+    let current = pki.join("kubelet-client-current.pem");
+    let written: Value =
+        serde_json::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+    assert_eq!(written["users"][0]["user"]["client-certificate"], current.to_str().unwrap());
+    assert!(!pki.join("kubelet-client.key.tmp").exists());
+
+    let second = wait_for_request(&joined).await;
+    assert!(second["metadata"]["name"].as_str().unwrap().starts_with("csr-"), "{second}");
+    // Perhaps within the same second, after which its file is named.
+    let in_use = || std::fs::read_to_string(&current).unwrap().into();
+    let before = in_use();
+    answer(&joined, &second, &certificate(&second, HOUR, 100 * HOUR));
+    wait("another certificate", in_use, |now| *now != before).await;
+    assert_eq!(std::fs::metadata(&current).unwrap().permissions().mode() & 0o777, 0o600);
+    agent.stop().await;
+
+    // The next agent has what it needs.
+    let registrations = || joined.server.count("POST /api/v1/nodes").into();
+    let before = registrations();
+    let agent = joined.agent(&["--bootstrap-kubeconfig", &from]);
+    wait("another registration", registrations, |now| *now != before).await;
+    assert_eq!(requests(&joined).len(), 2);
+    joined.end(agent).await;
+}
+
+/// Whether the node's server on this port shows a certificate of this authority.
+async fn is_of(authority: &CertificateDer<'static>, port: &str) -> bool {
+    let options = Options {
+        roots: vec![authority.clone()],
+        only_roots: true,
+        server_name: Some(ServerName::try_from(NODE).unwrap()),
+        ..Options::default()
+    };
+    let url = Url::of_server(&format!("https://127.0.0.1:{port}/healthz")).unwrap();
+    let client = Client::new(options).unwrap();
+    client.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.is_ok()
+}
+
+#[tokio::test]
+async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let port = free_port().to_string();
+    let flags = ["--rotate-server-certificates", "--port", &port, "--address", "127.0.0.1"];
+    let agent = joined.agent(&flags);
+    joined.wait_for_ready_node().await;
+    let signer = Signer::new();
+    let own = CertificateDer::from_pem_file(joined.place.path("root/pki/kubelet.crt")).unwrap();
+    assert!(is_of(&own, &port).await && !is_of(signer.0.der(), &port).await);
+    let csr = wait_for_request(&joined).await;
+    assert_eq!(csr["spec"]["signerName"], "kubernetes.io/kubelet-serving");
+    assert_eq!(csr["spec"]["usages"], json!(["digital signature", "server auth"]));
+    let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(&joined, &csr, &signed(&certificate));
+    harness::eventually(PATIENCE, "the signed certificate", async || {
+        if is_of(signer.0.der(), &port).await { Ok(()) } else { Err("another one") }
+    })
+    .await;
+    assert!(!is_of(&own, &port).await);
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn node_whose_request_is_denied_does_not_start() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let (from, kubeconfig) = bootstrapping(&joined);
+    let agent = joined.agent(&["--bootstrap-kubeconfig", &from]);
+    let csr = wait_for_request(&joined).await;
+    let denied = json!({"conditions": [{"type": "Denied", "status": "True", "reason": "Unknown", "message": "who is that"}]});
+    answer(&joined, &csr, &denied);
+    let ended = agent.end().await.exits(2);
+    ended.err_has("was denied: who is that (Unknown)");
+    assert!(!kubeconfig.exists());
+    joined.end_runtime().await;
+}

@@ -1,0 +1,208 @@
+//! Static pods beside those of the cluster: the API server shows them as mirror pods.
+
+use cluster::Kind;
+use jiff::Timestamp;
+
+use super::api_server::ApiServer;
+use super::joined::{Joined, NODE, condition, pod, wait};
+use super::server_client::Served;
+use crate::command::*;
+
+const HASH: &str = "kubernetes.io/config.hash";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// The directory of manifests, with that of the pod `web`, which runs this script.
+fn manifests(joined: &Joined, script: &str) -> String {
+    joined.place.file("static/web.yaml", &pod("web", script));
+    joined.place.path("static").to_str().unwrap().to_owned()
+}
+
+/// Writes a manifest in one step.
+fn put(joined: &Joined, name: &str, text: &str) {
+    let new = joined.place.file("new", text);
+    std::fs::rename(new, joined.place.path(&format!("static/{name}"))).unwrap();
+}
+
+fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready")["status"] == "True"
+}
+
+fn uid(pod: &Value) -> String {
+    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn container(pod: &Value) -> Value {
+    pod["status"]["containerStatuses"][0]["containerID"].clone()
+}
+
+/// What the runtime has to run, when that is so many containers.
+async fn wait_for_running(joined: &Joined, count: usize) -> Vec<String> {
+    harness::eventually(PATIENCE, "containers that run", async || {
+        let running = joined.running().await;
+        if running.len() == count { Ok(running) } else { Err(running) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn static_pod_is_shown_by_a_mirror_pod_of_the_node() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let mirror = joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    let metadata = &mirror["metadata"];
+    let hash = &metadata["annotations"][HASH];
+    assert_eq!(&metadata["annotations"][MIRROR], hash);
+    assert_eq!(metadata["annotations"]["kubernetes.io/config.source"], "file");
+    assert_ne!(&metadata["uid"], hash);
+    let owner = &metadata["ownerReferences"][0];
+    assert_eq!(owner["uid"], joined.node()["metadata"]["uid"]);
+    assert_eq!((&owner["kind"], &owner["controller"]), (&json!("Node"), &json!(true)));
+    assert_eq!(mirror["spec"]["nodeName"], NODE);
+    // The pod runs once, and its mirror is not run.
+    let running = wait_for_running(&joined, 1).await;
+    assert!(container(&mirror).as_str().unwrap().ends_with(&running[0]));
+
+    // Events are those of the pod, whose uid is the hash: kubectl describe looks for that.
+    let events = || {
+        let events = cluster::Selection::of(Kind::of("v1", "Event"));
+        let events = joined.server.store().list(&events).items;
+        events.iter().map(|event| event.value["involvedObject"].clone()).collect()
+    };
+    let is_told = |events: &Value| {
+        let mut events = events.as_array().unwrap().iter();
+        events.any(|object| object["name"] == "web-n1" && object["uid"] == *hash)
+    };
+    wait("an event of the static pod", events, is_told).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn deleted_mirror_pod_comes_back_and_its_pod_runs_on() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let mut last = joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    let first = container(&last);
+    for grace in [None, Some(0)] {
+        joined.delete_pod("web-n1", grace);
+        let before = uid(&last);
+        let is_new = |pod: &Value| !pod.is_null() && uid(pod) != before && is_ready(pod);
+        last = joined.wait_for_pod("web-n1", "another one, ready", is_new).await;
+        assert_eq!(container(&last), first, "{grace:?}");
+    }
+    wait_for_running(&joined, 1).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn mirror_pod_follows_the_manifest() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let before = joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    put(&joined, "web.yaml", &pod("web", "trap 'exit 7' TERM; while :; do sleep 0.1; done"));
+    let is_new = |pod: &Value| {
+        !pod.is_null()
+            && is_ready(pod)
+            && uid(pod) != uid(&before)
+            && container(pod) != container(&before)
+    };
+    let after = joined.wait_for_pod("web-n1", "that of the new manifest", is_new).await;
+    assert_ne!(after["metadata"]["annotations"][MIRROR], before["metadata"]["annotations"][MIRROR]);
+    std::fs::remove_file(joined.place.path("static/web.yaml")).unwrap();
+    joined.wait_until_gone("web-n1").await;
+    // It shows its pod until nothing of it runs.
+    assert_eq!(joined.running().await, Vec::<String>::new());
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn mirror_pod_without_a_static_pod_is_deleted_and_never_run() {
+    let joined = Joined::new(ApiServer::start()).await;
+    joined.place.file("static/.keep", "");
+    let manifests = joined.place.path("static").to_str().unwrap().to_owned();
+    let create = || {
+        let container =
+            json!({"name": "app", "image": "crib.local/host", "command": ["sleep", "3600"]});
+        let orphan = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "gone-n1", "namespace": "default", "annotations": {HASH: "x", MIRROR: "x"}},
+            "spec": {"nodeName": NODE, "containers": [container]},
+        });
+        joined.server.store().create(orphan, Timestamp::now()).unwrap();
+    };
+    create();
+    let agent = joined.agent(&["--manifests", &manifests]);
+    joined.wait_until_gone("gone-n1").await;
+    create();
+    joined.wait_until_gone("gone-n1").await;
+    assert_eq!(joined.running().await, Vec::<String>::new());
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn static_pods_run_before_the_server_is_there_and_are_shown_afterwards() {
+    let mut joined = Joined::new(ApiServer::away()).await;
+    let manifests = manifests(&joined, "exit 0");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let ended = async || {
+        let args = ["ps", "-a", "--runtime-endpoint", joined.endpoint(), "-o", "json"];
+        let ended = joined.place.crib(&args).await.exits(0);
+        if ended.out.contains("CONTAINER_EXITED") { Ok(()) } else { Err(ended.out) }
+    };
+    harness::eventually(PATIENCE, "the static pod has ended", ended).await;
+    joined.server.come();
+    joined.wait_for_phase("web-n1", "Succeeded").await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn logs_of_a_mirror_pod_are_those_of_the_static_pod() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "echo hello; sleep 3600");
+    let served = Served::with(joined, &["--manifests", &manifests]).await;
+    served.joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    harness::eventually(PATIENCE, "the line", async || {
+        let seen = served.get("/containerLogs/default/web-n1/app").await;
+        if seen == (200, "hello\n".to_owned()) { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    // A node lists each pod once.
+    let (_, pods) = served.get("/pods").await;
+    let pods: Value = serde_json::from_str(&pods).unwrap();
+    assert_eq!(pods["items"].as_array().unwrap().len(), 1, "{pods}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn mirror_pods_go_on_with_a_node_that_is_made_again() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let before = joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    let store = joined.server.store();
+    let key = cluster::Key::new(Kind::of("v1", "Node"), "", NODE);
+    store.delete(&key, &cluster::DeleteOptions::default(), Timestamp::now()).unwrap();
+    // As the garbage collection of a cluster does, whose nodes own their mirror pods.
+    joined.delete_pod("web-n1", Some(0));
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    let node = store.create(node, Timestamp::now()).unwrap();
+    let after = joined
+        .wait_for_pod("web-n1", "ready again, of the new node", |pod| {
+            let owner = &pod["metadata"]["ownerReferences"][0]["uid"];
+            if !pod.is_null() && owner != node.uid() {
+                // Made a moment before the agent saw the new node.
+                joined.delete_pod("web-n1", Some(0));
+            }
+            owner == node.uid() && is_ready(pod)
+        })
+        .await;
+    assert_eq!(container(&after), container(&before));
+    // The new node has the status of the old one.
+    let again = joined.wait_for_ready_node().await;
+    assert_eq!(again["metadata"]["uid"], node.uid());
+    assert_eq!(again["metadata"]["labels"]["kubernetes.io/os"], "linux");
+    joined.end(agent).await;
+}
