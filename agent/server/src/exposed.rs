@@ -139,15 +139,12 @@ impl Exposed {
     async fn cadvisor(&self) -> Metrics {
         let runtime = logged(self.runtime_metrics().await);
         let summary = match &runtime {
-            // The runtime measures pods and containers for its metrics already.
-            Some(Some(_)) => self.statistics.node_alone().await,
             Some(None) => self.statistics.summary(false).await,
-            None => Err(CriError {
-                call: "ListPodSandboxMetrics",
-                code: Code::Unavailable,
-                message: "no metrics".to_owned(),
-            }),
+            // The runtime has measured pods and containers for its metrics, or fails to.
+            Some(Some(_)) | None => self.statistics.node_alone().await,
         };
+        let summary = logged(summary);
+        let is_complete = runtime.is_some() && summary.is_some();
         let load = self.statistics.summarizer.machine.load();
         let machine = MachineSize {
             processors: load.processors,
@@ -161,7 +158,7 @@ impl Exposed {
             let own = statuses.find(|status| status.name == container);
             own.map(|status| status.image).unwrap_or_default()
         };
-        cadvisor::metrics(&runtime.flatten(), logged(summary).as_ref(), machine, image)
+        cadvisor::metrics(&runtime.flatten(), summary.as_ref(), is_complete, machine, image)
     }
 
     /// The metrics that the runtime has, if it has any.

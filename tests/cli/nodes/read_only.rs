@@ -134,6 +134,8 @@ async fn failed_measurement_is_an_error_and_a_metric() {
     let (status, body) = shown.get("/metrics/cadvisor").await;
     assert_eq!(status, "200 OK");
     assert!(body.contains("\ncontainer_scrape_error 1\n"), "{body}");
+    // The node is measured all the same.
+    assert!(body.contains("id=\"/\"") && !body.contains("container=\"app\""), "{body}");
     assert_eq!(shown.get("/healthz").await, ("200 OK".to_owned(), "ok".to_owned()));
     shown.end().await;
 }

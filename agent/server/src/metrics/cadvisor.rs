@@ -107,15 +107,16 @@ pub(crate) struct MachineSize {
 /// What the runtime has of metrics: their descriptors and values; `None`: it has none.
 pub(crate) type RuntimeMetrics = Option<(Vec<MetricDescriptor>, Vec<Metric>)>;
 
-/// All metrics; `summary` is `None` if it could not be made. `image` tells the image of a container by namespace, pod and name.
+/// All metrics; `summary` is `None` if it could not be made, and `is_complete` whether nothing is missing. `image` tells the image of a container by namespace, pod and name.
 pub(crate) fn metrics(
     runtime: &RuntimeMetrics,
     summary: Option<&Summary>,
+    is_complete: bool,
     machine: MachineSize,
     image: impl Fn(&str, &str, &str) -> String,
 ) -> Metrics {
     let mut metrics = Metrics::default();
-    metrics.add(&SCRAPE_ERROR, &[], if summary.is_some() { 0.0 } else { 1.0 });
+    metrics.add(&SCRAPE_ERROR, &[], if is_complete { 0.0 } else { 1.0 });
     for (what, value) in [
         (&MACHINE_CPUS, machine.processors),
         (&MACHINE_MEMORY, machine.memory),
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn statistics_have_the_names_of_cadvisor() {
         let machine = MachineSize { processors: Some(2), memory: Some(4096), swap: None };
-        let all = metrics(&None, Some(&summary()), machine, |_, _, _| "img".to_owned());
+        let all = metrics(&None, Some(&summary()), true, machine, |_, _, _| "img".to_owned());
         let expected = [
             r#"container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""} 2.5"#,
             r#"container_cpu_usage_seconds_total{container="app",cpu="total",id="",image="img",name="c1",namespace="ns",pod="p"} 2.5"#,
@@ -362,7 +363,7 @@ mod tests {
         ];
         let runtime = Some((vec![descriptor], given));
         let image = |_: &str, _: &str, _: &str| String::new();
-        let all = metrics(&runtime, Some(&summary()), MachineSize::default(), image);
+        let all = metrics(&runtime, Some(&summary()), true, MachineSize::default(), image);
         let expected = [
             r#"container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""} 2.5"#,
             "container_scrape_error 0",
@@ -373,7 +374,7 @@ mod tests {
             all.text()
                 .contains("# HELP container_threads Threads.\n# TYPE container_threads gauge\n")
         );
-        let failed = metrics(&None, None, MachineSize::default(), image);
+        let failed = metrics(&None, None, false, MachineSize::default(), image);
         assert_eq!(values(&failed), ["container_scrape_error 1"]);
     }
 }
