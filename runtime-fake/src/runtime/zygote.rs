@@ -27,7 +27,7 @@ pub(crate) struct Zygote {
 enum State {
     #[default]
     NotStarted,
-    Running(Running),
+    Running(Box<Running>),
     /// None is started any more.
     Closed,
 }
@@ -62,7 +62,8 @@ impl Zygote {
     /// Ends the zygote and waits for it. Its keepers stay. No other one is started, also by a call that began before.
     pub(crate) async fn close(&self) {
         let state = std::mem::replace(&mut *self.process.lock().await, State::Closed);
-        if let State::Running(Running { mut process, client }) = state {
+        if let State::Running(running) = state {
+            let Running { mut process, client } = *running;
             drop(client);
             let _ = process.wait().await;
         }
@@ -70,17 +71,17 @@ impl Zygote {
 
     async fn client(&self) -> io::Result<KeeperClient> {
         let mut state = self.process.lock().await;
-        if let State::Running(Running { process, client }) = &mut *state
-            && process.try_wait()?.is_none()
+        if let State::Running(running) = &mut *state
+            && running.process.try_wait()?.is_none()
         {
-            return Ok(client.clone());
+            return Ok(running.client.clone());
         }
         if matches!(*state, State::Closed) {
             return Err(io::Error::other("the runtime is stopping"));
         }
         let started = self.start()?;
         let client = started.client.clone();
-        *state = State::Running(started);
+        *state = State::Running(Box::new(started));
         Ok(client)
     }
 

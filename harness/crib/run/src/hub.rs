@@ -349,9 +349,10 @@ impl Hub {
                 Err(_) => self.store.create(object, now),
             });
             let old = before.remove(&key);
-            match status {
-                Value::Null => drop(self.statuses.insert(key, status)),
-                status => self.set_status(key, status, old, now),
+            if status.is_null() {
+                self.statuses.insert(key, status);
+            } else {
+                self.set_status(key, status, old, now);
             }
         }
         for key in before.into_keys().filter(|key| !self.others.contains(key)) {
