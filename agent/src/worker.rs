@@ -100,44 +100,69 @@ struct Worker {
     pod: Option<Pod>,
     dirs: PodDirs,
     updates: watch::Receiver<PodUpdate>,
-    snapshots: Snapshots,
     phase: Phase,
-    /// Why no source has the pod any more, once that is so.
-    termination_cause: Option<String>,
-    /// Why the pod ends while its source still has it.
-    end_cause: String,
-    /// Why the agent evicts the pod, if it does.
-    eviction: Option<Eviction>,
-    /// The grace period of the pod's termination, once it terminates.
-    grace: Option<i64>,
-    /// Snapshots of an older generation are stale.
-    min_generation: Generation,
+    ending: Ending,
+    seen: Seen,
     history: History,
     start_errors: StartErrors,
-    /// What the next snapshot must show.
-    expected: Expected,
-    /// Containers whose postStart hook has not succeeded yet: they do not count as running.
-    in_post_start: BTreeSet<String>,
-    /// Why containers of the present plan are stopped whose postStart hook has failed.
-    failed_hooks: Causes,
-    /// Counts failures, as a seed for jitter.
-    failures: u64,
+    hooks: Hooks,
+    seeds: Seeds,
     timings: Timings,
     messages: Messages,
     probes: Probes,
     volumes: Volumes,
     storage: Storage,
+    reported: Reported,
+    settling: Settling,
+    resizing: Resizing,
+    /// Its turn to start, until it rests.
+    turn: Turn,
+}
+
+/// Why and how the pod ends.
+struct Ending {
+    /// Why no source has the pod any more, once that is so.
+    removed: Option<String>,
+    /// Why the pod ends while its source still has it.
+    cause: String,
+    /// Why the agent evicts the pod, if it does.
+    eviction: Option<Eviction>,
+    /// The grace period of the pod's termination, once it terminates.
+    grace: Option<i64>,
+}
+
+/// What is known of the pod's containers at the runtime.
+struct Seen {
+    snapshots: Snapshots,
+    /// Snapshots of an older generation are stale.
+    since: Generation,
+    /// What the next snapshot must show.
+    expected: Expected,
+}
+
+/// The postStart hooks.
+#[derive(Default)]
+struct Hooks {
+    /// Containers whose hook has not succeeded yet: they do not count as running.
+    pending: BTreeSet<String>,
+    /// Why containers of the present plan are stopped whose hook has failed.
+    failed: Causes,
+}
+
+/// What others know of the pod's status.
+struct Reported {
     /// The last status that was reported.
     last: Option<Arc<PodStatus>>,
     published: Published,
     /// How often the status was forgotten.
     forgotten: u64,
-    settling: Settling,
-    /// Counts resyncs, as a seed for jitter.
+}
+
+/// Counters from which jitter comes.
+#[derive(Default)]
+struct Seeds {
+    failures: u64,
     resyncs: u64,
-    resizing: Resizing,
-    /// Its turn to start, until it rests.
-    turn: Turn,
 }
 
 /// What a pod's sync led to.
@@ -164,34 +189,34 @@ impl Worker {
             WorkItem::Orphan(_) => (None, None),
         };
         Self {
-            snapshots: shared.cache.subscribe(&pod_ref.uid),
-            dirs,
+            ending: Ending {
+                removed: None,
+                cause: FINISHED.to_owned(),
+                eviction: None,
+                grace: None,
+            },
+            seen: Seen {
+                snapshots: shared.cache.subscribe(&pod_ref.uid),
+                since: Generation::default(),
+                expected: Expected::default(),
+            },
+            reported: Reported { published: Published::after(last.clone()), last, forgotten: 0 },
             history: History { backoff: crash_backoff(&shared), ..History::default() },
+            dirs,
             pod,
             shared,
             pod_ref,
             updates,
             phase: Phase::Syncing,
-            termination_cause: None,
-            end_cause: FINISHED.to_owned(),
-            eviction: None,
-            grace: None,
-            min_generation: Generation::default(),
             start_errors: StartErrors::default(),
-            expected: Expected::default(),
-            in_post_start: BTreeSet::new(),
-            failed_hooks: Causes::default(),
-            failures: 0,
+            hooks: Hooks::default(),
+            seeds: Seeds::default(),
             timings: Timings::default(),
             messages: Messages::default(),
             probes: Probes::default(),
             volumes,
             storage: Storage::default(),
-            published: Published::after(last.clone()),
-            last,
-            forgotten: 0,
             settling: Settling::default(),
-            resyncs: 0,
             resizing,
             turn: None,
         }
@@ -200,7 +225,7 @@ impl Worker {
     /// What is seldom done has its state in a box, so that a pod at rest does not keep the room for it.
     async fn run_phases(&mut self) {
         if self.pod.is_none() {
-            self.termination_cause = Some("orphaned pod".to_owned());
+            self.ending.removed = Some("orphaned pod".to_owned());
             self.phase = self.phase.on(PhaseEvent::Deleted);
         }
         while self.phase != Phase::Gone {
@@ -257,7 +282,7 @@ impl Worker {
         let evicted = self.exceeds_storage(&pod, &observed).await;
         let causes = match self.deadline() {
             Some(at) if at <= now => Causes::pod(PAST_DEADLINE),
-            Some(_) | None if evicted => Causes::pod(&*self.end_cause),
+            Some(_) | None if evicted => Causes::pod(&*self.ending.cause),
             Some(_) | None => snapshot.causes,
         };
         self.log_adoption(&observed);
@@ -266,7 +291,7 @@ impl Worker {
             return Synced::Phase(PhaseEvent::Finished);
         }
         if self.is_past_deadline() {
-            self.end_cause = PAST_DEADLINE.to_owned();
+            self.ending.cause = PAST_DEADLINE.to_owned();
             self.event(None, &Happening::DeadlineExceeded);
             return Synced::Phase(PhaseEvent::Finished);
         }
@@ -287,13 +312,13 @@ impl Worker {
         if plan.does_something() {
             let causes = self.probes.take_causes().and(cause::of_plan(&plan));
             self.shared.cache.busy(&self.pod_ref.uid);
-            self.published.make_due();
+            self.reported.published.make_due();
             for id in plan.removed() {
                 self.settling.forget(id.as_str());
             }
             Box::pin(self.execute(pod, observed, plan, &causes)).await;
-            let causes = causes.and(std::mem::take(&mut self.failed_hooks));
-            self.min_generation = self.shared.cache.refresh(&self.pod_ref.uid, causes);
+            let causes = causes.and(std::mem::take(&mut self.hooks.failed));
+            self.seen.since = self.shared.cache.refresh(&self.pod_ref.uid, causes);
         } else if syncs && execute::pulls_volumes(&pod, &plan) {
             Box::pin(self.execute(pod, observed, plan, &Causes::default())).await;
         } else if !self.collect_garbage(&observed).await {
@@ -342,13 +367,13 @@ impl Worker {
                 if self.pod.as_ref().is_none_or(|old| pod.is_updated_from(old)) {
                     // Whatever failed may succeed now.
                     self.history.holds.release_all();
-                    self.published.make_due();
+                    self.reported.published.make_due();
                 }
                 if self.pod.as_ref() != Some(&pod) {
                     self.volumes.set_pod(&pod);
                 }
                 if ends {
-                    self.end_cause = "deleted".to_owned();
+                    self.ending.cause = "deleted".to_owned();
                 }
                 self.pod = Some(pod);
             }
@@ -360,7 +385,7 @@ impl Worker {
 
     /// Notes why no source has the pod any more, and how it was last.
     fn removed_from_source(&mut self, cause: String, last: Option<Pod>) {
-        self.termination_cause = Some(cause);
+        self.ending.removed = Some(cause);
         if last.is_some() {
             self.pod = last;
         }
@@ -375,7 +400,7 @@ impl Worker {
 
     /// Waits for a snapshot of at least `min_generation`; `None` if the pod must terminate first.
     async fn fresh(&mut self) -> Option<Snapshot> {
-        let min_generation = self.min_generation;
+        let min_generation = self.seen.since;
         loop {
             tokio::select! {
                 biased;
@@ -388,7 +413,7 @@ impl Worker {
                         return None;
                     }
                 }
-                seen = latest(&mut self.snapshots, min_generation) => return Some(seen),
+                seen = latest(&mut self.seen.snapshots, min_generation) => return Some(seen),
             }
         }
     }

@@ -58,7 +58,7 @@ impl Worker {
                 () = kill_requested(&mut kill_now), if !terminating.is_cancelled() => {
                     terminating.cancel();
                 }
-                Ok(()) = self.snapshots.changed() => self.seen_meanwhile(causes).await,
+                Ok(()) = self.seen.snapshots.changed() => self.seen_meanwhile(causes).await,
                 () = self.probes.changed() => {
                     self.publish_probes(Stage::Active);
                     self.seen_meanwhile(causes).await;
@@ -68,23 +68,23 @@ impl Worker {
         while let Ok(progress) = progress_receiver.try_recv() {
             self.heard(*progress);
         }
-        self.in_post_start.clear();
+        self.hooks.pending.clear();
     }
 
     /// Reports a snapshot that arrives during the execution of a plan with these causes.
     async fn seen_meanwhile(&mut self, causes: &Causes) {
-        let snapshot = self.snapshots.borrow_and_update().clone();
+        let snapshot = self.seen.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = snapshot {
             let observed = self.observe(&snapshot);
             let causes = snapshot.causes.and(causes.clone());
-            let causes = causes.and(self.failed_hooks.clone());
+            let causes = causes.and(self.hooks.failed.clone());
             self.report(&observed, Stage::Active, causes);
         }
     }
 
     pub(super) fn report_again(&mut self, causes: Causes) {
         let observed =
-            self.snapshots.borrow().as_ref().map(|snapshot| Arc::clone(&snapshot.observed));
+            self.seen.snapshots.borrow().as_ref().map(|snapshot| Arc::clone(&snapshot.observed));
         if let Some(observed) = observed {
             let observed = self.probes.add_to(observed);
             self.report(&observed, Stage::Active, causes);

@@ -43,19 +43,19 @@ impl Worker {
                     .and_then(|pod| pod.container(&start.name)?.1.lifecycle.as_ref())
                     .is_some_and(|lifecycle| lifecycle.post_start.is_some());
                 if has_hook {
-                    self.in_post_start.insert(start.name);
+                    self.hooks.pending.insert(start.name);
                 }
             }
             Progress::Pulled(name, took) => self.timings.entry(&name).pull = Some(took),
             Progress::Created(name, took) => self.timings.entry(&name).create = Some(took),
             Progress::Started(name, took) => self.timings.entry(&name).start = Some(took),
             Progress::HookEnded(name) => {
-                self.in_post_start.remove(&name);
+                self.hooks.pending.remove(&name);
                 self.report_again(Causes::started(&name, "its postStart hook has ended"));
             }
             Progress::HookFailed(name, message) => {
                 let why = format!("PostStartHook failed: {message}");
-                self.failed_hooks.add(Causes::stopped(&name, &why));
+                self.hooks.failed.add(Causes::stopped(&name, &why));
             }
             Progress::Done(done) => {
                 if let Done::Start { backoff_key, .. } = &done {
@@ -65,7 +65,7 @@ impl Worker {
                 if matches!(done, Done::RunSandbox(_)) {
                     self.publish_sandbox_ready();
                 }
-                self.expected.add(done);
+                self.seen.expected.add(done);
             }
             Progress::Mounted => self.volumes.mounted(),
             Progress::MountFailed(failure) => {
@@ -96,9 +96,9 @@ impl Worker {
             None => self.put_off(failure.key.clone()),
         }
         // A kubelet's next sync comes with an event or a retry.
-        self.published.not_due();
+        self.reported.published.not_due();
         if let Some(attempt) = failure.attempt {
-            self.expected.failed_attempts.push((attempt, failure.key));
+            self.seen.expected.failed_attempts.push((attempt, failure.key));
         }
         tracing::warn!(
             pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name),
@@ -109,7 +109,7 @@ impl Worker {
         );
         let causes = match &failure.container {
             Some(name) => {
-                self.in_post_start.remove(name);
+                self.hooks.pending.remove(name);
                 Causes::container(name, ContainerPhase::Waiting, failure.message)
             }
             None => Causes::pod(failure.message),
@@ -126,14 +126,14 @@ impl Worker {
 
     /// How long to wait after an error, with a new jitter each time.
     pub(super) fn next_retry(&mut self) -> Duration {
-        self.failures += 1;
+        self.seeds.failures += 1;
         let wait = self.shared.config.retry_after_error;
-        jittered(wait, self.pod_ref.uid.as_str(), self.failures)
+        jittered(wait, self.pod_ref.uid.as_str(), self.seeds.failures)
     }
 
     /// Compares what was done with what is observed afterwards.
     pub(super) fn settle(&mut self, observed: &Observed) {
-        let expected = std::mem::take(&mut self.expected);
+        let expected = std::mem::take(&mut self.seen.expected);
         for (id, key) in expected.failed_attempts {
             let mut attempts = observed.containers.iter();
             if attempts.any(|seen| seen.id == id && seen.state.exit().is_some()) {

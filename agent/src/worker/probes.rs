@@ -99,7 +99,7 @@ impl Worker {
         let (updates, receiver) = mpsc::unbounded_channel();
         self.shared.prober.add(Probed {
             pod: pod.clone(),
-            status: self.published.status(),
+            status: self.reported.published.status(),
             adopted: observed.containers.iter().any(is_older),
             updates,
         });
@@ -108,7 +108,7 @@ impl Worker {
 
     /// Tells the prober what is reported while nothing is published: a container that has ended is not probed.
     pub(super) fn tell_prober_meanwhile(&self) {
-        if let Some(last) = &self.last {
+        if let Some(last) = &self.reported.last {
             self.tell_prober(Arc::clone(last));
         }
     }

@@ -117,7 +117,7 @@ fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
 impl Worker {
     /// Starts that failed are tried again after an event. Returns whether there is one that is not published yet.
     pub(super) fn hear_events(&mut self, observed: &Observed) -> bool {
-        let before = self.published.observed.as_ref();
+        let before = self.reported.published.observed.as_ref();
         let heard = before.is_some_and(|before| has_event(before, observed));
         if heard {
             self.history.holds.event();
@@ -127,12 +127,12 @@ impl Worker {
 
     /// Begins a sync, if a kubelet would: publishes the status. Returns whether it did. `changed`: there was an event.
     pub(super) fn begin_sync(&mut self, observed: &Arc<Observed>, changed: bool) -> bool {
-        let before = self.published.observed.as_ref();
+        let before = self.reported.published.observed.as_ref();
         let differs = before.is_none_or(|before| changed || differs(before, observed));
-        if !differs && !self.published.due {
+        if !differs && !self.reported.published.due {
             return false;
         }
-        self.published.due = false;
+        self.reported.published.due = false;
         self.publish(observed, Stage::Active);
         true
     }
@@ -146,21 +146,21 @@ impl Worker {
             now.at = self.shared.clock.now();
         }
         let seen = present.as_ref().unwrap_or(observed);
-        let previous = self.published.status.clone();
+        let previous = self.reported.published.status.clone();
         let mut status = self.status_of(&pod, seen, previous.as_deref(), stage);
         // Live reports go on saying what was really seen of each container.
         if matches!(stage, Stage::Terminated | Stage::Removed) {
             status = last_status(&pod, status);
         }
         let status = Arc::new(status);
-        self.published.status = Some(Arc::clone(&status));
-        self.published.observed = Some(Arc::clone(observed));
+        self.reported.published.status = Some(Arc::clone(&status));
+        self.reported.published.observed = Some(Arc::clone(observed));
         self.tell_prober(status);
     }
 
     /// Publishes results of probes that arrive in the middle of a sync.
     pub(super) fn publish_probes(&mut self, stage: Stage) {
-        if let Some(observed) = self.published.observed.clone() {
+        if let Some(observed) = self.reported.published.observed.clone() {
             let observed = self.probes.add_to(observed);
             self.publish(&observed, stage);
         }
@@ -168,11 +168,11 @@ impl Worker {
 
     /// Publishes that the pod's sandbox is ready, in the middle of a sync.
     pub(super) fn publish_sandbox_ready(&mut self) {
-        let Some(before) = &self.published.status else {
+        let Some(before) = &self.reported.published.status else {
             return;
         };
         let status = with_ready_sandbox(before, self.shared.clock.now());
-        self.published.status = Some(Arc::new(status));
+        self.reported.published.status = Some(Arc::new(status));
         self.report_again(Causes::pod("sandbox is ready"));
     }
 }

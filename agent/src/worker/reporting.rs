@@ -133,7 +133,7 @@ fn exit_code(said: &ContainerStatus) -> Option<i32> {
 impl Worker {
     /// Logs, once, that the pod runs already, because an earlier agent started it.
     pub(super) fn log_adoption(&self, observed: &Observed) {
-        if self.last.is_none() && !observed.sandboxes.is_empty() {
+        if self.reported.last.is_none() && !observed.sandboxes.is_empty() {
             let running = observed.running().len();
             tracing::info!(pod = %format_args!("{}/{}", self.pod_ref.namespace, self.pod_ref.name), running, "adopted pod");
         }
@@ -144,9 +144,9 @@ impl Worker {
         let Some(pod) = self.pod.clone() else { return };
         let adjusted = self.as_reported(&pod, observed);
         let observed = adjusted.as_ref().unwrap_or(observed);
-        let published = self.published.status();
+        let published = self.reported.published.status();
         // The first one goes on from what was published: a pod has one time at which it began.
-        let previous = self.last.as_ref().or(self.published.known());
+        let previous = self.reported.last.as_ref().or(self.reported.published.known());
         let status = self.status_of(&pod, observed, previous.map(Arc::as_ref), stage);
         // A pod at rest keeps one status: what it shows now is what was published, perhaps a moment later.
         let status = if is_same_but_for_times(&status, &published) {
@@ -171,19 +171,19 @@ impl Worker {
             container.refused = failed.is_some_and(|failed| failed.refused);
         }
         self.shared.status_store.publish(report, stage, causes);
-        self.last = Some(status);
+        self.reported.last = Some(status);
     }
 
     /// The observation as the status shows it, if that differs: a container counts as running once its postStart hook has
     /// succeeded, and the deadline is compared with the present time.
     fn as_reported(&self, pod: &Pod, observed: &Observed) -> Option<Observed> {
         let has_deadline = pod.spec().active_deadline_seconds.is_some();
-        if self.in_post_start.is_empty() && !has_deadline {
+        if self.hooks.pending.is_empty() && !has_deadline {
             return None;
         }
         let mut adjusted = observed.clone();
         adjusted.at = self.shared.clock.now();
-        for name in &self.in_post_start {
+        for name in &self.hooks.pending {
             adjusted.containers.retain(|seen| seen.name != *name || !seen.state.is_running());
         }
         Some(adjusted)
@@ -235,12 +235,12 @@ impl Worker {
         if let Some(previous) = previous {
             count_once(previous, &mut status);
         }
-        if let Some(eviction) = &self.eviction {
+        if let Some(eviction) = &self.ending.eviction {
             eviction.record(pod, &mut status);
         }
         if stage == Stage::Removed || !observed.is_empty() {
             // One that was forgotten had them too (Kubernetes 1.36, pkg/kubelet/kubelet.go preserveDataFromBeforeStopping).
-            let before = previous.or(self.last.as_deref());
+            let before = previous.or(self.reported.last.as_deref());
             keep_addresses(&mut status, before, observed);
         }
         if let Some(previous) = previous.or(pod.api().status.as_ref())

@@ -48,7 +48,7 @@ impl Worker {
             return false;
         };
         self.evict(Eviction::of_local_storage(message));
-        self.grace = Some(GRACE);
+        self.ending.grace = Some(GRACE);
         true
     }
 

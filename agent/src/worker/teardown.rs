@@ -38,7 +38,7 @@ impl Worker {
         loop {
             self.take_termination_update();
             self.watch_eviction(&mut overdue);
-            let snapshot = latest(&mut self.snapshots, self.min_generation).await;
+            let snapshot = latest(&mut self.seen.snapshots, self.seen.since).await;
             let observed = self.observe(&snapshot);
             if stops.is_empty() || observed.anything_runs() {
                 self.publish(&observed, Stage::Terminating);
@@ -61,8 +61,8 @@ impl Worker {
             }
             // What runs now and has ended when it is looked at again was stopped.
             let of_probes = self.probes.take_causes();
-            if !of_probes.is_empty() && self.end_cause == FINISHED {
-                self.end_cause = of_probes.of_pod();
+            if !of_probes.is_empty() && self.ending.cause == FINISHED {
+                self.ending.cause = of_probes.of_pod();
             }
             stops.add(of_probes);
             let cause = self.cause_of_end();
@@ -78,7 +78,7 @@ impl Worker {
             };
             let at_once = (*self.shared.kill_now.borrow()).then_some(0);
             let of_orphan = self.pod.is_none().then_some(ORPHAN_GRACE);
-            let grace = at_once.or(self.grace).or(of_orphan);
+            let grace = at_once.or(self.ending.grace).or(of_orphan);
             let (stop, sandboxes) = plan::end_pod(&pod, &observed, grace);
             let killer = Killer {
                 shared: Arc::clone(&self.shared),
@@ -99,7 +99,7 @@ impl Worker {
             }
             has_stopped = true;
             done = stopped.done;
-            self.min_generation = self
+            self.seen.since = self
                 .shared
                 .cache
                 .refresh(self.uid(), stops.clone().and(Causes::pod("pod was stopped")));
@@ -118,17 +118,17 @@ impl Worker {
                 stopped = &mut stopping => return stopped,
                 Ok(()) = self.updates.changed() => {
                     self.take_termination_update();
-                    if self.published.known().is_none() {
+                    if self.reported.published.known().is_none() {
                         // A kubelet probes no pod whose status it does not have (Kubernetes 1.36,
                         // pkg/kubelet/prober/worker.go doProbe).
                         self.shared.prober.remove(self.uid());
                     }
                     continue;
                 }
-                Ok(()) = self.snapshots.changed() => {}
+                Ok(()) = self.seen.snapshots.changed() => {}
                 () = self.probes.changed() => self.publish_probes(Stage::Terminating),
             }
-            let seen = self.snapshots.borrow_and_update().clone();
+            let seen = self.seen.snapshots.borrow_and_update().clone();
             if let Some(seen) = seen {
                 let observed = self.observe(&seen);
                 let causes = seen.causes.and(stops.clone());
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     fn cause_of_end(&self) -> String {
-        self.termination_cause.clone().unwrap_or_else(|| self.end_cause.clone())
+        self.ending.removed.clone().unwrap_or_else(|| self.ending.cause.clone())
     }
 
     /// Takes the latest update of a pod that terminates: only its grace period counts, and whether a source still has it. A
@@ -151,16 +151,16 @@ impl Worker {
             PodUpdate::Evict(eviction) => self.evict(eviction),
             PodUpdate::Terminate { cause, last, forgotten } => {
                 self.removed_from_source(cause, last);
-                if forgotten != self.forgotten {
-                    self.forgotten = forgotten;
-                    self.published.forget();
+                if forgotten != self.reported.forgotten {
+                    self.reported.forgotten = forgotten;
+                    self.reported.published.forget();
                 }
             }
             PodUpdate::Run(pod, _) if pod.is_deleted() => self.pod = Some(pod),
             PodUpdate::Run(..) => return,
         }
         if let Some(pod) = &self.pod {
-            self.grace = Some(effective_grace(self.grace, pod));
+            self.ending.grace = Some(effective_grace(self.ending.grace, pod));
         }
     }
 
@@ -187,13 +187,14 @@ impl Worker {
     /// other error, or until the next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go
     /// SyncKnownPods). An update is acted on at once.
     async fn retry_termination(&mut self, observed: &Observed) {
-        let wait = match self.termination_cause {
+        let wait = match self.ending.removed {
             Some(_) => self.shared.config.housekeeping_period,
             None => self.next_retry(),
         };
         let clock = Arc::clone(&self.shared.clock);
         let retry_at = after(clock.now(), wait);
         let stopped = self
+            .seen
             .snapshots
             .wait_for(|seen| seen.as_ref().is_some_and(|seen| !seen.observed.anything_runs()));
         tokio::select! {
@@ -201,7 +202,7 @@ impl Worker {
             Ok(_) = stopped, if observed.anything_runs() => {}
             Ok(()) = self.updates.changed() => {}
         }
-        self.min_generation =
+        self.seen.since =
             self.shared.cache.refresh(self.uid(), Causes::pod("pod is stopped again"));
     }
 
@@ -211,14 +212,14 @@ impl Worker {
         if let Some(pod) = &self.pod {
             self.shared.claims.release(pod, &self.dirs.pod);
         }
-        let seen = self.snapshots.borrow_and_update().clone();
+        let seen = self.seen.snapshots.borrow_and_update().clone();
         if let Some(snapshot) = seen {
             let observed = self.observe(&snapshot);
             self.publish(&observed, Stage::Terminated);
             self.report(&observed, Stage::Terminated, snapshot.causes);
         }
         loop {
-            if self.termination_cause.is_some() || !self.take_termination() {
+            if self.ending.removed.is_some() || !self.take_termination() {
                 return PhaseEvent::Deleted;
             }
             if self.updates.changed().await.is_err() {
@@ -250,7 +251,7 @@ impl Worker {
         if let PodUpdate::Terminate { cause, last, .. } = update {
             self.removed_from_source(cause, last);
         }
-        self.termination_cause.is_none()
+        self.ending.removed.is_none()
     }
 
     /// Removes containers and directories until none is left, and sandboxes and logs too unless they are left to garbage
@@ -259,14 +260,14 @@ impl Worker {
         let mut failures = 0;
         let mut done = Vec::new();
         // What is left is known; that nothing is left must be seen now.
-        let seen = self.snapshots.borrow().clone();
+        let seen = self.seen.snapshots.borrow().clone();
         let is_empty = seen.is_none_or(|seen| seen.observed.is_empty());
         if is_empty {
             let causes = Causes::pod("pod removal started");
-            self.min_generation = self.shared.cache.refresh(self.uid(), causes);
+            self.seen.since = self.shared.cache.refresh(self.uid(), causes);
         }
         loop {
-            let observed = latest(&mut self.snapshots, self.min_generation).await.observed;
+            let observed = latest(&mut self.seen.snapshots, self.seen.since).await.observed;
             let cri = Arc::clone(&self.shared.cri);
             if self.repeats(&std::mem::take(&mut done), &observed) {
                 self.retry_removal().await;
@@ -318,8 +319,7 @@ impl Worker {
                 self.pause(failures).await;
                 failures += 1;
             }
-            self.min_generation =
-                self.shared.cache.refresh(self.uid(), Causes::pod("pod was removed"));
+            self.seen.since = self.shared.cache.refresh(self.uid(), Causes::pod("pod was removed"));
         }
     }
 

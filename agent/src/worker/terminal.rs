@@ -18,35 +18,36 @@ impl Worker {
     /// When the pod's `activeDeadlineSeconds` are over, counted from its start time.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.pod.as_ref()?.spec().active_deadline_seconds?;
-        let started = self.last.as_ref()?.start_time.as_ref()?.0;
+        let started = self.reported.last.as_ref()?.start_time.as_ref()?.0;
         started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
     }
 
     /// Whether the pod's status says that nothing will be started again (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).
     pub(super) fn has_terminal_phase(&self) -> bool {
-        let last = self.last.as_ref();
+        let last = self.reported.last.as_ref();
         last.and_then(|last| last.phase.as_deref())
             .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"))
     }
 
     /// Notes that the agent evicts the pod.
     pub(super) fn evict(&mut self, eviction: Eviction) {
-        if self.eviction.is_none() {
+        if self.ending.eviction.is_none() {
             let message = eviction.message.trim_end().trim_end_matches('.');
-            self.end_cause = format!("{}: {message}", eviction.reason);
+            self.ending.cause = format!("{}: {message}", eviction.reason);
             self.event(None, &Happening::Evicted(eviction.clone()));
-            self.eviction = Some(eviction);
+            self.ending.eviction = Some(eviction);
         }
     }
 
     /// Has an event recorded when an evicted pod takes too long to end: one and a half grace periods, and at least [`LEAST`]. Dropping
     /// `overdue`, which keeps the task, calls it off (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
     pub(super) fn watch_eviction(&self, overdue: &mut JoinSet<()>) {
-        let (Some(_), Some(pod), true) = (&self.eviction, &self.pod, overdue.is_empty()) else {
+        let (Some(_), Some(pod), true) = (&self.ending.eviction, &self.pod, overdue.is_empty())
+        else {
             return;
         };
         let pod = pod.clone();
-        let grace = self.grace.unwrap_or(pod.grace_seconds());
+        let grace = self.ending.grace.unwrap_or(pod.grace_seconds());
         let grace = Duration::from_secs(grace.try_into().unwrap_or_default());
         let (clock, events) = (Arc::clone(&self.shared.clock), self.shared.events.clone());
         let end = after(clock.now(), LEAST.max(grace.saturating_add(grace / 2)));
@@ -58,7 +59,7 @@ impl Worker {
 
     /// Whether the pod's status says that its deadline is over.
     pub(super) fn is_past_deadline(&self) -> bool {
-        self.last.as_ref().is_some_and(|last| {
+        self.reported.last.as_ref().is_some_and(|last| {
             last.phase.as_deref() == Some("Failed")
                 && last.reason.as_deref() == Some("DeadlineExceeded")
         })

@@ -30,7 +30,7 @@ impl Worker {
                     std::future::pending::<()>().await;
                 }
             }
-            changed = self.snapshots.changed() => {
+            changed = self.seen.snapshots.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -41,7 +41,7 @@ impl Worker {
             () = self.volumes.changed() => self.take_object_changes(),
             () = clock.sleep_until(deadline) => {}
         }
-        self.published.make_due();
+        self.reported.published.make_due();
     }
 
     /// Notes what is seen, and delays the start of containers whose remains another client removed: that is no event, so
@@ -54,7 +54,7 @@ impl Worker {
         now: Timestamp,
     ) {
         let remains = self.settling.see(observed, now);
-        let Some(before) = self.published.observed().filter(|_| !changed) else {
+        let Some(before) = self.reported.published.observed().filter(|_| !changed) else {
             return;
         };
         let had_ended =
@@ -75,8 +75,8 @@ impl Worker {
 
     /// How long after a sync that succeeded the pod is looked at again.
     fn next_resync(&mut self) -> Duration {
-        self.resyncs += 1;
-        jittered(self.shared.config.resync_period, self.pod_ref.uid.as_str(), self.resyncs)
+        self.seeds.resyncs += 1;
+        jittered(self.shared.config.resync_period, self.pod_ref.uid.as_str(), self.seeds.resyncs)
     }
 
     /// Why the pod cannot be brought to its desired state now, if so: the runtime is not ready, or its network, which a pod
@@ -111,9 +111,9 @@ impl Worker {
             return true;
         }
         if network {
-            self.failures += 1;
+            self.seeds.failures += 1;
             let uid = self.pod_ref.uid.as_str();
-            let again = after(now, jittered(NETWORK_RETRY, uid, self.failures));
+            let again = after(now, jittered(NETWORK_RETRY, uid, self.seeds.failures));
             tokio::select! {
                 () = self.wait(Some(again), now) => {}
                 Ok(()) = readiness.changed() => {}
