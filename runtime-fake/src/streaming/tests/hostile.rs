@@ -63,6 +63,9 @@ async fn invalid_spdy_frames_close_connection(#[case] bytes: Vec<u8>) {
 async fn data_frame_of_unknown_stream_is_discarded() {
     let fixture = fixture().await;
     let mut io = spdy(&fixture.exec(&["cat"], "io"), V4).await;
+    // SETTINGS: this client uses windows of 64 KiB.
+    let settings = [0x80, 3, 0, 4, 0, 0, 0, 12, 0, 0, 0, 1, 0, 0, 0, 7, 0, 1, 0, 0];
+    io.write_all(&settings).await.unwrap();
     io.write_all(&[0, 0, 0, 9, 0, 0xff, 0xff, 0xff]).await.unwrap();
     let (mut read, mut write) = io.split();
     let sent = async {
@@ -70,9 +73,11 @@ async fn data_frame_of_unknown_stream_is_discarded() {
             write.write_all(&[0; 64 << 10]).await.unwrap();
         }
     };
-    // The server sends a window update.
+    // The server sends its own settings, and a window update.
     let told = async {
-        let mut update = [0; 16];
+        let (mut own, mut update) = ([0; 20], [0; 16]);
+        read.read_exact(&mut own).await.unwrap();
+        assert_eq!(own, settings);
         read.read_exact(&mut update).await.unwrap();
         assert_eq!(update[..8], [0x80, 3, 0, 9, 0, 0, 0, 8]);
     };
