@@ -205,7 +205,7 @@ impl Reader<'_> {
         Ok(Some(Identity { certificates, key }))
     }
 
-    /// `cluster` is what a plugin is told of the server.
+    /// `cluster` describes the server to a plugin.
     fn credentials(
         &self,
         user: User,
@@ -309,7 +309,7 @@ impl Reader<'_> {
     }
 }
 
-/// ◆ What a plugin is told of the server: how it is reached, and what the kubeconfig has for plugins.
+/// ◆ The description of the server for a plugin: how it is reached, and what the kubeconfig has for plugins.
 fn told(mut written: Value, cluster: &Cluster) -> Value {
     let own = |name: &str| name == "client.authentication.k8s.io/exec";
     if let Some(found) = cluster.extensions.iter().find(|extension| own(&extension.name)) {

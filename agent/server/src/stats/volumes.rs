@@ -25,7 +25,7 @@ struct Known {
 }
 
 impl Volumes {
-    /// Whether it is time to measure. Whoever is told so has to.
+    /// Whether it is time to measure. The caller that gets true has to measure.
     pub(super) fn begin(&self, now: Timestamp) -> bool {
         let mut known = self.lock();
         let is_due = known.measured_at.is_none_or(|at| now.duration_since(at) >= PERIOD);

@@ -190,7 +190,7 @@ async fn windows_are_not_widened_until_peer_uses_them() {
             Heard::Frame(_) | Heard::Data(_) => {}
         }
     }
-    // It uses them after all: it is told of all that was read.
+    // Now it uses windows, and gets an update for all bytes that were read before.
     peer.say(&windows()).await;
     let mut told = Vec::new();
     while told.len() < 2 {
