@@ -12,7 +12,7 @@ const MOST: usize = 25;
 /// listed may be imported from, and import, whatever makes no circle.
 const LAYERS: &[(&str, &[&str])] = &[
     ("runtime-fake/keeper/src", &["kernel", "contract", "setup", "parent"]),
-    ("runtime-fake/image/src", &["formats", "layer", "registry", "local", "store"]),
+    ("runtime-fake/image/src", &["formats", "layer", "local", "store", "registry"]),
     ("runtime-fake/network/src", &["links", "netfilter", "egress", "bridging"]),
     (
         "agent/src",

@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod archive_index;
 pub(crate) mod digest;
+pub(crate) mod limits;
 pub(crate) mod pax;
 pub(crate) mod platform;
 pub(crate) mod record;

@@ -7,16 +7,16 @@ use image_reference::Reference;
 use serde_json::json;
 use tar::EntryType;
 
-use crate::Limits;
 use crate::error::Problem;
 use crate::formats::archive::Archive;
 use crate::formats::archive_index;
 use crate::formats::digest::Digest;
+use crate::formats::limits::{Budget, Limits};
 use crate::formats::pax::Extensions;
 use crate::formats::platform::{Platform, architecture};
 use crate::formats::record::ImageConfig;
 use crate::formats::resolve;
-use crate::formats::stream::{Budget, Counting, Decoder, Metered};
+use crate::formats::stream::{Counting, Decoder, Metered};
 use crate::formats::tar_stream::{Kind, Sequential, TarReader};
 use crate::formats::{Configuration, Descriptor, Index, Manifest};
 use crate::layer::name::{self, Entry};

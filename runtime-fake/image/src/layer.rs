@@ -25,7 +25,7 @@ use self::stack::{Implied, Stack};
 pub(crate) use self::usage::{Usage, blocks};
 use self::whiteout::Style;
 use crate::error::Problem;
-use crate::formats::stream::Budget;
+use crate::formats::limits::Budget;
 use crate::formats::tar_stream::{Kind, Member, Skip, TarReader};
 
 /// The buffer size for writing files.

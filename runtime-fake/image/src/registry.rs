@@ -24,15 +24,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use image_reference::Reference;
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::error::{PullError, PullFailure};
-use crate::{
-    Digest, Failure, ImageError, ImageId, ImageStore, LayerSource, Named, Opened, Problem,
-    Reference, Resolved, Source,
-};
+use crate::error::{ImageError, Problem, PullError, PullFailure};
+use crate::formats::digest::Digest;
+use crate::formats::record::ImageId;
+use crate::formats::resolve::{LayerSource, Resolved};
+use crate::store::ImageStore;
+use crate::store::commit::Named;
+use crate::store::import::{Failure, Opened, Source};
 
 pub use credentials::Login;
 use download::{Download, Downloads, Tail, Wanted};

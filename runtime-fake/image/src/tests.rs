@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rstest::rstest;
@@ -247,7 +248,7 @@ fn the_host_is_always_there_to_pull(
         (record.pinned, record.tags.len(), store.rootfs(name).unwrap()),
         (false, 1, Rootfs::Host)
     );
-    assert_eq!(record.size, fs::metadata(store.places.blob(&id.0)).unwrap().len());
+    assert_eq!(record.size, store.configuration(&record).unwrap().len() as u64);
     drop(store);
     let store = bench.open();
     assert_eq!(store.list(), [record]);

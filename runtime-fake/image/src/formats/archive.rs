@@ -7,9 +7,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::Limits;
 use crate::error::Problem;
-use crate::formats::stream::{Budget, Counting, Decoder, Metered};
+use crate::formats::limits::{Budget, Limits};
+use crate::formats::stream::{Counting, Decoder, Metered};
 use crate::formats::tar_stream::{Kind, SeekFile, Sequential, TarReader};
 
 /// An open archive. Members can be read in any order and any number of times.

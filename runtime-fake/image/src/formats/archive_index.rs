@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use image_reference::Reference;
 use serde::Deserialize;
 
-use crate::Limits;
 use crate::error::Problem;
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
+use crate::formats::limits::Limits;
 use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 use crate::formats::{self, Configuration, Descriptor, Index};

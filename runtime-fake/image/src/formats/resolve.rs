@@ -4,9 +4,9 @@
 
 use serde::Deserialize;
 
-use crate::Limits;
 use crate::error::Problem;
 use crate::formats::digest::Digest;
+use crate::formats::limits::Limits;
 use crate::formats::platform::Platform;
 use crate::formats::{self, Configuration, Descriptor, Index};
 

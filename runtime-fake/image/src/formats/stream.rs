@@ -1,63 +1,14 @@
 //! Readers that hash, count and decompress, so that one pass over a layer verifies it.
 
-use std::cell::Cell;
 use std::io::{self, BufReader, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::Digest as _;
 
-use crate::Limits;
 use crate::error::Problem;
 use crate::formats::digest::Digest;
-
-/// The remaining budget of one image under its [`Limits`], shared by its layers.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    pub(crate) limits: Limits,
-    bytes: Cell<u64>,
-    entries: Cell<u64>,
-}
-
-impl Budget {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        Self {
-            limits: limits.clone(),
-            bytes: Cell::new(limits.unpacked_bytes),
-            entries: Cell::new(limits.entries),
-        }
-    }
-
-    /// Takes `n` bytes from the budget; fails if it is exhausted.
-    pub(crate) fn take_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
-        self.check_bytes(n, what)?;
-        self.bytes.set(self.bytes.get() - n);
-        Ok(())
-    }
-
-    /// Fails if `n` more bytes would exceed the budget: checks declared sizes before anything is read or written.
-    pub(crate) fn check_bytes(&self, n: u64, what: &str) -> Result<(), Problem> {
-        if n > self.bytes.get() {
-            return Err(Problem::TooMuch {
-                what: what.to_owned(),
-                limit: self.limits.unpacked_bytes,
-                unit: "unpacked bytes",
-            });
-        }
-        Ok(())
-    }
-
-    /// Takes one entry from the budget; fails if it is exhausted.
-    pub(crate) fn take_entry(&self, what: &str) -> Result<(), Problem> {
-        let left = self.entries.get().checked_sub(1).ok_or_else(|| Problem::TooMuch {
-            what: what.to_owned(),
-            limit: self.limits.entries,
-            unit: "entries",
-        })?;
-        self.entries.set(left);
-        Ok(())
-    }
-}
+use crate::formats::limits::Budget;
 
 /// The digest of everything read through a [`Hashing`] reader so far.
 #[derive(Clone, Default)]
@@ -241,6 +192,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::formats::limits::Limits;
 
     fn gzip(data: &[u8]) -> Vec<u8> {
         let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -12,7 +12,7 @@ use rstest::rstest;
 use tar::EntryType;
 
 use super::*;
-use crate::Limits;
+use crate::formats::limits::Limits;
 use crate::formats::tar_stream::Sequential;
 use crate::testing::{Tar, in_user_namespace};
 

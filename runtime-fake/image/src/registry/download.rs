@@ -18,7 +18,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::{Digest, Problem};
+use crate::error::Problem;
+use crate::formats::digest::Digest;
 
 use super::session::{Session, blob_doing};
 use crate::error::PullError;

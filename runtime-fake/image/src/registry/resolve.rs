@@ -1,12 +1,15 @@
 //! Fetches the documents of an image from a registry and verifies them.
 
+use image_reference::Reference;
+
+use crate::error::{Problem, PullError};
 use crate::formats::Descriptor;
+use crate::formats::digest::Digest;
+use crate::formats::limits::Limits;
 use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, Next, Resolved, Walk};
-use crate::{Digest, Limits, Problem, Reference};
 
 use super::session::{Document, Session, blob_doing};
-use crate::error::PullError;
 
 /// The document that the reference names, and its digest.
 pub(crate) async fn named(

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::Limits;
 use crate::error::{ImageError, Problem};
 use crate::formats::archive::{self, Archive};
 use crate::formats::archive_index::{self, Offer};
+use crate::formats::limits::Limits;
 
 /// Identifies a file's content for change detection: device, inode, length, modification time.
 type Fingerprint = Vec<(u64, u64, u64, i64, i64)>;

@@ -7,11 +7,12 @@ use std::sync::Mutex;
 
 use crate::error::ImageError;
 use crate::formats::digest::Digest;
+use crate::formats::limits::Limits;
 use crate::formats::record::{Content, ImageConfig, ImageId, ImageRecord};
 use crate::formats::resolve::{LayerSource, Resolved};
+use crate::store::ImageStore;
 use crate::store::import::{self, Failure, Importer, Source, lock};
 use crate::store::metadata::{Metadata, store};
-use crate::{ImageStore, Limits};
 use image_reference::Reference;
 
 /// The name of an image, and the document that it refers to.

@@ -5,13 +5,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Limits;
 use crate::error::{ImageError, Problem};
 use crate::formats::archive::Archive;
 use crate::formats::digest::Digest;
+use crate::formats::limits::{Budget, Limits};
 use crate::formats::record::LayerRecord;
 use crate::formats::resolve::{LayerSource, Resolved};
-use crate::formats::stream::{Budget, Counting, Decoder, Hashing, Metered};
+use crate::formats::stream::{Counting, Decoder, Hashing, Metered};
 use crate::formats::tar_stream::{Sequential, TarReader};
 use crate::layer::{self, whiteout::Style};
 use crate::store::metadata::{Metadata, Places};
