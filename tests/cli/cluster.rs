@@ -11,5 +11,6 @@ pub(crate) mod pods;
 pub(crate) mod server;
 pub(crate) mod server_client;
 pub(crate) mod server_streams;
+pub(crate) mod several_nodes;
 pub(crate) mod stats;
 pub(crate) mod volumes;

@@ -11,7 +11,7 @@ pub(crate) use nix::unistd::Pid;
 pub(crate) use rstest::rstest;
 pub(crate) use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// How long any single wait may take. Nothing here takes longer than a few seconds unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -278,6 +278,8 @@ fn processes(root: &Path) -> Vec<String> {
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Lines<BufReader<ChildStdout>>,
+    /// Once lines of it were asked for.
+    err_lines: Option<Lines<BufReader<ChildStderr>>>,
     seen: Vec<String>,
 }
 
@@ -286,7 +288,7 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines, seen: Vec::new() }
+        Self { child, lines, err_lines: None, seen: Vec::new() }
     }
 
     /// Reads lines until one contains `text`.
@@ -309,6 +311,24 @@ impl Running {
             }
             Err(_) => panic!("no line with {text:?} within {PATIENCE:?}: {:#?}", self.seen),
         }
+    }
+
+    /// Reads lines of the standard error until one contains `text`. [`Running::end`] does not have it then.
+    pub(crate) async fn err_line_with(&mut self, text: &str) -> String {
+        let err = self.child.stderr.take().map(|err| BufReader::new(err).lines());
+        let lines = self.err_lines.get_or_insert_with(|| err.unwrap());
+        let mut seen = Vec::new();
+        let found = tokio::time::timeout(PATIENCE, async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.contains(text) {
+                    return Some(line);
+                }
+                seen.push(line);
+            }
+            None
+        });
+        let found = found.await.unwrap_or_default();
+        found.unwrap_or_else(|| panic!("no line with {text:?} in the standard error: {seen:#?}"))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -148,6 +148,7 @@ mod tests {
         let mut config = Config::new(PathBuf::from("/agent"), PathBuf::from("/logs"));
         config.admission.max_pods = Some(7);
         let settings = Settings {
+            any_port: false,
             address: ([127, 0, 0, 1], 10250).into(),
             certificate: KeyPairFiles { certificate: "/a.crt".into(), key: "/a.key".into() },
             signed: None,

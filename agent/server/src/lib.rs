@@ -78,6 +78,8 @@ const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Whether it listens on a free port instead if that of `address` is taken.
+    pub any_port: bool,
     /// Its certificate.
     pub certificate: KeyPairFiles,
     /// A certificate and its key in one file, which are served instead once they are there.
@@ -136,7 +138,7 @@ impl Server {
     ///
     /// # Errors
     /// If a file or the address cannot be used.
-    pub async fn bind(settings: Settings) -> Result<Self, ServerError> {
+    pub async fn bind(mut settings: Settings) -> Result<Self, ServerError> {
         let authority = settings.client_authority.as_deref();
         let certificates = authority.map(tls::client_verifier).transpose()?;
         let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
@@ -146,9 +148,22 @@ impl Server {
             TlsError::Use { path, source }
         })?;
         let address = settings.address;
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
+        let mut listener = TcpListener::bind(address).await;
+        if settings.any_port
+            && listener.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        {
+            listener = TcpListener::bind((address.ip(), 0)).await;
+        }
+        let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (at, listener) = bound.map_err(|source| ServerError::Bind { address, source })?;
+        settings.address.set_port(at.port());
         Ok(Self { listener, tls, certificates, settings })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.settings.address
     }
 
     /// What `/configz` shows of an agent with this configuration.

@@ -35,6 +35,12 @@ impl Joined {
 
     /// Starts the agent, without a server of its node unless the arguments have its port.
     pub(crate) fn agent(&self, more: &[&str]) -> Running {
+        let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
+        self.agent_with_server(&[no_server, more].concat())
+    }
+
+    /// Starts the agent, with a server of its node unless the arguments have none.
+    pub(crate) fn agent_with_server(&self, more: &[&str]) -> Running {
         let path = |name: &str| self.place.path(name).to_str().unwrap().to_owned();
         let (root, kubeconfig) = (path("root"), path("kubeconfig"));
         let args = [
@@ -49,8 +55,7 @@ impl Joined {
             NODE,
             "--adopt-node",
         ];
-        let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
-        self.place.start(&[&args[..], no_server, more].concat())
+        self.place.start(&[&args[..], more].concat())
     }
 
     /// Ends what runs: pods end with their runtime.

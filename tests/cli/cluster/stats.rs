@@ -321,7 +321,7 @@ async fn configuration_is_the_one_in_use() {
     served.end().await;
 }
 
-/// Several agents on one machine: the port of the health that nobody asked for is the first one's.
+/// Several agents on one machine: the port of the health that nobody asked for is the first one's, and the others have free ones.
 #[tokio::test]
 async fn taken_port_of_the_health_stops_no_agent() {
     let joined = Joined::new(ApiServer::start()).await;
@@ -330,10 +330,11 @@ async fn taken_port_of_the_health_stops_no_agent() {
         std::net::TcpListener::bind("127.0.0.1:10248").map_err(|error| error.to_string())
     })
     .await;
-    let agent = joined.agent(&[]);
-    joined.wait_for_ready_node().await;
-    agent.signal(Signal::SIGTERM);
-    agent.end().await.exits(0).err_has("the port of /healthz is taken");
+    let mut agent = joined.agent(&[]);
+    let line = agent.err_line_with("/healthz has another port").await;
+    let port = line.split_once(" port=").unwrap().1.split(' ').next().unwrap();
+    std::net::TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
+    agent.stop().await;
     let ended = joined.agent(&["--healthz-port", "10248"]).end().await;
     ended.exits(2).err_has("--healthz-port: failed to bind 127.0.0.1:10248");
     drop(taken);

@@ -20,7 +20,7 @@ const REFUSED: Duration = Duration::from_secs(30);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server of the node, with --kubeconfig")]
 pub(super) struct ServerArgs {
-    /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: none [default: 10250]
+    /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: none [default: 10250, or a free one if that is taken]
     #[arg(long, value_name = "PORT", requires = "kubeconfig")]
     port: Option<u16>,
     /// Address of the server [default: 0.0.0.0]
@@ -68,13 +68,16 @@ impl ServerArgs {
         config: &Config,
         signed: Option<PathBuf>,
     ) -> Result<Option<(Server, u16)>, String> {
-        let port = self.port.or(file.port).unwrap_or(PORT);
+        let named = self.port.or(file.port);
+        let port = named.unwrap_or(PORT);
         if port == 0 {
             return Ok(None);
         }
         let address = SocketAddr::new(self.ip(file)?, port);
         let settings = Settings {
             address,
+            // Several nodes may be on one machine, and nobody asked for this port.
+            any_port: named.is_none(),
             certificate: self.certificate(file, config)?,
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
@@ -91,8 +94,12 @@ impl ServerArgs {
                 }
             }
         })?;
+        let (taken, address) = (port, server.address());
+        if address.port() != taken {
+            tracing::warn!(%address, taken, "the server of the node has another port, because its own is taken");
+        }
         tracing::info!(%address, "the server of the node is listening");
-        Ok(Some((server, port)))
+        Ok(Some((server, address.port())))
     }
 
     /// Warns about fields of the file that have no effect without a cluster.

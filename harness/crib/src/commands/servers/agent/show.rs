@@ -30,7 +30,7 @@ const HEALTHZ_PORT: u16 = 10248;
 #[command(next_help_heading = "Health")]
 pub(super) struct ShowArgs {
     /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0; with
-    /// --kubeconfig 10248, unless that is taken]
+    /// --kubeconfig 10248, or a free one if that is taken]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
     /// Port of /healthz, /pods, /stats/summary and /metrics for anyone who can connect; 0: none [default: 0]
@@ -75,23 +75,22 @@ impl ShowArgs {
             Sockets { bound: Vec::new(), ports: OtherPorts { healthz: 0, read_only: 0, address } };
         let given = self.healthz_port.or(file.healthz_port);
         let healthz = given.unwrap_or(if joins { HEALTHZ_PORT } else { 0 });
-        match bind("--healthz-port", address, healthz).await {
-            Ok(listener) => {
-                sockets.ports.healthz = listener.as_ref().map_or(0, |_| healthz);
-                sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
-            }
+        let listener = match bind("--healthz-port", address, healthz).await {
             // Several agents may be on one machine, and nobody asked for this port.
             Err((_, ErrorKind::AddrInUse)) if given.is_none() => {
-                tracing::warn!(
-                    %address, port = healthz,
-                    "the port of /healthz is taken: set another --healthz-port, or 0 for none"
-                );
+                let listener = bind_any("--healthz-port", address).await?;
+                let port = port_of(&listener);
+                tracing::warn!(%address, port, taken = healthz, "/healthz has another port, because its own is taken");
+                Some(listener)
             }
-            Err((problem, _)) => return Err(problem),
-        }
+            bound => bound.map_err(|(problem, kind)| advised(problem, kind, "--healthz-port"))?,
+        };
+        sockets.ports.healthz = listener.as_ref().map_or(0, port_of);
+        sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
         let read_only = self.read_only_port.or(file.read_only_port).unwrap_or_default();
         let listener = bind("--read-only-port", address, read_only).await;
-        let listener = listener.map_err(|(problem, _)| problem)?;
+        let listener =
+            listener.map_err(|(problem, kind)| advised(problem, kind, "--read-only-port"))?;
         sockets.ports.read_only = read_only;
         sockets.bound.extend(listener.map(|listener| (listener, Shown::Everything)));
         Ok(sockets)
@@ -112,6 +111,26 @@ async fn bind(
     let failed =
         |error: std::io::Error| (format!("{flag}: failed to bind {at}: {error}"), error.kind());
     bound.map(Some).map_err(failed)
+}
+
+/// Binds a port that is free.
+async fn bind_any(flag: &str, address: IpAddr) -> Result<TcpListener, String> {
+    let bound = TcpListener::bind(SocketAddr::new(address, 0)).await;
+    bound.map_err(|error| format!("{flag}: failed to bind a free port of {address}: {error}"))
+}
+
+/// The port of a socket that is bound.
+fn port_of(listener: &TcpListener) -> u16 {
+    listener.local_addr().map_or(0, |address| address.port())
+}
+
+/// What to do about a port that is taken.
+fn advised(problem: String, kind: ErrorKind, flag: &str) -> String {
+    if kind == ErrorKind::AddrInUse {
+        format!("{problem}: set another {flag}, or 0 for none")
+    } else {
+        problem
+    }
 }
 
 impl Sockets {

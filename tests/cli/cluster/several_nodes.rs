@@ -1,0 +1,95 @@
+//! Several nodes of one cluster on one machine: each has a runtime, an agent and ports of its own.
+
+use cluster::{Key, Kind};
+
+use super::api_server::ApiServer;
+use super::joined::{Joined, wait};
+use crate::command::*;
+
+/// A second node beside that of [`Joined`].
+pub(crate) struct Second {
+    place: Place,
+    runtime: Running,
+    agent: Running,
+    pub(crate) name: &'static str,
+}
+
+impl Second {
+    /// A runtime and an agent of their own, at the same API server.
+    pub(crate) async fn of(joined: &Joined, name: &'static str, more: &[&str]) -> Self {
+        let place = Place::unchecked();
+        let kubeconfig = place.file("kubeconfig", &joined.server.kubeconfig());
+        let (runtime, endpoint) = place.runtime().await;
+        let root = place.path("root");
+        let args = [
+            "agent",
+            "--runtime-endpoint",
+            &endpoint,
+            "--root-dir",
+            root.to_str().unwrap(),
+            "--kubeconfig",
+            &kubeconfig,
+            "--node-name",
+            name,
+            "--adopt-node",
+        ];
+        let agent = place.start(&[&args[..], more].concat());
+        Self { place, runtime, agent, name }
+    }
+
+    pub(crate) async fn end(self) {
+        self.agent.stop().await;
+        self.runtime.stop().await;
+        drop(self.place);
+    }
+}
+
+/// The port that a node's object has of its server.
+async fn published_port(joined: &Joined, node: &str) -> u16 {
+    let look = || joined.server.store().get(&Key::new(Kind::of("v1", "Node"), "", node));
+    let port = |node: &Value| node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
+    let look = || look().map(|node| port(&node.value)).unwrap_or_default();
+    let port = wait("the port of the node", look, |port| !port.is_null()).await;
+    u16::try_from(port.as_u64().unwrap()).unwrap()
+}
+
+/// Both ports that a kubelet has by default are asked for by the first node alone.
+#[tokio::test]
+async fn nodes_of_one_machine_have_ports_of_their_own_and_publish_them() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let mut first = joined.agent_with_server(&[]);
+    let second = Second::of(&joined, "n2", &[]).await;
+    let ports = [published_port(&joined, "n1").await, published_port(&joined, second.name).await];
+    assert_ne!(ports[0], ports[1]);
+    for port in ports {
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+    let line = first.err_line_with("the server of the node is listening").await;
+    assert!(line.contains(&format!("0.0.0.0:{}", ports[0])), "{line}");
+    second.end().await;
+    joined.end(first).await;
+}
+
+/// A port that was named is no other one.
+#[tokio::test]
+async fn taken_port_that_a_file_names_is_an_error() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    for (fields, advice) in [
+        (
+            format!("port: {port}\naddress: 127.0.0.1\n"),
+            "set another --port or --address, or --port 0 for no server",
+        ),
+        (format!("healthzPort: {port}\n"), "set another --healthz-port, or 0 for none"),
+        (format!("readOnlyPort: {port}\n"), "set another --read-only-port, or 0 for none"),
+    ] {
+        let config = joined.place.file("kubelet.yaml", &format!("{header}{fields}"));
+        let ended = joined.agent_with_server(&["--config", &config]).end().await;
+        let ended = ended.exits(2);
+        ended.err_has(&format!("failed to bind 127.0.0.1:{port}"));
+        ended.err_has(advice);
+    }
+    joined.end_runtime().await;
+}
