@@ -12,7 +12,7 @@ mod devices;
 mod error;
 mod execs;
 pub(crate) mod measure;
-mod network;
+pub(crate) mod network;
 pub(crate) mod pods;
 mod ports;
 mod program;
@@ -68,6 +68,8 @@ pub(crate) struct Runtime {
     pub(crate) rates: Arc<crate::stats::Rates>,
     /// Operations that continue when their client disconnects.
     pub(crate) tasks: TaskTracker,
+    /// The client whose Services are served.
+    pub(crate) services: Arc<crate::services::client::ServicesClient>,
     /// Cancelled when the daemon stops; streams then end.
     pub(crate) stopping: CancellationToken,
     /// The containers that are being checkpointed.
@@ -117,7 +119,7 @@ pub(crate) fn opening(config: &Config) -> Opening {
         name: crate::instance_name(&config.state_dir),
         state_dir: config.state_dir.clone(),
         cni: config.cni.clone(),
-        cidrs: config.pod_cidrs,
+        cidrs: network::pod_range::current(&config.state_dir, config.pod_cidrs),
     }
 }
 

@@ -133,6 +133,7 @@ pub async fn serve(
         rates: Arc::default(),
         filters: Arc::default(),
         tasks: TaskTracker::new(),
+        services: Arc::default(),
         stopping: CancellationToken::new(),
         copies: Arc::default(),
         checkpoints: Arc::default(),

@@ -9,9 +9,10 @@
 //! host that forwards packets, takes no address or port of the host, and is gone with the process. Connections have the
 //! namespace's address as their source, so that a pod also reaches itself through a Service.
 //!
-//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `streams` and `datagrams` serve.
+//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `streams` and `datagrams` serve; `client`: whose Services.
 
 mod choice;
+pub(crate) mod client;
 mod datagrams;
 mod dns;
 #[cfg(any(test, fuzzing))]

@@ -2,6 +2,7 @@
 
 mod bridged;
 mod loopback;
+pub(crate) mod pod_range;
 
 use std::{
     fmt, io,
@@ -124,12 +125,14 @@ impl fmt::Display for WayOut {
 }
 
 /// The outcome of a new pod subnet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReconfigureResult {
     /// New pods get addresses in it from now on.
     Yes,
-    /// Existing pods have addresses in the previous subnet.
-    PodsAreThere,
+    /// New pods have had addresses in it all along.
+    AsBefore,
+    /// Existing pods have addresses in these, the previous subnets.
+    PodsAreThere(String),
     /// CNI plugins or the host assign addresses: the subnet is not configurable here.
     NotOurs,
 }
@@ -331,6 +334,14 @@ impl Network {
                     "pod network check failed"
                 );
             }
+        }
+    }
+
+    /// What [`Network::reconfigure`] would do, if Services have no addresses.
+    pub(crate) fn would_reconfigure(&self, cidrs: &PodCidrs) -> ReconfigureResult {
+        match self {
+            Self::Bridge(pods) => pods.would_reconfigure(cidrs, false),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => ReconfigureResult::NotOurs,
         }
     }
 

@@ -8,7 +8,9 @@ use tonic::Status;
 
 use crate::{
     launch::Invalid,
-    runtime::{Error, Network, ReconfigureResult, Runtime, WayOut, blocking, opening},
+    runtime::{
+        Error, Network, ReconfigureResult, Runtime, WayOut, blocking, network::pod_range, opening,
+    },
 };
 
 /// Whether pods can be attached, and if not, why.
@@ -49,8 +51,8 @@ pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
     info
 }
 
-/// Sets the pod subnets that a client requests, if there are no pods yet. Existing pods are not an error, because
-/// the client cannot do anything about them: the subnets stay, and a warning is logged.
+/// Sets the pod subnets that a client requests, if there are no pods yet, and keeps them for the next daemon. Pods that have
+/// addresses of others are an error, so that a kubelet asks again.
 pub(super) async fn update(
     runtime: &Runtime,
     request: v1::UpdateRuntimeConfigRequest,
@@ -62,16 +64,36 @@ pub(super) async fn update(
     }
     let cidrs: PodCidrs =
         text.parse().map_err(|error| Error::from(Invalid(format!("pod_cidr: {error}"))))?;
-    let opening = crate::runtime::Opening { cidrs, ..opening(&runtime.config) };
     let network = runtime.network.clone();
-    match blocking(move || network.reconfigure(&opening)).await? {
+    let mut result = blocking(move || network.would_reconfigure(&cidrs)).await;
+    if result == ReconfigureResult::Yes {
+        // Services have addresses of the subnet too. Their client asks for others.
+        let turn = runtime.services.keep_away().await;
+        let _turn = turn.ok_or_else(|| {
+            Status::failed_precondition(
+                "Services have addresses of the pod subnet: end their client",
+            )
+        })?;
+        let opening = crate::runtime::Opening { cidrs, ..opening(&runtime.config) };
+        let network = runtime.network.clone();
+        result = blocking(move || network.reconfigure(&opening)).await?;
+    }
+    match result {
         ReconfigureResult::Yes => tracing::info!(pod_cidr = text, "changed pod subnet"),
-        ReconfigureResult::PodsAreThere => {
-            tracing::warn!(pod_cidr = text, "kept pod subnet: existing pods use it")
+        ReconfigureResult::AsBefore => {}
+        ReconfigureResult::PodsAreThere(before) => {
+            tracing::warn!(pod_cidr = text, before, "kept pod subnet: existing pods use it");
+            return Err(Status::failed_precondition(format!(
+                "pods have addresses of {before}: {text} counts once they are gone; ask again then"
+            )));
         }
         ReconfigureResult::NotOurs => {
-            tracing::info!(pod_cidr = text, "kept pod subnet: it is not configurable here")
+            tracing::info!(pod_cidr = text, "kept pod subnet: it is not configurable here");
+            return Ok(());
         }
     }
-    Ok(())
+    let config = runtime.config.clone();
+    let kept =
+        blocking(move || pod_range::keep(&config.state_dir, &config.pod_cidrs, &cidrs)).await;
+    kept.map_err(|error| Status::internal(format!("failed to keep the pod subnet: {error}")))
 }

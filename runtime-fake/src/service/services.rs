@@ -1,14 +1,14 @@
 //! `crib.services.v1.Services`: Services in the pod network, for as long as a client's stream is open.
 
-use std::{net::Ipv4Addr, net::SocketAddrV4, sync::Arc, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    sync::Arc,
+    time::Duration,
+};
 
 use cri::services::{self as wire, services_server::Services as Service};
 use network::Lease;
-use tokio::{
-    runtime::Handle,
-    sync::{Mutex, OwnedMutexGuard, mpsc},
-    time::timeout,
-};
+use tokio::{runtime::Handle, sync::mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -16,25 +16,21 @@ use crate::{
     runtime::{Network, Runtime, blocking},
     services::{
         Services,
+        client::Turn,
         table::{Backends, Balancer, Front, Name, Table, Transport},
     },
 };
 
 /// The addresses of one client, at most.
 const ADDRESSES: u32 = 1024;
-/// Limit on the wait for the end of an earlier client, whose stream has just ended.
-const EARLIER_CLIENT: Duration = Duration::from_secs(5);
-
 /// The service over one runtime.
 pub(crate) struct ServicesServer {
     runtime: Runtime,
-    /// Held while a client is served.
-    client: Arc<Mutex<()>>,
 }
 
 impl ServicesServer {
     pub(crate) fn new(runtime: Runtime) -> Self {
-        Self { runtime, client: Arc::default() }
+        Self { runtime }
     }
 }
 
@@ -48,8 +44,7 @@ impl Service for ServicesServer {
         &self,
         request: Request<Streaming<wire::ServeRequest>>,
     ) -> Result<Response<Self::ServeStream>, Status> {
-        let client = timeout(EARLIER_CLIENT, self.client.clone().lock_owned()).await;
-        let client = client.map_err(|_| {
+        let turn = self.runtime.services.begin().await.ok_or_else(|| {
             Status::failed_precondition(
                 "another client's Services are served: end that client first",
             )
@@ -58,7 +53,7 @@ impl Service for ServicesServer {
         let (runtime, requests) = (self.runtime.clone(), request.into_inner());
         // Tracked, so that the addresses are released before the daemon closes the bridge.
         self.runtime.tasks.spawn(async move {
-            if let Err(status) = converse(&runtime, requests, &answers, client).await {
+            if let Err(status) = converse(&runtime, requests, &answers, turn).await {
                 let _ = answers.send(Err(status)).await;
             }
         });
@@ -71,9 +66,9 @@ async fn converse(
     runtime: &Runtime,
     mut requests: Streaming<wire::ServeRequest>,
     answers: &Answers,
-    _client: OwnedMutexGuard<()>,
+    mut turn: Turn,
 ) -> Result<(), Status> {
-    let Some(first) = next(runtime, &mut requests, answers).await? else {
+    let Some(first) = next(runtime, &mut requests, answers, &mut turn).await? else {
         return Ok(());
     };
     if first.addresses > ADDRESSES || first.table.is_some() {
@@ -90,7 +85,9 @@ async fn converse(
     let served = match started {
         Ok(services) => {
             tracing::info!(address = %lease.address, "Services are served");
-            let served = serve_tables(runtime, &services, &mut lease, &mut requests, answers).await;
+            let served =
+                serve_tables(runtime, &services, &mut lease, &mut requests, answers, &mut turn)
+                    .await;
             blocking(move || services.stop()).await;
             served
         }
@@ -108,6 +105,7 @@ async fn serve_tables(
     lease: &mut Lease,
     requests: &mut Streaming<wire::ServeRequest>,
     answers: &Answers,
+    turn: &mut Turn,
 ) -> Result<(), Status> {
     let mut response = wire::ServeResponse {
         dns_server: lease.address.to_string(),
@@ -118,7 +116,7 @@ async fn serve_tables(
         if answers.send(Ok(response)).await.is_err() {
             return Ok(());
         }
-        let Some(request) = next(runtime, requests, answers).await? else {
+        let Some(request) = next(runtime, requests, answers, turn).await? else {
             return Ok(());
         };
         response = wire::ServeResponse::default();
@@ -171,9 +169,11 @@ async fn next(
     runtime: &Runtime,
     requests: &mut Streaming<wire::ServeRequest>,
     answers: &Answers,
+    turn: &mut Turn,
 ) -> Result<Option<wire::ServeRequest>, Status> {
     tokio::select! {
         request = requests.message() => request,
+        () = turn.is_over() => Err(Status::aborted("the pods' network changes: ask again")),
         () = runtime.stopping.cancelled() => Ok(None),
         () = answers.closed() => Ok(None),
     }

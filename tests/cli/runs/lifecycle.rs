@@ -123,7 +123,8 @@ async fn runtime_tells_of_itself_and_its_use() {
     assert!(descriptors["descriptors"][0]["name"].is_string(), "{descriptors}");
     let driver = client.out(&["runtime-config"]).await;
     assert!(driver.starts_with("cgroup driver:   "), "{driver}");
-    client.out(&["update-runtime-config", "--pod-cidr", "10.88.0.0/16"]).await;
+    let other = client.run(&["update-runtime-config", "--pod-cidr", "10.88.0.0/16"]).await;
+    other.err_has("counts once they are gone");
 }
 
 #[tokio::test]

@@ -186,26 +186,71 @@ async fn pod_addresses_come_from_pod_cidr() {
     }
 }
 
-/// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR.
+/// A kubelet calls UpdateRuntimeConfig when its node gets a pod CIDR, and again where that fails.
 #[tokio::test]
 async fn update_runtime_config_changes_subnet_only_without_pods() {
     harness::needs!(Namespaces);
     let (_netns, runtime) = runtime_in_netns(None).await;
-    let update = async |cidr: &str| {
-        let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
-        let request = v1::UpdateRuntimeConfigRequest {
-            runtime_config: Some(v1::RuntimeConfig { network_config }),
-        };
-        runtime.client.runtime.clone().update_runtime_config(request).await
-    };
-    update("").await.unwrap();
-    rejected(update("10.77.0.1/16").await, Code::InvalidArgument, "did you mean 10.77.0.0/16?");
-    update("10.77.0.0/16").await.unwrap();
+    update(&runtime, "").await.unwrap();
+    let host_bits = update(&runtime, "10.77.0.1/16").await;
+    rejected(host_bits, Code::InvalidArgument, "did you mean 10.77.0.0/16?");
+    update(&runtime, "10.77.0.0/16").await.unwrap();
     let first = runtime.pod("first").await.unwrap();
     assert_eq!(address(&first).await, "10.77.0.2");
+    // The same again changes nothing, also with pods.
+    update(&runtime, "10.77.0.0/16").await.unwrap();
     // With a running pod the subnet stays.
-    update("10.78.0.0/16").await.unwrap();
+    let other = update(&runtime, "10.78.0.0/16").await;
+    rejected(other, Code::FailedPrecondition, "pods have addresses of 10.77.0.0/16");
     let second = runtime.pod("second").await.unwrap();
     assert_eq!(address(&second).await, "10.77.0.3");
     assert!(runtime.log().contains("kept pod subnet"));
+    for pod in [first, second] {
+        pod.client.stop_pod(&pod.id).await.unwrap();
+    }
+    update(&runtime, "10.78.0.0/16").await.unwrap();
+    let third = runtime.pod("third").await.unwrap();
+    assert_eq!(address(&third).await, "10.78.0.2");
+}
+
+/// A kubelet says it once: the next daemon must know it.
+#[tokio::test]
+async fn pod_subnet_of_a_client_is_the_next_daemons_too() {
+    harness::needs!(Namespaces);
+    for argument in [None, Some("--pod-cidr=10.76.0.0/16")] {
+        let (_netns, mut runtime) = runtime_in_netns(argument).await;
+        update(&runtime, "10.77.1.0/24").await.unwrap();
+        let restart = runtime.restart().await;
+        restart.unwrap();
+        let first = runtime.pod("first").await.unwrap();
+        assert_eq!(address(&first).await, "10.77.1.2");
+        runtime.kill_and_restart().await.unwrap();
+        let second = runtime.pod("second").await.unwrap();
+        assert_eq!(address(&second).await, "10.77.1.3");
+    }
+}
+
+/// Services have addresses of the subnet: their client loses its stream, and gets others with the next one.
+#[tokio::test]
+async fn services_move_with_the_pod_subnet() {
+    harness::needs!(Namespaces);
+    let (_netns, runtime) = runtime_in_netns(None).await;
+    let mut stream = services::open(&runtime, 1).await.unwrap();
+    update(&runtime, "10.77.0.0/16").await.unwrap();
+    rejected(stream.responses.message().await, Code::Aborted, "the pods' network changes");
+    let next = services::open(&runtime, 1).await.unwrap();
+    assert!(next.first.addresses[0].starts_with("10.77."), "{:?}", next.first);
+    let pod = runtime.pod("pod").await.unwrap();
+    assert!(address(&pod).await.starts_with("10.77."));
+}
+
+async fn update(
+    runtime: &Runtime,
+    cidr: &str,
+) -> Result<tonic::Response<v1::UpdateRuntimeConfigResponse>, tonic::Status> {
+    let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
+    let request = v1::UpdateRuntimeConfigRequest {
+        runtime_config: Some(v1::RuntimeConfig { network_config }),
+    };
+    runtime.client.runtime.clone().update_runtime_config(request).await
 }

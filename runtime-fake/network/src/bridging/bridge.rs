@@ -157,6 +157,15 @@ impl Bridge {
         self.ipam().held()
     }
 
+    /// The number of attached pods, without what the holder of a lease has.
+    pub fn pods_beside(&self, holder: &str) -> usize {
+        let is_lease = |name: &str| {
+            let rest = name.strip_prefix(holder);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.ipam().holders().filter(|name| !is_lease(name)).count()
+    }
+
     /// The subnets, in the form of the option `--pod-cidr`.
     pub fn cidrs(&self) -> PodCidrs {
         PodCidrs { v4: self.ipv4.then_some(self.subnet), v6: self.ipv6 }

@@ -99,6 +99,11 @@ impl Ipam {
         (self.end.to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
     }
 
+    /// Who has an address.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &str> {
+        self.by_sandbox.keys().map(String::as_str)
+    }
+
     /// The number of allocated addresses.
     pub(crate) fn held(&self) -> usize {
         self.by_sandbox.len()

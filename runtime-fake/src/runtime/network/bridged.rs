@@ -11,8 +11,8 @@ use std::{
 
 use keeper::contract::plan::{HostPort, Transport};
 use network::{
-    Bridge, BridgeConfig, Egress, Lease, Nat, NetError, PodNetns, PortRule, SubnetLockError,
-    SubnetLocks, private_netns,
+    Bridge, BridgeConfig, Egress, Lease, Nat, NetError, PodCidrs, PodNetns, PortRule,
+    SubnetLockError, SubnetLocks, private_netns,
 };
 
 use super::{Connected, Opening, ReconfigureResult, WayOut, ended, set_up};
@@ -199,6 +199,11 @@ impl Pods {
         }
     }
 
+    /// What becomes of a change of the subnets; addresses of Services count as those of pods if `services`.
+    pub(super) fn would_reconfigure(&self, cidrs: &PodCidrs, services: bool) -> ReconfigureResult {
+        would_change(&self.read(), cidrs, services)
+    }
+
     /// Detaches the network namespace of Services.
     pub(super) fn release_services(&self, lease: Lease) -> Result<(), Error> {
         let State::Open(bridged) = &*self.read() else {
@@ -227,18 +232,16 @@ impl Pods {
     pub(super) fn reconfigure(&self, opening: &Opening) -> Result<ReconfigureResult, Error> {
         let fail = |source| Error::Net { what: "move", source };
         let mut state = self.write();
+        let outcome = would_change(&state, &opening.cidrs, true);
+        if outcome != ReconfigureResult::Yes {
+            return Ok(outcome);
+        }
         let now = match &*state {
             State::Closed => return Err(Refused::ShuttingDown.into()),
-            State::Failed(failed) if !failed.existing.is_empty() => {
-                return Ok(ReconfigureResult::PodsAreThere);
-            }
             State::Failed(failed) => {
                 let new = Bridged::open(opening, &[], failed.private.as_ref()).map_err(fail)?;
                 *state = State::Open(Box::new(new));
                 return Ok(ReconfigureResult::Yes);
-            }
-            State::Open(now) if now.bridge.pods() > 0 => {
-                return Ok(ReconfigureResult::PodsAreThere);
             }
             State::Open(now) => now,
         };
@@ -317,6 +320,21 @@ impl Pods {
         {
             tracing::warn!(error = crate::chain(&error), "failed to remove bridge");
         }
+    }
+}
+
+/// What becomes of a change of the subnets of new pods.
+fn would_change(state: &State, cidrs: &PodCidrs, services: bool) -> ReconfigureResult {
+    let there = |cidrs: PodCidrs| ReconfigureResult::PodsAreThere(cidrs.texts().join(","));
+    match state {
+        State::Open(now) if now.bridge.cidrs() == *cidrs => ReconfigureResult::AsBefore,
+        State::Open(now) => {
+            let bridge = &now.bridge;
+            let pods = if services { bridge.pods() } else { bridge.pods_beside(SERVICES) };
+            if pods > 0 { there(bridge.cidrs()) } else { ReconfigureResult::Yes }
+        }
+        State::Failed(failed) if !failed.existing.is_empty() => there(failed.opening.cidrs),
+        State::Failed(_) | State::Closed => ReconfigureResult::Yes,
     }
 }
 

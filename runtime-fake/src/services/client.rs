@@ -1,0 +1,72 @@
+//! The client whose Services are served: one at a time, and none while the pods' network changes.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard, watch},
+    time::timeout,
+};
+
+/// Limit on the wait for the end of an earlier client, whose stream has just ended.
+const EARLIER_CLIENT: Duration = Duration::from_secs(5);
+
+/// Who may be served.
+#[derive(Debug, Default)]
+pub(crate) struct ServicesClient {
+    /// Held while a client is served.
+    served: Arc<Mutex<()>>,
+    /// Changes when clients are to end.
+    ended: watch::Sender<()>,
+}
+
+/// The turn of one client.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _served: OwnedMutexGuard<()>,
+    ended: watch::Receiver<()>,
+}
+
+impl ServicesClient {
+    /// Waits for the end of an earlier client; `None` if it does not end.
+    pub(crate) async fn begin(&self) -> Option<Turn> {
+        let ended = self.ended.subscribe();
+        let served = timeout(EARLIER_CLIENT, self.served.clone().lock_owned()).await;
+        Some(Turn { _served: served.ok()?, ended })
+    }
+
+    /// Ends the client that is served, and those that wait, and keeps others away during the turn.
+    pub(crate) async fn keep_away(&self) -> Option<Turn> {
+        self.ended.send_replace(());
+        self.begin().await
+    }
+}
+
+impl Turn {
+    /// Waits until the client is to end. Cancel-safe.
+    pub(crate) async fn is_over(&mut self) {
+        if self.ended.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_take_turns_and_end_when_kept_away() {
+        let clients = ServicesClient::default();
+        let mut first = clients.begin().await.unwrap();
+        assert!(clients.begin().await.is_none());
+        let away = async {
+            first.is_over().await;
+            drop(first);
+        };
+        let (kept, ()) = tokio::join!(clients.keep_away(), away);
+        assert!(clients.begin().await.is_none());
+        drop(kept);
+        assert!(clients.begin().await.is_some());
+    }
+}
