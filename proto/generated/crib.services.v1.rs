@@ -40,6 +40,9 @@ pub struct Table {
     pub names: ::prost::alloc::vec::Vec<Name>,
     #[prost(message, repeated, tag = "3")]
     pub balancers: ::prost::alloc::vec::Vec<Balancer>,
+    /// Addresses outside the pod network whose packets pods send to the balancers: the ClusterIPs of a cluster.
+    #[prost(string, repeated, tag = "4")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The records of one name.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -70,7 +73,7 @@ pub struct Server {
 /// A port, and the ports of pods that its connections are passed to. One without backends refuses connections.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Balancer {
-    /// A leased address; empty: all addresses of the host.
+    /// A leased address, or one of the table's; empty: all addresses of the host.
     #[prost(string, tag = "1")]
     pub address: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]

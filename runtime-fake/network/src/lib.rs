@@ -223,6 +223,21 @@ pub enum NetError {
     /// The kernel did not take a pod's addresses into the filter of what pods send.
     #[error("failed to let the pod send from its addresses, and from no others")]
     Sources(#[source] io::Error),
+    /// The kernel cannot lead packets for addresses outside the network to a port.
+    #[error(
+        "pods do not reach addresses outside their network, such as ClusterIPs: the kernel has no nf_tables of family bridge"
+    )]
+    NoRedirection,
+    /// An address to serve is one that a pod can have.
+    #[error(
+        "{address} is an address of the pods' network {subnet}: choose another range of pods' addresses or of ClusterIPs"
+    )]
+    Inside {
+        /// The address.
+        address: Ipv4Addr,
+        /// The network.
+        subnet: String,
+    },
     /// Services have IPv4 addresses only.
     #[error("Services need IPv4 addresses, and pods have none here (--pod-cidr)")]
     NoIpv4,

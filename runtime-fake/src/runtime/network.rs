@@ -5,6 +5,7 @@ mod loopback;
 pub(crate) mod pod_range;
 
 use std::{
+    collections::BTreeSet,
     fmt, io,
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, OwnedFd},
@@ -376,6 +377,18 @@ impl Network {
         match self {
             Self::Bridge(pods) => pods.extend_services(lease, addresses),
             Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Has the network namespace of Services serve these addresses outside the pod network, and no others.
+    pub(crate) fn serve_outside(
+        &self,
+        lease: &mut Lease,
+        addresses: &BTreeSet<Ipv4Addr>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Bridge(pods) => pods.serve_outside(lease, addresses),
+            Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(()),
         }
     }
 

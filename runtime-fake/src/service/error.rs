@@ -74,7 +74,9 @@ fn refusal(refused: &Refused) -> Code {
 fn net(error: &NetError) -> Code {
     match error {
         NetError::Full { .. } | NetError::NoPorts { .. } => Code::ResourceExhausted,
-        NetError::NoIpv4 => Code::FailedPrecondition,
+        NetError::NoIpv4 | NetError::NoRedirection | NetError::Inside { .. } => {
+            Code::FailedPrecondition
+        }
         NetError::Netlink(_)
         | NetError::Namespace { .. }
         | NetError::BridgeName { .. }

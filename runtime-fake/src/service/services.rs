@@ -1,6 +1,7 @@
 //! `crib.services.v1.Services`: Services in the pod network, for as long as a client's stream is open.
 
 use std::{
+    collections::BTreeSet,
     net::{Ipv4Addr, SocketAddrV4},
     sync::Arc,
     time::Duration,
@@ -23,6 +24,8 @@ use crate::{
 
 /// The addresses of one client, at most.
 const ADDRESSES: u32 = 1024;
+/// The addresses outside the pod network of one client, at most.
+const OUTSIDE: usize = 16_384;
 /// The service over one runtime.
 pub(crate) struct ServicesServer {
     runtime: Runtime,
@@ -127,6 +130,13 @@ async fn serve_tables(
             }
         }
         if let Some(wanted) = request.table {
+            let addresses = outside(&wanted)?;
+            // Only the kernel is asked, and it answers at once.
+            let served =
+                tokio::task::block_in_place(|| runtime.network.serve_outside(lease, &addresses));
+            if let Err(error) = served {
+                response.problems.push(Status::from(error).message().to_owned());
+            }
             let applied = services.apply(table(wanted)?).await;
             response.problems.extend(applied.problems);
             response.host_ports = applied.host_ports.into_iter().map(host_port).collect();
@@ -150,6 +160,16 @@ fn extend(
     let network = &runtime.network;
     let extended = tokio::task::block_in_place(|| network.extend_services(lease, addresses));
     Ok(extended.map_err(Status::from))
+}
+
+/// The addresses outside the pod network that a table has.
+fn outside(table: &wire::Table) -> Result<BTreeSet<Ipv4Addr>, Status> {
+    if table.addresses.len() > OUTSIDE {
+        return Err(Status::invalid_argument(format!(
+            "a table has at most {OUTSIDE} addresses outside the pod network"
+        )));
+    }
+    table.addresses.iter().map(|text| address(text)).collect()
 }
 
 fn texts(addresses: &[Ipv4Addr]) -> Vec<String> {

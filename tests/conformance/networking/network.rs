@@ -1,5 +1,6 @@
 //! The pod network: addresses, subnets, and connections between pods.
 
+mod cluster_ips;
 mod services;
 pub(crate) mod shares;
 mod subnets;

@@ -298,7 +298,12 @@ fn wire_table(table: &ServiceTable) -> wire::Table {
             .affinity
             .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX)),
     });
-    wire::Table { zone: table.zone.clone(), names: names.collect(), balancers: balancers.collect() }
+    wire::Table {
+        zone: table.zone.clone(),
+        names: names.collect(),
+        balancers: balancers.collect(),
+        addresses: Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 //! the traffic of others to itself, packets in another pod's name, and frames from another pod's hardware address, which the bridge
 //! would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its pods, and
 //! which addresses come from which port. Frames between bridges have passed it once, and other daemons' ports are not its own.
+//!
+//! The table also leads what pods send to addresses outside their network, ClusterIPs, to the port that serves these: it replaces
+//! the hardware address of the gateway, which the pods' routes lead to. So it takes no route of the host, and no address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,8 +19,8 @@ use crate::links;
 use crate::netfilter::Nfnetlink;
 use crate::netfilter::nft::{
     ACCEPT, BRIDGE, Batch, DROP, LINK_HEADER, META_IN_NAME, META_PROTOCOL, META_TRANSPORT,
-    NETWORK_HEADER, PREROUTING, TRANSPORT_HEADER, compare, found, interface, load_payload, meta,
-    payload, remove_of, verdict,
+    NETWORK_HEADER, PREROUTING, TRANSPORT_HEADER, compare, found, interface, load_payload, mapped,
+    meta, payload, remove_of, replace_payload, verdict,
 };
 use crate::{Mac, NetError};
 
@@ -30,6 +33,13 @@ const PORTS: &str = "ports";
 const V4: &str = "v4";
 /// Port, hardware address and IPv6 address of each pod.
 const V6: &str = "v6";
+
+/// The hardware address of the port that serves an IPv4 address outside the network.
+const SERVED: &str = "served";
+/// The priority of what leads packets there: after the filter.
+const LEADING: i32 = FILTER + 1;
+/// How many addresses a transaction has: a socket takes so many bytes at once.
+const AT_ONCE: usize = 256;
 
 /// Where the parts of a key are: 32-bit registers of the kernel. Number 8 is the first, and where register 1 begins: the port's
 /// name takes 16 bytes.
@@ -103,6 +113,40 @@ impl SourceFilter {
     /// Forgets further addresses of a port.
     pub(crate) fn shorten(&self, port: Port<'_>, addresses: &[IpAddr]) {
         released(self.change(|batch| elements(batch, &self.table, port, addresses, false)));
+    }
+
+    /// Leads what pods send to these addresses to a port, which may also send from them.
+    pub(crate) fn lead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) -> Result<(), NetError> {
+        if !self.is_there() {
+            return Err(NetError::NoRedirection);
+        }
+        for some in addresses.chunks(AT_ONCE) {
+            let outcome = self.change(|batch| {
+                for address in some {
+                    batch.entry(&self.table, SERVED, &address.octets(), &port.mac.0);
+                    elements(batch, &self.table, port, &[IpAddr::V4(*address)], true);
+                }
+            });
+            outcome.map_err(NetError::Sources)?;
+        }
+        Ok(())
+    }
+
+    /// Leads what pods send to these addresses nowhere else any more.
+    pub(crate) fn unlead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) {
+        for some in addresses.chunks(AT_ONCE) {
+            released(self.change(|batch| {
+                for address in some {
+                    batch.element(&self.table, SERVED, &address.octets(), false);
+                    elements(batch, &self.table, port, &[IpAddr::V4(*address)], false);
+                }
+            }));
+        }
+    }
+
+    /// Whether the kernel has the table.
+    fn is_there(&self) -> bool {
+        self.nfnetlink.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Forgets a port and its addresses. Call it when the port is gone.
@@ -214,6 +258,18 @@ fn table(name: &str) -> Batch {
     for (expressions, code) in rules {
         batch.rule(name, "prerouting", &[expressions, verdict(code)].concat());
     }
+    batch.map(name, SERVED, 4, 6);
+    batch.chain(name, "leading", "filter", PREROUTING, LEADING);
+    let lead = [
+        // Several daemons may serve the same address, each to its own pods.
+        meta(META_IN_NAME),
+        found(PORTS, false),
+        protocol(IPV4),
+        payload(NETWORK_HEADER, 16, 4),
+        mapped(SERVED, 2),
+        replace_payload(2, LINK_HEADER, 0, 6),
+    ];
+    batch.rule(name, "leading", &lead.concat());
     batch
 }
 

@@ -277,6 +277,17 @@ pub(crate) fn found(set: &str, not: bool) -> Vec<u8> {
     expression("lookup", &[text(1, set), number(2, 1), number(5, not.into())])
 }
 
+/// Continues only if a map has the key in register 1, and loads its value into a register.
+pub(crate) fn mapped(map: &str, register: u32) -> Vec<u8> {
+    expression("lookup", &[text(1, map), number(2, 1), number(3, register)])
+}
+
+/// Replaces a part of the packet by what a register has.
+pub(crate) fn replace_payload(register: u32, header: u32, offset: u32, length: u32) -> Vec<u8> {
+    let place = [number(2, header), number(3, offset), number(4, length)].concat();
+    expression("payload", &[number(5, register), place])
+}
+
 /// Continues only if register 1 is, or with `not` is not, `value`.
 pub(crate) fn compare(not: bool, value: &[u8]) -> Vec<u8> {
     expression("cmp", &[number(1, 1), number(2, not.into()), nested(3, &attribute(1, value))])
@@ -400,7 +411,31 @@ impl Batch {
         self.add(NEW_SET, FLAG_CREATE, &attributes);
     }
 
-    /// Puts a key into a set, or takes it out.
+    /// Creates a map of keys to values of so many bytes, with room for any number.
+    pub(crate) fn map(&mut self, table: &str, name: &str, key_length: u32, value_length: u32) {
+        /// `NFT_SET_MAP`.
+        const MAP: u32 = 8;
+        let attributes = [
+            text(1, table),
+            text(2, name),
+            number(3, MAP),
+            number(4, 0),
+            number(5, key_length),
+            number(6, 0),
+            number(7, value_length),
+            number(10, 2),
+        ];
+        self.add(NEW_SET, FLAG_CREATE, &attributes);
+    }
+
+    /// Puts a key with a value into a map.
+    pub(crate) fn entry(&mut self, table: &str, map: &str, key: &[u8], value: &[u8]) {
+        let parts = [nested(1, &attribute(1, key)), nested(2, &attribute(1, value))].concat();
+        let entry = nested(1, &parts);
+        self.add(NEW_ELEMENT, FLAG_CREATE, &[text(1, table), text(2, map), nested(3, &entry)]);
+    }
+
+    /// Puts a key into a set, or takes it out of a set or a map.
     pub(crate) fn element(&mut self, table: &str, set: &str, key: &[u8], put: bool) {
         let element = nested(1, &nested(1, &attribute(1, key)));
         let (kind, flags) = if put { (NEW_ELEMENT, FLAG_CREATE) } else { (DELETE_ELEMENT, 0) };

@@ -1,7 +1,7 @@
 //! The built-in bridge with its packet rules. Opening it is retried if it failed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
@@ -194,6 +194,19 @@ impl Pods {
     ) -> Result<Vec<Ipv4Addr>, Error> {
         match &*self.read() {
             State::Open(bridged) => bridged.bridge.extend(lease, addresses).map_err(set_up),
+            State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
+            State::Closed => Err(Refused::ShuttingDown.into()),
+        }
+    }
+
+    /// Has the network namespace of Services serve addresses outside the pod network.
+    pub(super) fn serve_outside(
+        &self,
+        lease: &mut Lease,
+        addresses: &BTreeSet<Ipv4Addr>,
+    ) -> Result<(), Error> {
+        match &*self.read() {
+            State::Open(bridged) => bridged.bridge.serve(lease, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
             State::Closed => Err(Refused::ShuttingDown.into()),
         }

@@ -58,6 +58,7 @@ async fn served(transport: Transport, descriptors: Option<u64>, server: &str) ->
         zone: "cluster.local".to_owned(),
         names: vec![name],
         balancers: [first, second].map(balancer).into(),
+        addresses: Vec::new(),
     };
     let (first, second, dns) = (first.clone(), second.clone(), stream.first.dns_server.clone());
     let mut stream = stream;

@@ -1,11 +1,14 @@
-//! Addresses of the pod network that are no pod's own: those of Services, on one attached network namespace.
+//! Addresses of Services, on one attached network namespace: those of the pod network that are no pod's own, and those outside it that
+//! pods' packets are led there for.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use ipnet::Ipv4Net;
 
 use super::{Bridge, Netlink, Port, host_interface, link_query, requests, within};
+use crate::links::netlink::Request;
 use crate::{Mac, NetError, POD_INTERFACE, private_netns};
 
 /// A network namespace on the bridge, attached as a pod is, with further addresses. [`Bridge::release`] detaches it.
@@ -17,6 +20,8 @@ pub struct Lease {
     pub address: Ipv4Addr,
     /// The further ones.
     pub addresses: Vec<Ipv4Addr>,
+    /// Those outside the pod network.
+    served: BTreeSet<Ipv4Addr>,
     holder: String,
 }
 
@@ -36,6 +41,7 @@ impl Bridge {
             netns,
             address: Ipv4Addr::UNSPECIFIED,
             addresses: Vec::new(),
+            served: BTreeSet::new(),
             holder: holder.to_owned(),
         };
         let own = attached.ips.iter().find_map(|ip| match ip {
@@ -70,6 +76,42 @@ impl Bridge {
         leased.map(|()| lease.addresses.iter().skip(before).copied().collect())
     }
 
+    /// Gives the namespace these addresses outside the pod network, and no others, and leads pods' packets for them there. On failure
+    /// it has those of the earlier ones that are still wanted.
+    pub fn serve(&self, lease: &mut Lease, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), NetError> {
+        let gone: Vec<Ipv4Addr> = lease.served.difference(wanted).copied().collect();
+        self.withdraw(lease, &gone)?;
+        lease.served.retain(|address| wanted.contains(address));
+        let new: Vec<Ipv4Addr> = wanted.difference(&lease.served).copied().collect();
+        if let Some(address) = new.iter().find(|address| self.subnet.contains(*address)) {
+            return Err(NetError::Inside { address: *address, subnet: self.subnet.to_string() });
+        }
+        let (name, mac) = self.port(lease);
+        let added = addresses_of(lease, &new, |index, address| {
+            let mut add = requests::add_address(index, address, Ipv4Net::from(address));
+            add.fine = &[nix::libc::EEXIST];
+            add
+        });
+        let led = added.and_then(|()| self.sources.lead(Port { name: &name, mac }, &new));
+        if let Err(error) = led {
+            if let Err(cleanup) = self.withdraw(lease, &new) {
+                tracing::warn!(
+                    error = crate::chain(&cleanup),
+                    "failed to remove addresses of Services"
+                );
+            }
+            return Err(error);
+        }
+        lease.served.extend(new);
+        Ok(())
+    }
+
+    fn withdraw(&self, lease: &Lease, gone: &[Ipv4Addr]) -> Result<(), NetError> {
+        let (name, mac) = self.port(lease);
+        self.sources.unlead(Port { name: &name, mac }, gone);
+        addresses_of(lease, gone, |index, address| requests::delete_address(index, address, 32))
+    }
+
     fn lease_further(&self, lease: &mut Lease, further: usize) -> Result<(), NetError> {
         let before = lease.addresses.len();
         for number in before..before + further {
@@ -99,6 +141,9 @@ impl Bridge {
 
     /// Detaches the namespace and frees the addresses.
     pub fn release(&self, mut lease: Lease) -> Result<(), NetError> {
+        let (name, mac) = self.port(&lease);
+        let served: Vec<Ipv4Addr> = std::mem::take(&mut lease.served).into_iter().collect();
+        self.sources.unlead(Port { name: &name, mac }, &served);
         let detached = self.detach(&lease.holder);
         self.free_further(&mut lease, 0);
         detached
@@ -119,4 +164,29 @@ impl Bridge {
     fn port(&self, lease: &Lease) -> (String, Mac) {
         (host_interface(&self.name, &lease.holder), Mac::of(lease.address))
     }
+}
+
+/// How many addresses are changed by one request.
+const AT_ONCE: usize = 128;
+
+/// Changes addresses of the namespace's interface.
+fn addresses_of(
+    lease: &Lease,
+    addresses: &[Ipv4Addr],
+    change: impl Fn(u32, Ipv4Addr) -> Request + Sync,
+) -> Result<(), NetError> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    within(Some(lease.netns.as_fd()), || {
+        let mut netlink = Netlink::open()?;
+        let link = link_query::link(&mut netlink, POD_INTERFACE)?;
+        let index =
+            link.ok_or_else(|| NetError::Vanished { name: POD_INTERFACE.to_owned() })?.index;
+        for some in addresses.chunks(AT_ONCE) {
+            let steps: Vec<_> = some.iter().map(|address| change(index, *address)).collect();
+            netlink.batch(&steps)?;
+        }
+        Ok(())
+    })?
 }
