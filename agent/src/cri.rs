@@ -31,6 +31,11 @@ pub trait Cri: Send + Sync {
     /// The runtime's conditions. (Status)
     async fn status(&self) -> Result<RuntimeStatus, CriError>;
 
+    /// Tells the ranges of the addresses of later pods, one for each family, with a comma between. (UpdateRuntimeConfig)
+    async fn update_pod_cidr(&self, _cidrs: &str) -> Result<(), CriError> {
+        Err(CriError::unimplemented("UpdateRuntimeConfig"))
+    }
+
     /// Creates and starts a pod's sandbox. (RunPodSandbox)
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError>;
     /// Stops the containers of a sandbox and releases its network; idempotent. (StopPodSandbox)

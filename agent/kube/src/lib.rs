@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `certificates` | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
-//! | `node` | registration, status (◆ `status`) and lease of the node |
+//! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
@@ -27,6 +27,7 @@
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | ranges of addresses | which the runtime took | the node | UpdateRuntimeConfig |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
 mod certificates;
@@ -56,6 +57,8 @@ pub use certificates::store::server_certificate;
 use client::ApiClient;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
+pub use node::limits::NodeLimits;
+use node::pod_cidr::{self, ToldRanges};
 pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
@@ -103,6 +106,8 @@ pub struct ClusterNode {
     known: watch::Sender<Arc<KnownPods>>,
     objects: Objects,
     store: Arc<ObjectStore>,
+    told: ToldRanges,
+    limits: NodeLimits,
 }
 
 impl ClusterNode {
@@ -116,14 +121,29 @@ impl ClusterNode {
         others: ObjectMap,
     ) -> Self {
         let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
-        Self { client, settings, known: watch::Sender::default(), objects, store }
+        Self {
+            client,
+            settings,
+            known: watch::Sender::default(),
+            objects,
+            store,
+            told: ToldRanges::default(),
+            limits: NodeLimits::default(),
+        }
+    }
+
+    /// Where others say what pods of the node lack.
+    #[must_use]
+    pub fn limits(&self) -> NodeLimits {
+        self.limits.clone()
     }
 
     /// The pods that are bound to the node, for the agent.
     #[must_use]
     pub fn pods(&self) -> ApiPods {
         let (client, known) = (self.client.clone(), self.known.clone());
-        ApiPods::new(client, &self.settings.name, known, self.objects.known())
+        let ready = (self.objects.known(), self.told.subscribe());
+        ApiPods::new(client, &self.settings.name, known, ready)
     }
 
     /// The issuer of tokens for the agent.
@@ -144,8 +164,10 @@ impl ClusterNode {
             addresses,
             server_port,
             view: agent.view(),
-            cri,
+            cri: Arc::clone(&cri),
+            limits: self.limits.watch(),
         };
+        let ranges = pod_cidr::run(Arc::clone(&self.store), cri, self.told, self.limits);
         let mirrors = MirrorWriter::new(self.client.clone(), &name);
         let mirrored = MirrorInputs {
             view: agent.view(),
@@ -162,6 +184,7 @@ impl ClusterNode {
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
+        tasks.spawn(ranges);
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
         for rotation in of_client.into_iter().chain(of_server) {
             tasks.spawn(rotation.run());

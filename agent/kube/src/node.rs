@@ -3,6 +3,8 @@
 pub(crate) mod facts;
 pub(crate) mod heartbeat;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod machine;
+pub(crate) mod pod_cidr;
 pub(crate) mod registration;
 pub(crate) mod status;

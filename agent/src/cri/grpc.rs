@@ -79,6 +79,14 @@ impl Cri for GrpcCri {
             .map(wire::runtime_status)
     }
 
+    async fn update_pod_cidr(&self, cidrs: &str) -> Result<(), CriError> {
+        let network_config = Some(v1::NetworkConfig { pod_cidr: cidrs.to_owned() });
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(v1::RuntimeConfig { network_config }),
+        };
+        self.call(request, Some(DEADLINE)).await.map(drop)
+    }
+
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
         let request = v1::RunPodSandboxRequest {
             config: Some(wire::sandbox_config(spec)),

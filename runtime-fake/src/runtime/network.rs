@@ -59,6 +59,9 @@ pub(crate) struct Opening {
     pub(crate) cidrs: PodCidrs,
 }
 
+/// Why pods on the host's network have no addresses of their own.
+const NO_POD_NETWORK: &str = "pods share the network of this machine, each with a loopback address: other machines do not reach them, and pods do not reach ClusterIPs";
+
 /// A sandbox that is attached already.
 #[derive(Debug, Clone)]
 pub(crate) struct Connected {
@@ -389,6 +392,15 @@ impl Network {
         match self {
             Self::Bridge(pods) => pods.serve_outside(lease, addresses),
             Self::Cni { .. } | Self::Host(_) | Self::Nowhere { .. } => Ok(()),
+        }
+    }
+
+    /// Why other machines do not reach pods by their addresses, if so: in a word, and in a sentence.
+    pub(crate) fn not_reachable(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Bridge(pods) => pods.not_reachable(),
+            Self::Host(_) => Some(("NoPodNetwork", NO_POD_NETWORK.to_owned())),
+            Self::Cni { .. } | Self::Nowhere { .. } => None,
         }
     }
 

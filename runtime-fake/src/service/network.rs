@@ -51,6 +51,19 @@ pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
     info
 }
 
+/// Whether other machines, and pods of other nodes, reach pods by their addresses, and if not, why.
+pub(super) async fn reachable(runtime: &Runtime) -> v1::RuntimeCondition {
+    let network = runtime.network.clone();
+    let not = blocking(move || network.not_reachable()).await;
+    let (reason, message) = not.clone().unwrap_or_default();
+    v1::RuntimeCondition {
+        r#type: "PodAddressesReachable".to_owned(),
+        status: not.is_none(),
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
 /// Sets the pod subnets that a client requests, if there are no pods yet, and keeps them for the next daemon. Pods that have
 /// addresses of others are an error, so that a kubelet asks again.
 pub(super) async fn update(

@@ -50,6 +50,7 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
                     },
                 ),
                 network::condition(runtime).await,
+                network::reachable(runtime).await,
             ],
         }),
         info,

@@ -76,6 +76,11 @@ impl Joined {
 
     /// Creates the pod of a manifest, and binds it to the node. Returns its uid.
     pub(crate) fn create_pod(&self, manifest: &str) -> String {
+        self.create_pod_on(NODE, manifest)
+    }
+
+    /// The same on any node.
+    pub(crate) fn create_pod_on(&self, node: &str, manifest: &str) -> String {
         let parsed = parse("pod.yaml", manifest, Strictness::Strict);
         assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
         let mut pod = to_json(parsed.pods[0].api());
@@ -83,7 +88,7 @@ impl Joined {
         pod["metadata"].as_object_mut().unwrap().remove("uid");
         let now = Timestamp::now();
         let created = self.server.store().create(pod, now).unwrap();
-        self.server.store().bind(&created.key, NODE, now).unwrap();
+        self.server.store().bind(&created.key, node, now).unwrap();
         created.uid().to_owned()
     }
 

@@ -1,9 +1,10 @@
 //! Several nodes of one cluster on one machine: each has a runtime, an agent and ports of its own.
 
-use cluster::{Key, Kind};
+use cluster::{Key, Kind, Part};
+use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, wait};
+use super::joined::{Joined, condition, pod, wait};
 use crate::command::*;
 
 /// A second node beside that of [`Joined`].
@@ -92,4 +93,61 @@ async fn taken_port_that_a_file_names_is_an_error() {
         ended.err_has(advice);
     }
     joined.end_runtime().await;
+}
+
+/// Gives a node a range of addresses, as the controller-manager does, once it is there.
+async fn give_range(joined: &Joined, node: &str, range: &str) {
+    let key = Key::new(Kind::of("v1", "Node"), "", node);
+    let look = || joined.server.store().get(&key).map(|node| node.value.clone());
+    wait("the node", || look().unwrap_or_default(), |node| !node.is_null()).await;
+    let change = |node: &mut Value| {
+        node["spec"]["podCIDR"] = json!(range);
+        node["spec"]["podCIDRs"] = json!([range]);
+        Ok(())
+    };
+    joined.server.store().change(&key, Part::Main, change).unwrap();
+}
+
+/// A range that no other test on this machine has, as a rule: the bridges of root's runtimes share the machine's network.
+fn range() -> String {
+    let number = Timestamp::now().as_nanosecond() / 1000;
+    format!("10.{}.{}.0/24", 210 + number % 40, number / 40 % 250)
+}
+
+/// Whether an address is in a range of 256.
+fn is_in(address: &str, range: &str) -> bool {
+    address.rsplit_once('.').unwrap().0 == range.rsplit_once('.').unwrap().0
+}
+
+#[tokio::test]
+async fn pods_have_addresses_of_their_nodes_ranges() {
+    harness::needs!(Namespaces);
+    let joined = Joined::new(ApiServer::start()).await;
+    let mut first = joined.agent(&[]);
+    let mut second = Second::of(&joined, "n2", &["--port", "0"]).await;
+    let ranges = [range(), range()];
+    assert_ne!(ranges[0], ranges[1]);
+    for (agent, node, range) in
+        [(&mut first, "n1", &ranges[0]), (&mut second.agent, "n2", &ranges[1])]
+    {
+        give_range(&joined, node, range).await;
+        agent.err_line_with("told the runtime the ranges of pods' addresses").await;
+    }
+    joined.create_pod(&pod("one", "sleep 3600"));
+    joined.create_pod_on("n2", &pod("two", "sleep 3600"));
+    for (name, range) in [("one", &ranges[0]), ("two", &ranges[1])] {
+        let has_address = |pod: &Value| pod["status"]["podIP"].is_string();
+        let pod = joined.wait_for_pod(name, "an address", has_address).await;
+        let address = pod["status"]["podIP"].as_str().unwrap();
+        assert!(is_in(address, range), "{address} {range}");
+    }
+    // A runtime does not give its pods another range; the agent asks again when they are gone.
+    give_range(&joined, "n1", &range()).await;
+    let says = |node: &Value| condition(node, "PodNetworkLimited")["message"].clone();
+    let says = |node: &Value| says(node).as_str().unwrap_or_default().contains("counts once they");
+    wait("the condition", || joined.node(), says).await;
+    joined.delete_pod("one", Some(0));
+    wait("no condition", || joined.node(), |node| !says(node)).await;
+    second.end().await;
+    joined.end(first).await;
 }

@@ -8,8 +8,10 @@ use std::time::Duration;
 use agent::AgentView;
 use agent::cri::Cri;
 use k8s_openapi::api::core::v1::Taint;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::limits::{Limits, with_runtime};
 use super::machine::Machine;
 use super::status::Facts;
 
@@ -32,6 +34,7 @@ pub(crate) struct NodeFacts {
     pub(crate) server_port: Option<u16>,
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
+    pub(crate) limits: watch::Receiver<Limits>,
 }
 
 impl NodeFacts {
@@ -43,6 +46,10 @@ impl NodeFacts {
             Ok(Err(_)) | Err(_) => "Unknown://Unknown".to_owned(),
         };
         let images = timeout(RUNTIME, self.cri.list_images()).await;
+        let mut limits = self.limits.borrow().clone();
+        if let Ok(Ok(status)) = timeout(RUNTIME, self.cri.status()).await {
+            limits = with_runtime(limits, &status);
+        }
         Facts {
             name: self.registration.name.clone(),
             addresses: self.addresses.clone(),
@@ -54,6 +61,7 @@ impl NodeFacts {
             images: images.ok().and_then(Result::ok),
             capabilities: self.view.capabilities(),
             problems: self.view.not_ready(),
+            limits,
         }
     }
 }

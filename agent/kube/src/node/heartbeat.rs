@@ -46,7 +46,7 @@ impl Cadence {
     }
 }
 
-/// Registers the node and keeps its status, for ever. A change of whether it is ready is sent at once.
+/// Registers the node and keeps its status, for ever. A change of whether it is ready, or of what pods lack, is sent at once.
 /// Tells `events` when it becomes ready or not.
 pub(crate) async fn run(
     client: ApiClient,
@@ -57,13 +57,14 @@ pub(crate) async fn run(
     // Without a receiver nobody writes events.
     let _ = events.send(starting);
     register(&client, &node).await;
-    let mut view = node.view.clone();
+    let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
     let mut cadence = Cadence::default();
     loop {
         update(&client, &node, &mut cadence, &events).await;
         tokio::select! {
             () = sleep(jittered(PERIOD, JITTER)) => {}
             () = view.readiness_changed() => {}
+            Ok(()) = limits.changed() => {}
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go and pkg/kubelet/kubelet_node_status.go.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agent::cri::{Capabilities, Image};
@@ -10,6 +11,7 @@ use api::quantity::{Format, Quantity};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::limits::Limits;
 use super::machine::Machine;
 use crate::time::whole_seconds;
 
@@ -44,13 +46,18 @@ pub(crate) struct Facts {
     pub(crate) capabilities: Option<Capabilities>,
     /// Why pods cannot be run.
     pub(crate) problems: Vec<String>,
+    /// What pods lack in the network.
+    pub(crate) limits: Limits,
 }
 
-/// A condition that a kubelet sets.
+/// The condition that says what pods lack in the network.
+const LIMITED: &str = "PodNetworkLimited";
+
+/// A condition that the agent sets.
 struct Condition {
     kind: &'static str,
     status: &'static str,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
@@ -91,7 +98,9 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         status.insert("features".to_owned(), json!({"supplementalGroupsPolicy": strict}));
     }
     let known = before["conditions"].as_array().cloned().unwrap_or_default();
-    status.insert("conditions".to_owned(), with_conditions(known, conditions(facts), now));
+    let limited = limited(facts, known.iter().any(|condition| condition["type"] == LIMITED));
+    let own = limited.into_iter().chain(conditions(facts));
+    status.insert("conditions".to_owned(), with_conditions(known, own, now));
     Value::Object(status)
 }
 
@@ -170,10 +179,10 @@ fn image_list(images: &[Image]) -> Vec<Value> {
 
 /// The conditions that a kubelet sets, in its order: `Ready` is the last one. Without eviction no pressure is reported.
 fn conditions(facts: &Facts) -> [Condition; 4] {
-    let none = |kind, reason, message: &str| Condition {
+    let none = |kind, reason: &'static str, message: &str| Condition {
         kind,
         status: "False",
-        reason,
+        reason: reason.into(),
         message: message.to_owned(),
     };
     let missing = REQUIRED.iter().filter(|name| !facts.capacity.contains_key(**name));
@@ -195,12 +204,29 @@ fn conditions(facts: &Facts) -> [Condition; 4] {
         ),
         none("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         none("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        Condition { kind: "Ready", status, reason, message },
+        Condition { kind: "Ready", status, reason: reason.into(), message },
     ]
 }
 
+/// crib's own condition: what pods lack in the network. A node that never lacked anything does not have it.
+fn limited(facts: &Facts, is_known: bool) -> Option<Condition> {
+    let messages: Vec<&str> = facts.limits.values().map(String::as_str).collect();
+    let (status, reason, message) = match facts.limits.keys().next() {
+        Some(reason) => ("True", reason.clone(), messages.join("; ")),
+        None if is_known => {
+            ("False", "PodNetworkComplete".to_owned(), "pods lack nothing that is known".to_owned())
+        }
+        None => return None,
+    };
+    Some(Condition { kind: LIMITED, status, reason: reason.into(), message })
+}
+
 /// The conditions of others stay where they are; a condition's transition is when its status changed.
-fn with_conditions(mut known: Vec<Value>, own: [Condition; 4], now: Timestamp) -> Value {
+fn with_conditions(
+    mut known: Vec<Value>,
+    own: impl IntoIterator<Item = Condition>,
+    now: Timestamp,
+) -> Value {
     for condition in own {
         let before = known.iter().position(|before| before["type"] == condition.kind);
         let at = whole_seconds(now);
@@ -412,5 +438,24 @@ mod tests {
         meanwhile["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "X"}));
         let merged = patched(&meanwhile, &found);
         assert_eq!(condition(&merged["status"], "X"), json!({"type": "X"}));
+    }
+
+    #[test]
+    fn what_pods_lack_is_a_condition_until_they_have_it() {
+        let complete = status(&facts(), &Value::Null, at(0));
+        let has = |status: &Value| {
+            let mut conditions = status["conditions"].as_array().unwrap().iter();
+            conditions.any(|condition| condition["type"] == LIMITED)
+        };
+        assert!(!has(&complete));
+        let limit = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+        let limits = Limits::from([limit("Rootless", "a"), limit("ServicesNotServed", "b")]);
+        let lacking = status(&Facts { limits, ..facts() }, &complete, at(1));
+        let shown = condition(&lacking, LIMITED);
+        assert_eq!((&shown["status"], &shown["reason"]), (&json!("True"), &json!("Rootless")));
+        assert_eq!(shown["message"], "a; b");
+        let again = condition(&status(&facts(), &lacking, at(2)), LIMITED);
+        assert_eq!(again["status"], "False");
+        assert_ne!(again["lastTransitionTime"], shown["lastTransitionTime"]);
     }
 }

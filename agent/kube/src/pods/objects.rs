@@ -16,7 +16,7 @@ use super::claim::follow_claim;
 use super::followed::{ALWAYS, Answer, Answers, Followed, Named, add, followed};
 use super::mirror::is_mirror;
 use crate::client::{ApiClient, Change, Reflector};
-use crate::node::registration;
+use crate::node::{pod_cidr, registration};
 
 /// How long the first pods wait for the node's own object.
 const NODE_ANSWER: Duration = Duration::from_secs(10);
@@ -49,6 +49,11 @@ impl Known {
         let has_all = |known: &Arc<BTreeSet<Followed>>| needed.is_subset(known);
         // Later, the pods say themselves what they lack.
         let _ = timeout(FIRST_ANSWERS, self.known.wait_for(has_all)).await;
+    }
+
+    /// Waits until the runtime has been told the ranges of pods' addresses that the node has, for some seconds at most.
+    pub(crate) async fn wait_until_told(&self, told: &mut watch::Receiver<Option<String>>) {
+        pod_cidr::wait_until_told(&self.store, told).await;
     }
 
     /// Asks for the node again if it does not have the labels that one of the pods names: it may have got them a moment ago

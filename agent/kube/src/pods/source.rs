@@ -31,17 +31,19 @@ pub struct ApiPods {
     merged: SourcePods,
     known: watch::Sender<Arc<KnownPods>>,
     objects: Known,
+    told: watch::Receiver<Option<String>>,
     /// The node's own object was waited for.
     has_node: bool,
 }
 
 impl ApiPods {
-    /// The pods of a node. They are known to others before the agent has them, and their `objects` too, as a rule.
+    /// The pods of a node. They are known to others before the agent has them, and their `objects` too, as a rule; the runtime has been
+    /// `told` the ranges of their addresses.
     pub(crate) fn new(
         client: ApiClient,
         node: &str,
         known: watch::Sender<Arc<KnownPods>>,
-        objects: Known,
+        (objects, told): (Known, watch::Receiver<Option<String>>),
     ) -> Self {
         let server = client.server().to_owned();
         // The node authorizer lets a node follow its own pods, by this selector alone.
@@ -54,6 +56,7 @@ impl ApiPods {
             merged: SourcePods::default(),
             known,
             objects,
+            told,
             has_node: false,
         }
     }
@@ -98,6 +101,9 @@ impl ApiPods {
             self.objects.wait_for_node().await;
         }
         self.objects.wait_for(&new).await;
+        if !new.is_empty() {
+            self.objects.wait_until_told(&mut self.told).await;
+        }
         self.objects.match_node(&new).await;
         self.merged.pods().into()
     }

@@ -38,6 +38,7 @@ calls! {
     "runtime.v1.RuntimeService" {
         Version(VersionRequest) -> VersionResponse,
         Status(StatusRequest) -> StatusResponse,
+        UpdateRuntimeConfig(UpdateRuntimeConfigRequest) -> UpdateRuntimeConfigResponse,
         RunPodSandbox(RunPodSandboxRequest) -> RunPodSandboxResponse,
         StopPodSandbox(StopPodSandboxRequest) -> StopPodSandboxResponse,
         RemovePodSandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse,

@@ -30,6 +30,12 @@ const SERVICES: &str = "services";
 /// Why pods on a host that does not forward packets have no way out, with the remedy.
 const NOT_FORWARDING: &str = "this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
 
+/// Why pods of other nodes do not reach those of a host that does not forward packets.
+const NOT_REACHED: &str = "pods of other nodes do not reach pods of this one, because this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
+
+/// Why other machines and nodes do not reach pods of an ordinary user's runtime.
+const ROOTLESS: &str = "the runtime is an ordinary user's: its pods are in a network of their own, so that pods of other nodes do not reach them, nor they those, by addresses or through Services: run the runtime as root";
+
 /// Why a bridge in a namespace of its own has no way out.
 const NO_EGRESS: &str = "their network namespace cannot forward packets (see the log)";
 
@@ -209,6 +215,18 @@ impl Pods {
             State::Open(bridged) => bridged.bridge.serve(lease, addresses).map_err(set_up),
             State::Failed(failed) => Err(Error::NoNetwork(failed.reason.clone())),
             State::Closed => Err(Refused::ShuttingDown.into()),
+        }
+    }
+
+    /// Why other machines do not reach pods by their addresses, if so.
+    pub(super) fn not_reachable(&self) -> Option<(&'static str, String)> {
+        match &*self.read() {
+            State::Open(bridged) => match &bridged.nat {
+                None => Some(("RootlessPodNetwork", ROOTLESS.to_owned())),
+                Some(nat) if nat.is_applied() => None,
+                Some(_) => Some(("HostDoesNotForward", NOT_REACHED.to_owned())),
+            },
+            State::Failed(_) | State::Closed => None,
         }
     }
 

@@ -1,0 +1,83 @@
+//! What pods of the node lack in its network, which a kubelet's node has: said in a condition of the node.
+
+use std::collections::BTreeMap;
+
+use agent::cri::RuntimeStatus;
+use tokio::sync::watch;
+
+/// The runtime's condition that other machines reach its pods. Only crib's runtime has it.
+const REACHABLE: &str = "PodAddressesReachable";
+
+/// What is lacking: why in a word, and in a sentence.
+pub(crate) type Limits = BTreeMap<String, String>;
+
+/// Where parts of the agent say what pods of the node lack.
+#[derive(Clone, Debug, Default)]
+pub struct NodeLimits(watch::Sender<Limits>);
+
+impl NodeLimits {
+    /// Sets or removes the sentence of a reason, which is one word in CamelCase.
+    pub fn set(&self, reason: &str, message: Option<String>) {
+        self.0.send_if_modified(|limits| match message {
+            Some(message) => {
+                let before = limits.insert(reason.to_owned(), message);
+                before.as_ref() != limits.get(reason)
+            }
+            None => limits.remove(reason).is_some(),
+        });
+    }
+
+    /// What is lacking now, and when that changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<Limits> {
+        self.0.subscribe()
+    }
+}
+
+/// ◆ Adds what the runtime says of itself.
+pub(crate) fn with_runtime(mut limits: Limits, status: &RuntimeStatus) -> Limits {
+    let mut conditions = status.conditions.iter();
+    if let Some(condition) = conditions.find(|condition| condition.kind == REACHABLE)
+        && !condition.status
+    {
+        limits.insert(condition.reason.clone(), condition.message.clone());
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::cri::RuntimeCondition;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_told_once() {
+        let limits = NodeLimits::default();
+        let mut seen = limits.watch();
+        for (message, changes) in
+            [(Some("a"), true), (Some("a"), false), (Some("b"), true), (None, true), (None, false)]
+        {
+            limits.set("Reason", message.map(str::to_owned));
+            assert_eq!(seen.has_changed().ok(), Some(changes), "{message:?}");
+            seen.mark_unchanged();
+        }
+    }
+
+    #[test]
+    fn runtime_says_whether_its_pods_are_reached() {
+        let condition = |kind: &str, status| RuntimeCondition {
+            kind: kind.to_owned(),
+            status,
+            reason: "Rootless".to_owned(),
+            message: "m".to_owned(),
+        };
+        for (kind, status, lacks) in
+            [(REACHABLE, false, true), (REACHABLE, true, false), ("NetworkReady", false, false)]
+        {
+            let conditions = vec![condition(kind, status)];
+            let status = RuntimeStatus { conditions, ..RuntimeStatus::default() };
+            let limits = with_runtime(Limits::new(), &status);
+            assert_eq!(limits.contains_key("Rootless"), lacks, "{kind}");
+        }
+    }
+}
