@@ -5,11 +5,12 @@
 //! (`proto/services.proto`), and other runtimes do not have.
 //!
 //! Reading order: `assign` ◆ gives each Service what an API server gives it, `endpoints` ◆ finds what is behind it, `plan` ◆ makes the
-//! table, `publish` follows pods.
+//! table, `publish` follows pods. `proxied` ◆ makes the table of Services that an API server has, whose names are not ours.
 
 mod assign;
 mod endpoints;
 mod plan;
+mod proxied;
 #[cfg(test)]
 mod tests;
 mod warnings;
@@ -27,6 +28,7 @@ use crate::reporting::report::Reports;
 pub use assign::{Assigner, NodePorts, has_node_ports};
 pub use endpoints::{fixed_addresses, selects};
 pub use plan::{node_ports, plan};
+pub use proxied::{Place, plan_proxied};
 pub use warnings::warnings;
 
 /// Serves names and ports in the pod network.
@@ -44,6 +46,8 @@ pub struct ServiceTable {
     pub names: Vec<ServiceName>,
     /// The ports.
     pub balancers: Vec<Balancer>,
+    /// The ClusterIPs outside the pod network, which pods reach nevertheless.
+    pub addresses: Vec<Ipv4Addr>,
 }
 
 /// The DNS records of one name.

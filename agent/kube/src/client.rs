@@ -18,5 +18,6 @@ mod watch;
 pub(crate) use backoff::Backoff;
 pub use error::ApiError;
 pub use kubeconfig::{Connection, KubeconfigError};
+pub(crate) use reflector::Key;
 pub use reflector::{Change, Reflector};
 pub use requests::{ApiClient, PatchKind};

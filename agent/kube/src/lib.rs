@@ -7,6 +7,7 @@
 //! | `certificates` | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
+//! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
 //! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
@@ -28,6 +29,7 @@
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
 //! | ranges of addresses | which the runtime took | the node | UpdateRuntimeConfig |
+//! | services | Services and EndpointSlices | list and watch | tables for the service network |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
 mod certificates;
@@ -36,6 +38,7 @@ pub mod client;
 mod events;
 mod node;
 mod pods;
+mod services;
 mod time;
 mod tokens;
 
@@ -46,6 +49,7 @@ use std::time::Duration;
 
 use agent::cri::Cri;
 use agent::objects::{ObjectMap, ObjectStore};
+use agent::services::ServiceNetwork;
 use agent::{Agent, TokenIssuer};
 use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
@@ -66,6 +70,8 @@ use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::Objects;
 pub use pods::source::ApiPods;
 use pods::writer::Writer;
+pub use services::ServiceProxy;
+use services::Services;
 use tokens::ApiTokens;
 
 /// How long a sign of life may take: the next one is due then.
@@ -108,6 +114,7 @@ pub struct ClusterNode {
     store: Arc<ObjectStore>,
     told: ToldRanges,
     limits: NodeLimits,
+    services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
 }
 
 impl ClusterNode {
@@ -129,7 +136,14 @@ impl ClusterNode {
             store,
             told: ToldRanges::default(),
             limits: NodeLimits::default(),
+            services: None,
         }
+    }
+
+    /// Serves the cluster's Services through a network.
+    #[must_use]
+    pub fn with_services(self, proxy: ServiceProxy, network: Arc<dyn ServiceNetwork>) -> Self {
+        Self { services: Some((proxy, network)), ..self }
     }
 
     /// Where others say what pods of the node lack.
@@ -167,6 +181,15 @@ impl ClusterNode {
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),
         };
+        let services = self.services.filter(|(proxy, _)| *proxy != ServiceProxy::Off);
+        let services = services.map(|(proxy, network)| Services {
+            client: self.client.clone(),
+            node: name.clone(),
+            proxy,
+            network,
+            store: Arc::clone(&self.store),
+            limits: self.limits.clone(),
+        });
         let ranges = pod_cidr::run(Arc::clone(&self.store), cri, self.told, self.limits);
         let mirrors = MirrorWriter::new(self.client.clone(), &name);
         let mirrored = MirrorInputs {
@@ -185,6 +208,9 @@ impl ClusterNode {
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
         tasks.spawn(lease::run(heartbeats, name));
         tasks.spawn(ranges);
+        if let Some(services) = services {
+            tasks.spawn(services.run(self.known.subscribe()));
+        }
         tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
         for rotation in of_client.into_iter().chain(of_server) {
             tasks.spawn(rotation.run());

@@ -57,7 +57,9 @@ pub fn plan<'a>(
             Some(Err(_)) => headless(&mut names, &full_name, spec, &endpoints),
         }
     }
-    ServiceTable { zone: domain.to_owned(), names: names.0.into_values().collect(), balancers }
+    let names = names.0.into_values().collect();
+    // The ClusterIPs are addresses of the pod network.
+    ServiceTable { zone: domain.to_owned(), names, balancers, addresses: Vec::new() }
 }
 
 /// Names by themselves.
@@ -138,7 +140,7 @@ fn balancers(
     balancers
 }
 
-fn words(service: &Service, port: i32, transport: Transport) -> String {
+pub(super) fn words(service: &Service, port: i32, transport: Transport) -> String {
     let (name, namespace) = named(service);
     let transport = match transport {
         Transport::Tcp => "",
@@ -160,7 +162,7 @@ pub fn node_ports(service: &Service) -> Vec<(String, Transport, u16)> {
     ports.collect()
 }
 
-fn affinity(spec: &ServiceSpec) -> Option<Duration> {
+pub(super) fn affinity(spec: &ServiceSpec) -> Option<Duration> {
     if spec.session_affinity.as_deref() != Some("ClientIP") {
         return None;
     }

@@ -196,6 +196,7 @@ fn target(path: &str) -> Option<Target> {
         ("v1", "secrets") => "Secret",
         ("v1", "serviceaccounts") => "ServiceAccount",
         ("v1", "services") => "Service",
+        ("discovery.k8s.io/v1", "endpointslices") => "EndpointSlice",
         ("certificates.k8s.io/v1", "certificatesigningrequests") => "CertificateSigningRequest",
         ("coordination.k8s.io/v1", "leases") => "Lease",
         ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",

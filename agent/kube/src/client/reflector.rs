@@ -67,6 +67,7 @@ pub struct Reflector {
     path: String,
     /// Which objects of the collection.
     fields: Option<String>,
+    labels: Option<String>,
     objects: BTreeMap<Key, Value>,
     step: Step,
     backoff: Backoff,
@@ -81,6 +82,7 @@ impl Reflector {
             client,
             path: path.into(),
             fields: None,
+            labels: None,
             objects: BTreeMap::new(),
             // Any version will do, which the server has at hand.
             step: Step::List("0"),
@@ -93,6 +95,12 @@ impl Reflector {
     #[must_use]
     pub fn with_fields(self, selector: impl Into<String>) -> Self {
         Self { fields: Some(selector.into()), ..self }
+    }
+
+    /// Only the objects that a label selector matches.
+    #[must_use]
+    pub fn with_labels(self, selector: impl Into<String>) -> Self {
+        Self { labels: Some(selector.into()), ..self }
     }
 
     /// The objects that were known last, by namespace and name.
@@ -181,7 +189,8 @@ impl Reflector {
 
     fn query<'q>(&'q self, own: &[(&'q str, &'q str)]) -> Vec<(&'q str, &'q str)> {
         let fields = self.fields.as_deref().map(|fields| ("fieldSelector", fields));
-        fields.into_iter().chain(own.iter().copied()).collect()
+        let labels = self.labels.as_deref().map(|labels| ("labelSelector", labels));
+        fields.into_iter().chain(labels).chain(own.iter().copied()).collect()
     }
 
     /// Nothing is asked before the delay that follows a failure.

@@ -14,6 +14,7 @@ pub mod pod_dialer;
 pub mod pull_secrets;
 pub mod report;
 pub mod run_socket;
+pub mod service_stream;
 pub mod signals;
 pub mod terminal_text;
 pub mod volumes_in_memory;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent::objects::ObjectMap;
-use agent::services::{self, Assigner, ServiceNetwork, ServiceTable, Transport};
+use agent::services::{self, Assigner, ServiceNetwork, ServiceTable};
 use cri::services as wire;
+use crib_base::service_stream::{self, Opened, Tables, reason, transport, wire_table};
 use harness::client::Client;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use crate::node_ports;
 
@@ -62,14 +62,14 @@ impl Services {
         opened.assigner.add_addresses(addresses(&first));
         opened.assigner.assign(objects);
         let taken = node_ports::taken(objects);
-        let (tables, receiver) = watch::channel(ServiceTable::default());
+        let tables = Tables::default();
+        let receiver = tables.subscribe();
         let (sender, notes) = mpsc::unbounded_channel();
         let (leases, leased) = mpsc::channel(1);
         opened.leases = Ok(leases);
         let told = taken.iter().cloned().collect();
         tokio::spawn(follow(receiver, leased, requests, answers, (sender, told)));
-        let served =
-            Served { taken, network: Arc::new(Network(tables)), dns: first.dns_server, notes };
+        let served = Served { taken, network: Arc::new(tables), dns: first.dns_server, notes };
         (opened, Some(served))
     }
 
@@ -150,41 +150,8 @@ async fn lease(leases: &mpsc::Sender<Lease>, count: u32) -> Result<Vec<Ipv4Addr>
     leased.await.unwrap_or_else(ended)
 }
 
-type Opened =
-    (mpsc::Sender<wire::ServeRequest>, Streaming<wire::ServeResponse>, wire::ServeResponse);
-
 async fn connect(socket: &Path, addresses: u32) -> Result<Opened, Status> {
-    let (requests, stream) = mpsc::channel(1);
-    let first = wire::ServeRequest { addresses, table: None };
-    // There is room for one.
-    let _ = requests.try_send(first);
-    let mut client = Client::new(socket).services;
-    let answers = client.serve(ReceiverStream::new(stream)).await?;
-    let mut answers = answers.into_inner();
-    let ended = || Status::unavailable("the runtime ended the stream");
-    let first = answers.message().await?.ok_or_else(ended)?;
-    if first.addresses.len() < addresses as usize {
-        let fewer = "the runtime leased fewer addresses than were asked for";
-        return Err(Status::internal(fewer));
-    }
-    Ok((requests, answers, first))
-}
-
-fn reason(status: &Status) -> String {
-    if status.code() == Code::Unimplemented {
-        "the CRI has no call for Services, and this runtime no extension for them".to_owned()
-    } else {
-        status.message().to_owned()
-    }
-}
-
-/// The sender of tables.
-struct Network(watch::Sender<ServiceTable>);
-
-impl ServiceNetwork for Network {
-    fn publish(&self, table: ServiceTable) {
-        self.0.send_replace(table);
-    }
+    service_stream::open(&Client::new(socket), addresses).await
 }
 
 /// Sends each table to the runtime, and leases addresses. Each problem is told once, and each node port when it is served;
@@ -263,51 +230,10 @@ fn host_ports(
     (all.map(words).collect(), served.map(words).collect())
 }
 
-fn transport(transport: Transport) -> i32 {
-    match transport {
-        Transport::Tcp => wire::Transport::Tcp.into(),
-        Transport::Udp => wire::Transport::Udp.into(),
-    }
-}
-
-fn wire_table(table: &ServiceTable) -> wire::Table {
-    let names = table.names.iter().map(|name| wire::Name {
-        name: name.name.clone(),
-        addresses: name.addresses.iter().map(Ipv4Addr::to_string).collect(),
-        alias: name.alias.clone().unwrap_or_default(),
-        servers: name
-            .servers
-            .iter()
-            .map(|(target, port)| wire::Server { target: target.clone(), port: (*port).into() })
-            .collect(),
-        pointer: name.pointer.clone().unwrap_or_default(),
-    });
-    let balancers = table.balancers.iter().map(|balancer| wire::Balancer {
-        address: balancer.address.map_or_else(String::new, |ip| ip.to_string()),
-        port: balancer.port.into(),
-        transport: transport(balancer.transport),
-        backends: balancer
-            .backends
-            .iter()
-            .map(|backend| wire::Backend {
-                address: backend.ip().to_string(),
-                port: backend.port().into(),
-            })
-            .collect(),
-        affinity_seconds: balancer
-            .affinity
-            .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX)),
-    });
-    wire::Table {
-        zone: table.zone.clone(),
-        names: names.collect(),
-        balancers: balancers.collect(),
-        addresses: Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use agent::services::Transport;
+
     use super::*;
 
     #[test]

@@ -20,6 +20,7 @@ use crib_base::exit::Exit;
 use crib_base::logging::{self, LogArgs};
 use crib_base::pod_dialer::PodDialer;
 use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::service_stream::Tables;
 use crib_base::{limits, named_text, volumes_in_memory};
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
@@ -281,8 +282,14 @@ async fn serve(
     let certificates = args.cluster.certificates(file, &config, serves);
     let node =
         client.map(|client| cluster::node(client, &config, (port, certificates), &store, &objects));
+    let (tables, proxy) = (Tables::default(), args.cluster.service_proxy());
+    let node = node.map(|node| node.with_services(proxy, Arc::new(tables.clone())));
+    let mut services = None;
     if let Some(node) = &node {
         sources.push(Box::new(node.pods()));
+        let socket = args.runtime_endpoint.path().to_owned();
+        let receiver = tables.subscribe();
+        services = Some(cluster::serve_services(socket, receiver, proxy, node.limits()));
     }
     let parts = agent::Parts {
         objects: Arc::clone(&store),
@@ -301,6 +308,7 @@ async fn serve(
         () = follow(directory, objects, &store) => {}
         () = serve_node(server, &exposed) => {}
         () = take_part(node, &agent, cri) => {}
+        () = serve_services(services) => {}
         () = heap::trim_periodically() => {}
     }
     tracing::info!("stopping; the pods keep running");
@@ -324,6 +332,14 @@ async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc
         }
         None => std::future::pending().await,
     }
+}
+
+/// Has the runtime serve the cluster's Services, if there is a cluster. Never returns.
+async fn serve_services(services: Option<impl Future<Output = ()>>) {
+    if let Some(services) = services {
+        services.await;
+    }
+    std::future::pending().await
 }
 
 /// Keeps the agent's node in its cluster, if it has one. Never returns.

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use agent::Config;
 use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::objects::{ObjectMap, ObjectStore};
-use clap::{ArgAction, Args};
+use agent::services::ServiceTable;
+use clap::{ArgAction, Args, ValueEnum};
+use crib_base::service_stream::{self, Outcome};
 use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
-use kube_node::{Certificates, ClusterNode, NodeSettings};
+use kube_node::{Certificates, ClusterNode, NodeLimits, NodeSettings, ServiceProxy};
+use tokio::sync::watch;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cluster")]
@@ -33,9 +36,30 @@ pub(super) struct ClusterArgs {
     /// requests [default: serverTLSBootstrap of --config]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_server_certificates: Option<bool>,
+    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does: auto, unless a pod of
+    /// kube-proxy is on the node; on; or off, where kube-proxy runs otherwise [default: auto]
+    #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
+    service_proxy: Option<ProxyMode>,
+}
+
+/// Whether the agent serves the cluster's Services.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProxyMode {
+    Auto,
+    On,
+    Off,
 }
 
 impl ClusterArgs {
+    /// Whether the agent serves the cluster's Services.
+    pub(super) fn service_proxy(&self) -> ServiceProxy {
+        match self.service_proxy {
+            None | Some(ProxyMode::Auto) => ServiceProxy::Auto,
+            Some(ProxyMode::On) => ServiceProxy::On,
+            Some(ProxyMode::Off) => ServiceProxy::Off,
+        }
+    }
+
     /// Whether the agent is a node of a cluster.
     pub(super) fn joins(&self) -> bool {
         self.kubeconfig.is_some()
@@ -130,4 +154,37 @@ pub(super) fn node(
         certificates,
     };
     ClusterNode::new(client, settings, Arc::clone(store), others.clone())
+}
+
+/// Has the runtime at a socket serve the tables, for ever, and says in the node's conditions if it does not.
+pub(super) async fn serve_services(
+    socket: PathBuf,
+    tables: watch::Receiver<ServiceTable>,
+    proxy: ServiceProxy,
+    limits: NodeLimits,
+) {
+    /// Why ClusterIPs are not served.
+    const REASON: &str = "ServicesNotServed";
+    let mut is_told = false;
+    let tell = |outcome| {
+        let message = match outcome {
+            Outcome::Served => None,
+            // Someone else may serve them.
+            Outcome::Unsupported if proxy == ServiceProxy::Auto => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::info!(
+                        "the runtime does not serve Services: pods reach ClusterIPs by kube-proxy alone"
+                    );
+                }
+                None
+            }
+            Outcome::Unsupported => Some(
+                "ClusterIPs are not served: this runtime does not serve Services; run kube-proxy and set --service-proxy=off"
+                    .to_owned(),
+            ),
+            Outcome::Failed(why) => Some(format!("ClusterIPs are not served by the runtime: {why}")),
+        };
+        limits.set(REASON, message);
+    };
+    service_stream::serve(socket, tables, tell).await;
 }
