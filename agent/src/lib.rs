@@ -155,12 +155,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
-pub use node::{CgroupDriver, HandlerFeatures, MemoryQos, MemoryReservation};
+pub use node::{CgroupDriver, HandlerFeatures, MemoryQos, MemoryReservation, SwapBehavior};
 pub use reporting::events::{Event, EventObject, EventType};
 pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
     Transition,
 };
+pub use shared::online_cpus;
 pub use storage::volumes::token::{IssuedToken, TokenIssuer, TokenRequest};
 pub use upkeep::gc::limits::DeadContainerLimits;
 

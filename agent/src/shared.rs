@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::cri::Cri;
 use crate::images::Images;
-use crate::local_node::allocatable::allocatable;
+use crate::local_node::allocatable::{allocatable, cpus};
 use crate::local_node::node_memory::NodeMemory;
 use crate::node::{CgroupVersion, MemoryQos, MemoryReservation};
 use crate::objects::ObjectStore;
@@ -227,20 +227,11 @@ pub(crate) fn node(config: &Config) -> Node {
 }
 
 /// The processors of the machine that are online: no affinity or quota of this process counts.
-pub(crate) fn online_cpus() -> usize {
+#[must_use]
+pub fn online_cpus() -> usize {
     let own = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
-    list.and_then(|list| count(&list)).unwrap_or_else(own)
-}
-
-/// ◆ How many numbers a list such as `0-3,7` has.
-fn count(list: &str) -> Option<usize> {
-    let ranges = list.trim().split(',').map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    });
-    ranges.sum()
+    list.and_then(|list| cpus(list.trim())).unwrap_or_else(own)
 }
 
 /// Says what of memory QoS does not hold on this node.
@@ -263,20 +254,4 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion) {
 fn space(directory: &Path) -> io::Result<file_tree::Space> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
     file_tree::space(existing.unwrap_or(directory))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("0\n", Some(1))]
-    #[case("0-3,7\n", Some(5))]
-    #[case("3-1", None)]
-    #[case("", None)]
-    fn list_of_processors_is_counted(#[case] list: &str, #[case] expected: Option<usize>) {
-        assert_eq!(count(list), expected);
-    }
 }

@@ -4,12 +4,15 @@
 //! without what is reserved for the system and for Kubernetes, and without the hard eviction thresholds of memory and of the
 //! node's file system; pkg/kubelet/nodestatus/setters.go: memory without the huge pages, which the kernel takes from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::quantity::Quantity;
 
 use crate::local_node::eviction::Signal;
 use crate::local_node::eviction::config::Threshold;
+
+/// The highest number of a processor that can be named: more than a kernel has.
+const MOST_CPUS: u32 = 65_535;
 
 /// The allocatable quantities by resource name: `capacity` less each list of `reserved`, and never less than zero. An amount
 /// that is no quantity stays as it is.
@@ -48,6 +51,21 @@ pub fn allocatable(
         .collect()
 }
 
+/// How many processors a list such as `0-3,7` names (cpuset(7)).
+#[must_use]
+pub fn cpus(list: &str) -> Option<usize> {
+    let mut named = BTreeSet::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if first > last || last > MOST_CPUS {
+            return None;
+        }
+        named.extend(first..=last);
+    }
+    Some(named.len())
+}
+
 fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
@@ -69,8 +87,20 @@ fn reserves(signal: Signal) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
     use crate::local_node::eviction::config::EvictionConfig;
+
+    #[rstest]
+    #[case("0", Some(1))]
+    #[case("0-3,7,3", Some(5))]
+    #[case("3-1", None)]
+    #[case("0-4294967295", None)]
+    #[case("", None)]
+    fn list_of_processors_is_counted(#[case] list: &str, #[case] expected: Option<usize>) {
+        assert_eq!(cpus(list), expected);
+    }
 
     fn amounts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
