@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
-use crate::pod_spec::spec::{ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec};
+use crate::pod_spec::spec::{
+    CgroupDriver, ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec,
+};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -30,6 +32,10 @@ pub trait Cri: Send + Sync {
     async fn version(&self) -> Result<Version, CriError>;
     /// The runtime's conditions. (Status)
     async fn status(&self) -> Result<RuntimeStatus, CriError>;
+    /// How the runtime makes cgroups; `None` if it does not say. (RuntimeConfig)
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>, CriError> {
+        Err(CriError::unimplemented("RuntimeConfig"))
+    }
 
     /// Tells the ranges of the addresses of later pods, one for each family, with a comma between. (UpdateRuntimeConfig)
     async fn update_pod_cidr(&self, _cidrs: &str) -> Result<(), CriError> {

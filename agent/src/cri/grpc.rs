@@ -19,16 +19,13 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::stats::{ContainerStats, Metric, MetricDescriptor, SandboxStats};
 use super::{
-    Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists, ListedContainer,
-    ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version, wire,
+    CgroupDriver, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists,
+    ListedContainer, ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version,
+    wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
-/// The deadline of most calls.
-const DEADLINE: Duration = Duration::from_secs(120);
-/// The deadline of RunPodSandbox, which may wait for network plugins.
-const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 /// The maximum size of messages.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
@@ -36,45 +33,64 @@ mod calls;
 mod connect;
 
 use calls::decoded;
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, ConnectOptions, connect, connect_with};
 
 /// See [`connect`].
 struct GrpcCri {
     grpc: Grpc<Channel>,
+    /// The same for the images, which may be another server's.
+    images: Grpc<Channel>,
+    /// The deadline of most calls (`runtimeRequestTimeout`).
+    deadline: Duration,
     /// For the events, the only call whose answers are a stream.
     runtime: RuntimeServiceClient<Channel>,
 }
 
 impl GrpcCri {
-    fn new(path: PathBuf) -> Self {
-        // Kubernetes' clients send this authority; some servers reject a socket path in it.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
-            tower::service_fn(move |_| {
-                let path = path.clone();
-                async move {
-                    let stream = UnixStream::connect(path).await?;
-                    Ok::<_, std::io::Error>(TokioIo::new(Gathered::new(stream)))
-                }
-            }),
-        );
-        Self {
-            grpc: Grpc::new(channel.clone())
+    fn new(path: PathBuf, images: Option<PathBuf>, deadline: Duration) -> Self {
+        let of_runtime = channel(path);
+        let of_images = images.map_or_else(|| of_runtime.clone(), channel);
+        let grpc = |channel| {
+            Grpc::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE)
-                .max_encoding_message_size(MAX_MESSAGE),
-            runtime: RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+                .max_encoding_message_size(MAX_MESSAGE)
+        };
+        Self {
+            grpc: grpc(of_runtime.clone()),
+            images: grpc(of_images),
+            deadline,
+            runtime: RuntimeServiceClient::new(of_runtime).max_decoding_message_size(MAX_MESSAGE),
         }
     }
+
+    /// The deadline of RunPodSandbox, which may wait for network plugins.
+    fn sandbox_deadline(&self) -> Duration {
+        self.deadline.saturating_mul(2)
+    }
+}
+
+fn channel(path: PathBuf) -> Channel {
+    // Kubernetes' clients send this authority; some servers reject a socket path in it.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(
+        move |_| {
+            let path = path.clone();
+            async move {
+                let stream = UnixStream::connect(path).await?;
+                Ok::<_, std::io::Error>(TokioIo::new(Gathered::new(stream)))
+            }
+        },
+    ))
 }
 
 #[async_trait]
 impl Cri for GrpcCri {
     async fn version(&self) -> Result<Version, CriError> {
         let request = v1::VersionRequest { version: "0.1.0".to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(wire::version)
+        self.call(request, Some(self.deadline)).await.map(wire::version)
     }
 
     async fn status(&self) -> Result<RuntimeStatus, CriError> {
-        self.call(v1::StatusRequest { verbose: false }, Some(DEADLINE))
+        self.call(v1::StatusRequest { verbose: false }, Some(self.deadline))
             .await
             .map(wire::runtime_status)
     }
@@ -84,7 +100,12 @@ impl Cri for GrpcCri {
         let request = v1::UpdateRuntimeConfigRequest {
             runtime_config: Some(v1::RuntimeConfig { network_config }),
         };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
+    }
+
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>, CriError> {
+        let answer = self.call(v1::RuntimeConfigRequest {}, Some(self.deadline)).await?;
+        Ok(answer.linux.and_then(|linux| wire::cgroup_driver(linux.cgroup_driver)))
     }
 
     async fn run_sandbox(&self, spec: &SandboxSpec) -> Result<SandboxId, CriError> {
@@ -92,25 +113,25 @@ impl Cri for GrpcCri {
             config: Some(wire::sandbox_config(spec)),
             runtime_handler: spec.runtime_handler.clone(),
         };
-        self.call(request, Some(SANDBOX_DEADLINE))
+        self.call(request, Some(self.sandbox_deadline()))
             .await
             .map(|answer| SandboxId::new(answer.pod_sandbox_id))
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), CriError> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> Result<ObservedSandbox, CriError> {
         let request =
             v1::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: false };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         wire::sandbox_status(answer.status)
     }
 
@@ -119,7 +140,7 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::PodSandboxFilter::default()
         });
-        let answer = self.call(v1::ListPodSandboxRequest { filter }, Some(DEADLINE)).await?;
+        let answer = self.call(v1::ListPodSandboxRequest { filter }, Some(self.deadline)).await?;
         Ok(answer.items.into_iter().filter_map(wire::listed_sandbox).collect())
     }
 
@@ -134,12 +155,14 @@ impl Cri for GrpcCri {
             config: Some(wire::container_config(spec)),
             sandbox_config: Some(wire::sandbox_config(sandbox_spec)),
         };
-        self.call(request, Some(DEADLINE)).await.map(|answer| ContainerId::new(answer.container_id))
+        self.call(request, Some(self.deadline))
+            .await
+            .map(|answer| ContainerId::new(answer.container_id))
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), CriError> {
         let request = v1::StartContainerRequest { container_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), CriError> {
@@ -147,12 +170,12 @@ impl Cri for GrpcCri {
             container_id: id.as_str().to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
-        self.call(request, Some(grace.saturating_add(DEADLINE))).await.map(drop)
+        self.call(request, Some(grace.saturating_add(self.deadline))).await.map(drop)
     }
 
     async fn remove_container(&self, id: &ContainerId) -> Result<(), CriError> {
         let request = v1::RemoveContainerRequest { container_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn container_status(
@@ -163,7 +186,7 @@ impl Cri for GrpcCri {
             container_id: listed.id.as_str().to_owned(),
             verbose: false,
         };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         wire::container_status(answer.status, listed)
     }
 
@@ -172,7 +195,7 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::ContainerFilter::default()
         });
-        let answer = self.call(v1::ListContainersRequest { filter }, Some(DEADLINE)).await?;
+        let answer = self.call(v1::ListContainersRequest { filter }, Some(self.deadline)).await?;
         Ok(answer.containers.into_iter().filter_map(wire::listed_container).collect())
     }
 
@@ -182,7 +205,7 @@ impl Cri for GrpcCri {
 
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError> {
         let request = wire::update_container(id, limits);
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn update_sandbox(
@@ -192,40 +215,40 @@ impl Cri for GrpcCri {
         overhead: &Resources,
     ) -> Result<(), CriError> {
         let request = wire::update_sandbox(id, limits, overhead);
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError> {
         let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(wire::memory_usage)
+        self.call(request, Some(self.deadline)).await.map(wire::memory_usage)
     }
 
     async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
         let request = v1::ListPodSandboxStatsRequest { filter: None };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         Ok(answer.stats.into_iter().filter_map(wire::sandbox_stats).collect())
     }
 
     async fn container_stats(&self) -> Result<Vec<ContainerStats>, CriError> {
         let request = v1::ListContainerStatsRequest { filter: None };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         Ok(answer.stats.into_iter().filter_map(wire::container_stats).collect())
     }
 
     async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>, CriError> {
-        let answer = self.call(v1::ListMetricDescriptorsRequest {}, Some(DEADLINE)).await?;
+        let answer = self.call(v1::ListMetricDescriptorsRequest {}, Some(self.deadline)).await?;
         Ok(answer.descriptors.into_iter().map(wire::metric_descriptor).collect())
     }
 
     async fn metrics(&self) -> Result<Vec<Metric>, CriError> {
-        let answer = self.call(v1::ListPodSandboxMetricsRequest {}, Some(DEADLINE)).await?;
+        let answer = self.call(v1::ListPodSandboxMetricsRequest {}, Some(self.deadline)).await?;
         Ok(answer.pod_metrics.into_iter().flat_map(wire::metrics).collect())
     }
 
     async fn image_status(&self, image: &ImageSpec) -> Result<Option<Image>, CriError> {
         let request =
             v1::ImageStatusRequest { image: Some(wire::image_spec(image)), verbose: false };
-        Ok(self.call(request, Some(DEADLINE)).await?.image.map(wire::image))
+        Ok(self.call(request, Some(self.deadline)).await?.image.map(wire::image))
     }
 
     async fn pull_image(
@@ -245,19 +268,19 @@ impl Cri for GrpcCri {
 
     async fn list_images(&self) -> Result<Vec<Image>, CriError> {
         let request = v1::ListImagesRequest { filter: None };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         Ok(answer.images.into_iter().map(wire::image).collect())
     }
 
     async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
         let request = v1::ListContainersRequest { filter: None };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         let mut ids = BTreeSet::new();
         for container in answer.containers {
             let request =
                 v1::ContainerStatusRequest { container_id: container.id.clone(), verbose: false };
             ids.insert(wire::image_id(container));
-            let answer = self.call(request, Some(DEADLINE)).await;
+            let answer = self.call(request, Some(self.deadline)).await;
             match answer {
                 Ok(answer) => ids.extend(wire::mounted_images(answer.status)),
                 // It was removed meanwhile.
@@ -270,11 +293,11 @@ impl Cri for GrpcCri {
 
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError> {
         let request = v1::RemoveImageRequest { image: Some(wire::image_spec(image)) };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
-        let answer = self.call(v1::ImageFsInfoRequest {}, Some(DEADLINE)).await?;
+        let answer = self.call(v1::ImageFsInfoRequest {}, Some(self.deadline)).await?;
         Ok(answer.image_filesystems.into_iter().map(wire::fs_usage).collect())
     }
 
@@ -291,7 +314,7 @@ impl Cri for GrpcCri {
             cmd: command.to_vec(),
             timeout: seconds,
         };
-        let deadline = timeout.map(|timeout| timeout.saturating_add(DEADLINE));
+        let deadline = timeout.map(|timeout| timeout.saturating_add(self.deadline));
         let answer = self.call(request, deadline).await?;
         Ok(ExecOutput { stdout: answer.stdout, stderr: answer.stderr, exit_code: answer.exit_code })
     }
@@ -310,7 +333,7 @@ impl Cri for GrpcCri {
             stdout: streams.stdout,
             stderr: streams.stderr,
         };
-        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
+        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
     }
 
     async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError> {
@@ -321,7 +344,7 @@ impl Cri for GrpcCri {
             stdout: streams.stdout,
             stderr: streams.stderr,
         };
-        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
+        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
     }
 
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError> {
@@ -329,19 +352,19 @@ impl Cri for GrpcCri {
             pod_sandbox_id: id.as_str().to_owned(),
             port: ports.iter().map(|port| i32::from(*port)).collect(),
         };
-        self.call(request, Some(DEADLINE)).await.map(|answer| answer.url)
+        self.call(request, Some(self.deadline)).await.map(|answer| answer.url)
     }
 
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError> {
         let request = v1::ContainerStatsRequest { container_id: id.as_str().to_owned() };
-        let answer = self.call(request, Some(DEADLINE)).await?;
+        let answer = self.call(request, Some(self.deadline)).await?;
         let layer = answer.stats.and_then(|stats| stats.writable_layer);
         Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {
         let request = v1::ReopenContainerLogRequest { container_id: id.as_str().to_owned() };
-        self.call(request, Some(DEADLINE)).await.map(drop)
+        self.call(request, Some(self.deadline)).await.map(drop)
     }
 
     async fn events(&self) -> Result<EventStream, CriError> {
@@ -363,8 +386,8 @@ impl GrpcCri {
         let sandboxes = v1::ListPodSandboxRequest::default();
         let containers = v1::ListContainersRequest::default();
         let (sandboxes, containers) = tokio::try_join!(
-            self.undecoded(sandboxes, Some(DEADLINE)),
-            self.undecoded(containers, Some(DEADLINE)),
+            self.undecoded(sandboxes, Some(self.deadline)),
+            self.undecoded(containers, Some(self.deadline)),
         )?;
         if !last.differ([&sandboxes, &containers]) {
             return Ok(None);

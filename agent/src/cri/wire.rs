@@ -17,7 +17,7 @@ use crate::observed::{
     ContainerId, ContainerResources, ContainerState, ContainerUser, Exit, MemoryUsage, NetworkMode,
     ObservedContainer, ObservedSandbox, SandboxId,
 };
-use crate::pod_spec::spec::{HandlerFeatures, Resources};
+use crate::pod_spec::spec::{CgroupDriver, HandlerFeatures, Resources};
 
 mod request;
 mod stats;
@@ -63,6 +63,14 @@ pub(super) fn error(call: &'static str, status: &Status) -> CriError {
 /// The error for a response without a required field.
 fn incomplete(call: &'static str, what: &str) -> CriError {
     CriError { call, code: Code::Internal, message: format!("the response has no {what}") }
+}
+
+/// How a runtime makes cgroups; what this version of the protocol does not know says nothing.
+pub(super) fn cgroup_driver(driver: i32) -> Option<CgroupDriver> {
+    match v1::CgroupDriver::try_from(driver).ok()? {
+        v1::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
+        v1::CgroupDriver::Cgroupfs => Some(CgroupDriver::Cgroupfs),
+    }
 }
 
 pub(super) fn version(answer: v1::VersionResponse) -> Version {

@@ -39,6 +39,7 @@ calls! {
         Version(VersionRequest) -> VersionResponse,
         Status(StatusRequest) -> StatusResponse,
         UpdateRuntimeConfig(UpdateRuntimeConfigRequest) -> UpdateRuntimeConfigResponse,
+        RuntimeConfig(RuntimeConfigRequest) -> RuntimeConfigResponse,
         RunPodSandbox(RunPodSandboxRequest) -> RunPodSandboxResponse,
         StopPodSandbox(StopPodSandboxRequest) -> StopPodSandboxResponse,
         RemovePodSandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse,
@@ -92,7 +93,9 @@ impl GrpcCri {
     ) -> impl Future<Output = Result<Bytes, CriError>> + Send + use<C> {
         let message = Bytes::from(request.encode_to_vec());
         // In a box, for an async block that awaits what it was given has room for it twice.
-        let answer = Box::pin(send(self.grpc.clone(), C::PATH, message, deadline));
+        let is_of_images = C::PATH.starts_with("/runtime.v1.ImageService/");
+        let grpc = if is_of_images { &self.images } else { &self.grpc };
+        let answer = Box::pin(send(grpc.clone(), C::PATH, message, deadline));
         async move { answer.await.map_err(|status| wire::error(C::NAME, &status)) }
     }
 }

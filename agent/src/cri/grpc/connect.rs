@@ -14,6 +14,22 @@ const MAX_SOCKET_PATH: usize = 107;
 /// How long [`connect`] waits for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
+/// How a runtime is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The endpoint of its images (`imageServiceEndpoint`); `None`: the same.
+    pub images: Option<String>,
+    /// The deadline of most calls (`runtimeRequestTimeout`).
+    pub deadline: Duration,
+}
+
+impl Default for ConnectOptions {
+    /// As a kubelet.
+    fn default() -> Self {
+        Self { images: None, deadline: Duration::from_secs(120) }
+    }
+}
+
 /// The reason why no runtime could be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -84,10 +100,26 @@ pub enum ConnectError {
 /// # Errors
 /// Why the endpoint cannot be used, and what to do.
 pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
+    connect_with(endpoint, &ConnectOptions::default()).await
+}
+
+/// The same, with options.
+///
+/// # Errors
+/// Why an endpoint cannot be used, and what to do.
+pub async fn connect_with(
+    endpoint: &str,
+    options: &ConnectOptions,
+) -> Result<Arc<dyn Cri>, ConnectError> {
     let path = socket_path(endpoint)?;
     let shown = path.display().to_string();
     probe(&path, &shown).await?;
-    let client = GrpcCri::new(path);
+    let images = options.images.as_deref().map(socket_path).transpose()?;
+    let images = images.filter(|images| *images != path);
+    if let Some(images) = &images {
+        probe(images, &images.display().to_string()).await?;
+    }
+    let client = GrpcCri::new(path, images, options.deadline);
     match tokio::time::timeout(FIRST_ANSWER, client.version()).await {
         Ok(Ok(_)) => Ok(Arc::new(client)),
         Ok(Err(source)) => Err(ConnectError::NotCri { path: shown, source }),
