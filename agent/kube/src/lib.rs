@@ -74,9 +74,6 @@ pub use services::ServiceProxy;
 use services::Services;
 use tokens::ApiTokens;
 
-/// How long a sign of life may take: the next one is due then.
-const HEARTBEAT_LIMIT: Duration = Duration::from_secs(10);
-
 /// What a node is registered as.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSettings {
@@ -92,6 +89,38 @@ pub struct NodeSettings {
     pub server_port: Option<u16>,
     /// Which certificates the cluster is asked for.
     pub certificates: Certificates,
+    /// What the cloud calls the machine.
+    pub provider_id: Option<String>,
+    /// Whether a cloud's controller sets the node's addresses, and takes its first taint.
+    pub external_cloud: bool,
+    /// Whether the agent creates the node's object, if there is none.
+    pub registers: bool,
+    /// How often the node gives a sign of life.
+    pub status: StatusSettings,
+}
+
+/// How often the node gives a sign of life, and how much it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusSettings {
+    /// How often the status is computed (`nodeStatusUpdateFrequency`).
+    pub period: Duration,
+    /// How often a status is sent that has not changed (`nodeStatusReportFrequency`).
+    pub report_period: Duration,
+    /// How long the lease is good for (`nodeLeaseDurationSeconds`).
+    pub lease: Duration,
+    /// How many images it has (`nodeStatusMaxImages`).
+    pub most_images: usize,
+}
+
+impl Default for StatusSettings {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(10),
+            report_period: Duration::from_secs(300),
+            lease: Duration::from_secs(40),
+            most_images: 50,
+        }
+    }
 }
 
 /// Which certificates of a node its cluster is asked for.
@@ -168,15 +197,25 @@ impl ClusterNode {
 
     /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
     pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
-        let NodeSettings { name, labels, taints, addresses, server_port, certificates } =
-            self.settings;
-        let heartbeats = self.client.with_limit(HEARTBEAT_LIMIT);
+        let NodeSettings { name, addresses, server_port, certificates, status, .. } =
+            self.settings.clone();
+        let registration = Registration {
+            name: name.clone(),
+            labels: self.settings.labels,
+            taints: self.settings.taints,
+            provider_id: self.settings.provider_id,
+            external_cloud: self.settings.external_cloud,
+            registers: self.settings.registers,
+        };
+        // The next sign of life is due then.
+        let heartbeats = self.client.with_limit(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
         let events = Events::new(self.client.clone(), &name);
         let node = NodeFacts {
-            registration: Registration { name: name.clone(), labels, taints },
+            registration,
             addresses,
             server_port,
+            most_images: status.most_images,
             view: agent.view(),
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),
@@ -205,8 +244,8 @@ impl ClusterNode {
             .map(|names| Rotation::of_server(self.client.clone(), &name, names, &directory));
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
-        tasks.spawn(heartbeat::run(heartbeats.clone(), node, node_events));
-        tasks.spawn(lease::run(heartbeats, name));
+        tasks.spawn(heartbeat::run(heartbeats.clone(), node, status, node_events));
+        tasks.spawn(lease::run(heartbeats, name, status.lease));
         tasks.spawn(ranges);
         if let Some(services) = services {
             tasks.spawn(services.run(self.known.subscribe()));

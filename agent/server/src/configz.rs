@@ -1,13 +1,14 @@
-//! ◆ `/configz`: the configuration that is in use, as a KubeletConfiguration. A field that the agent does not have is absent. Pure.
+//! ◆ `/configz`: the configuration that is in use, as a KubeletConfiguration. A field that has nothing to say of the agent is absent. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/configz and k8s.io/kubelet/config/v1beta1/types.go.
 
 use std::net::IpAddr;
 use std::path::Path;
 
+use agent::local_node::kubelet_config::{KubeletConfiguration, effective};
 use agent::{CgroupDriver, Config, MemoryReservation};
 use api::duration::go_duration as duration;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Authorization, Settings};
 
@@ -23,11 +24,27 @@ pub struct OtherPorts {
 }
 
 /// The configuration.
-pub(crate) fn configz(config: &Config, settings: &Settings, others: OtherPorts) -> Value {
-    let mut fields = Map::new();
+/// What `file` says, the kubelet's defaults for the rest, and over both what the agent has made of them and of its flags.
+pub(crate) fn configz(
+    config: &Config,
+    file: &KubeletConfiguration,
+    settings: &Settings,
+    others: OtherPorts,
+) -> Value {
+    let mut fields = effective(file);
     for part in [server(settings, others), pods(config), images(config), cgroups(config)] {
         if let Value::Object(part) = part {
-            fields.extend(part.into_iter().filter(|(_, value)| !value.is_null()));
+            for (name, value) in part {
+                match (value, name.as_str()) {
+                    // The agent has none.
+                    (Value::Null, _) => drop(fields.remove(&name)),
+                    (Value::Object(gates), "featureGates") => {
+                        let known = fields.entry(name).or_insert_with(|| json!({}));
+                        known.as_object_mut().into_iter().for_each(|all| all.extend(gates.clone()));
+                    }
+                    (value, _) => drop(fields.insert(name, value)),
+                }
+            }
         }
     }
     json!({"kubeletconfig": fields})
@@ -137,8 +154,12 @@ fn path(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::path::PathBuf;
     use std::time::Duration;
+
+    use agent::local_node::kubelet_config;
 
     use super::*;
     use crate::KeyPairFiles;
@@ -159,9 +180,14 @@ mod tests {
                 keep_allowed: Duration::from_secs(300),
                 keep_refused: Duration::from_secs(30),
             },
+            tls_1_3_alone: false,
         };
         let others = OtherPorts { healthz: 10248, read_only: 0, address: [127, 0, 0, 1].into() };
-        let shown = configz(&config, &settings, others);
+        let file = KubeletConfiguration {
+            static_pod_path: Some("/pods".to_owned()),
+            ..KubeletConfiguration::default()
+        };
+        let shown = configz(&config, &file, &settings, others);
         let shown = &shown["kubeletconfig"];
         assert_eq!(shown["kind"], "KubeletConfiguration");
         assert_eq!((&shown["port"], &shown["maxPods"]), (&json!(10250), &json!(7)));
@@ -175,9 +201,14 @@ mod tests {
         assert_eq!(shown["memorySwap"]["swapBehavior"], "NoSwap");
         assert_eq!(shown["imageGCHighThresholdPercent"], 85);
         assert_eq!(shown.get("maxParallelImagePulls"), None);
-        // It is a file that the agent takes, without a field that it ignores but this one.
-        let text = shown.to_string();
-        let parsed = agent::local_node::kubelet_config::parse(&text);
-        assert_eq!(parsed.map(|(_, ignored)| ignored).ok(), Some(vec!["enableServer".to_owned()]));
+        assert_eq!(
+            (&shown["staticPodPath"], &shown["syncFrequency"]),
+            (&json!("/pods"), &json!("1m0s"))
+        );
+        // It is a file that the agent takes, as it is.
+        let parsed = kubelet_config::parse(&shown.to_string()).unwrap();
+        let normalized = kubelet_config::normalized(&parsed.document).unwrap();
+        let checked = kubelet_config::check(&normalized).unwrap();
+        assert_eq!((parsed.unknown, checked.without_effect.len()), (Vec::new(), 0));
     }
 }

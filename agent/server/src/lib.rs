@@ -56,6 +56,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent::local_node::kubelet_config::KubeletConfiguration;
 use kube_node::client::ApiClient;
 use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
@@ -92,6 +93,8 @@ pub struct Settings {
     pub token_reviews: Option<Duration>,
     /// Who decides what a client may do.
     pub authorization: Authorization,
+    /// Whether clients need TLS 1.3; otherwise 1.2 will do.
+    pub tls_1_3_alone: bool,
 }
 
 /// Who decides what a client may do.
@@ -143,7 +146,9 @@ impl Server {
         let certificates = authority.map(tls::client_verifier).transpose()?;
         let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
         let served = ServedCertificate::new(files, signed)?;
-        let tls = tls::acceptor(Arc::new(served), certificates.as_ref()).map_err(|source| {
+        let alone = settings.tls_1_3_alone;
+        let tls = tls::acceptor(Arc::new(served), certificates.as_ref(), alone);
+        let tls = tls.map_err(|source| {
             let path = settings.certificate.certificate.clone();
             TlsError::Use { path, source }
         })?;
@@ -166,10 +171,15 @@ impl Server {
         self.settings.address
     }
 
-    /// What `/configz` shows of an agent with this configuration.
+    /// What `/configz` shows of an agent with this configuration, made of this file.
     #[must_use]
-    pub fn configz(&self, config: &agent::Config, others: OtherPorts) -> String {
-        configz::configz(config, &self.settings, others).to_string()
+    pub fn configz(
+        &self,
+        config: &agent::Config,
+        file: &KubeletConfiguration,
+        others: OtherPorts,
+    ) -> String {
+        configz::configz(config, file, &self.settings, others).to_string()
     }
 
     /// Serves for ever, as a node at the API server of `client`.

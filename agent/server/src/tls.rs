@@ -17,9 +17,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::version::TLS13;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName as Subject, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
+    ALL_VERSIONS, DigitallySignedStruct, DistinguishedName as Subject, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -126,13 +127,15 @@ pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>
     Ok(built)
 }
 
-/// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
+/// Serves with a certificate, and asks clients for theirs if there is something to verify it with. `tls_1_3_alone`: clients need TLS 1.3.
 pub(crate) fn acceptor(
     served: Arc<dyn ResolvesServerCert>,
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
+    tls_1_3_alone: bool,
 ) -> Result<TlsAcceptor, Error> {
+    let versions = if tls_1_3_alone { &[&TLS13][..] } else { ALL_VERSIONS };
     let config =
-        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
     let config = match verifier {
         Some(verifier) => {
             let any = AnyCertificate(Arc::clone(verifier));

@@ -8,7 +8,7 @@ pub(super) mod cron_job;
 pub(super) mod endpoints;
 pub(super) mod job;
 mod metadata;
-mod names;
+pub(super) mod names;
 pub(super) mod objects;
 pub(super) mod pod;
 mod selectors;

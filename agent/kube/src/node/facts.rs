@@ -25,6 +25,12 @@ pub(crate) struct Registration {
     pub(crate) labels: BTreeMap<String, String>,
     /// Those of the object when it is created. Later they belong to others.
     pub(crate) taints: Vec<Taint>,
+    /// What the cloud calls the machine.
+    pub(crate) provider_id: Option<String>,
+    /// Whether a cloud's controller sets the addresses, and takes the node's first taint.
+    pub(crate) external_cloud: bool,
+    /// Whether the object is created; otherwise someone else does.
+    pub(crate) registers: bool,
 }
 
 /// Where the facts of the node come from.
@@ -32,6 +38,7 @@ pub(crate) struct NodeFacts {
     pub(crate) registration: Registration,
     pub(crate) addresses: Vec<String>,
     pub(crate) server_port: Option<u16>,
+    pub(crate) most_images: usize,
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) limits: watch::Receiver<Limits>,
@@ -53,12 +60,14 @@ impl NodeFacts {
         Facts {
             name: self.registration.name.clone(),
             addresses: self.addresses.clone(),
+            external_cloud: self.registration.external_cloud,
             server_port: self.server_port,
             machine: Machine::read(Path::new("/")),
             runtime,
             capacity: self.view.capacity().clone(),
             allocatable: self.view.allocatable().clone(),
             images: images.ok().and_then(Result::ok),
+            most_images: self.most_images,
             capabilities: self.view.capabilities(),
             problems: self.view.not_ready(),
             limits,

@@ -12,25 +12,28 @@ use tokio::time::{Instant, sleep};
 use super::facts::NodeFacts;
 use super::registration::{self, register};
 use super::status::{Facts, architecture, differs, patch, status};
+use crate::StatusSettings;
 use crate::chance::{chance, jittered};
 use crate::client::{ApiClient, ApiError, PatchKind};
 use crate::events::NodeEvent;
 
-/// How often the status is computed (`nodeStatusUpdateFrequency`).
-const PERIOD: Duration = Duration::from_secs(10);
 const JITTER: f64 = 0.04;
-/// How often a status is sent that has not changed (`nodeStatusReportFrequency`).
-const REPORT_PERIOD: Duration = Duration::from_secs(300);
 /// How often an update is tried before the next period.
 const TRIES: usize = 5;
 
 /// ◆ When an unchanged status is due.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cadence {
+    /// How often a status is sent that has not changed.
+    period: Duration,
     due: Option<Instant>,
 }
 
 impl Cadence {
+    fn new(period: Duration) -> Self {
+        Self { period, due: None }
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_none_or(|due| due <= now)
     }
@@ -42,7 +45,7 @@ impl Cadence {
             true => 0.5 + chance,
             false => 1.0,
         };
-        self.due = Some(now + REPORT_PERIOD.mul_f64(share));
+        self.due = Some(now + self.period.mul_f64(share));
     }
 }
 
@@ -51,6 +54,7 @@ impl Cadence {
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
+    settings: StatusSettings,
     events: mpsc::UnboundedSender<NodeEvent>,
 ) {
     let starting = NodeEvent { reason: "Starting", message: "Starting kubelet.".to_owned() };
@@ -58,11 +62,11 @@ pub(crate) async fn run(
     let _ = events.send(starting);
     register(&client, &node).await;
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
-    let mut cadence = Cadence::default();
+    let mut cadence = Cadence::new(settings.report_period);
     loop {
         update(&client, &node, &mut cadence, &events).await;
         tokio::select! {
-            () = sleep(jittered(PERIOD, JITTER)) => {}
+            () = sleep(jittered(settings.period, JITTER)) => {}
             () = view.readiness_changed() => {}
             Ok(()) = limits.changed() => {}
         }
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn unchanged_status_is_due_after_five_minutes_more_or_less() {
         let start = Instant::now();
-        let mut cadence = Cadence::default();
+        let mut cadence = Cadence::new(Duration::from_secs(300));
         assert!(cadence.is_due(start));
         cadence.reported(false, start, 0.0);
         assert!(!cadence.is_due(start + Duration::from_secs(149)));

@@ -14,10 +14,8 @@ use crate::client::{ApiClient, ApiError};
 use crate::time::micros;
 
 const NAMESPACE: &str = "kube-node-lease";
-/// How long a lease is good for.
-const DURATION: Duration = Duration::from_secs(40);
-/// How often it is renewed: a quarter of that.
-const PERIOD: Duration = Duration::from_secs(10);
+/// How often it is renewed: four times while it is good.
+const RENEWALS: u32 = 4;
 const JITTER: f64 = 0.04;
 /// How often a renewal is tried before the next period.
 const TRIES: usize = 5;
@@ -30,7 +28,13 @@ fn path(name: &str) -> String {
 }
 
 /// ◆ The lease, renewed. `base` is how it was last; null if there is none. It belongs to the node, if that is known.
-fn renewed(base: &Value, name: &str, node_uid: Option<&str>, now: Timestamp) -> Value {
+fn renewed(
+    base: &Value,
+    name: &str,
+    duration: Duration,
+    node_uid: Option<&str>,
+    now: Timestamp,
+) -> Value {
     let mut lease = base.clone();
     if lease.is_null() {
         lease = json!({
@@ -40,7 +44,7 @@ fn renewed(base: &Value, name: &str, node_uid: Option<&str>, now: Timestamp) -> 
         });
     }
     lease["spec"]["holderIdentity"] = json!(name);
-    lease["spec"]["leaseDurationSeconds"] = json!(DURATION.as_secs());
+    lease["spec"]["leaseDurationSeconds"] = json!(duration.as_secs());
     lease["spec"]["renewTime"] = json!(micros(now));
     if let Some(uid) = node_uid {
         let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
@@ -49,9 +53,9 @@ fn renewed(base: &Value, name: &str, node_uid: Option<&str>, now: Timestamp) -> 
     lease
 }
 
-/// Renews the lease for ever. There is none before the node exists.
-pub(crate) async fn run(client: ApiClient, name: String) {
-    let lease = Lease { client, path: path(&name), name };
+/// Renews the lease, which is good for this long, for ever. There is none before the node exists.
+pub(crate) async fn run(client: ApiClient, name: String, duration: Duration) {
+    let lease = Lease { client, path: path(&name), name, duration };
     let mut latest = Value::Null;
     loop {
         if latest.is_null() {
@@ -59,7 +63,7 @@ pub(crate) async fn run(client: ApiClient, name: String) {
         } else {
             latest = lease.renew(latest).await;
         }
-        sleep(jittered(PERIOD, JITTER)).await;
+        sleep(jittered(duration / RENEWALS, JITTER)).await;
     }
 }
 
@@ -67,6 +71,7 @@ struct Lease {
     client: ApiClient,
     path: String,
     name: String,
+    duration: Duration,
 }
 
 impl Lease {
@@ -87,8 +92,8 @@ impl Lease {
         match self.client.get(&self.path, &[]).await {
             Ok(lease) => self.put(&lease).await,
             Err(error) if error.is_not_found() => {
-                let lease =
-                    renewed(&Value::Null, &self.name, Some(&self.node().await?), Timestamp::now());
+                let node = self.node().await?;
+                let lease = self.renewed(&Value::Null, Some(&node));
                 let leases = self.path.trim_end_matches(&self.name).trim_end_matches('/');
                 self.client.create(leases, &lease).await
             }
@@ -120,8 +125,12 @@ impl Lease {
             .is_some_and(|owners| !owners.is_empty());
         // A lease that someone else made belongs to the node as soon as there is one.
         let node = if has_owner { None } else { self.node().await.ok() };
-        let lease = renewed(latest, &self.name, node.as_deref(), Timestamp::now());
+        let lease = self.renewed(latest, node.as_deref());
         self.client.replace(&self.path, &lease).await
+    }
+
+    fn renewed(&self, base: &Value, node_uid: Option<&str>) -> Value {
+        renewed(base, &self.name, self.duration, node_uid, Timestamp::now())
     }
 
     async fn node(&self) -> Result<String, ApiError> {
@@ -144,7 +153,8 @@ mod tests {
     #[test]
     fn renewal_keeps_the_version_and_names_the_owner_once() {
         let now = "2026-11-28T10:00:00Z".parse().unwrap();
-        let new = renewed(&Value::Null, "n", Some("u"), now);
+        let usual = Duration::from_secs(40);
+        let new = renewed(&Value::Null, "n", usual, Some("u"), now);
         assert_eq!(
             new["spec"],
             json!({"holderIdentity": "n", "leaseDurationSeconds": 40, "renewTime": "2026-11-28T10:00:00.000000Z"})
@@ -154,7 +164,7 @@ mod tests {
         let mut base = new.clone();
         base["metadata"]["resourceVersion"] = json!("7");
         let later = "2026-11-28T10:00:10Z".parse().unwrap();
-        let next = renewed(&base, "n", None, later);
+        let next = renewed(&base, "n", usual, None, later);
         assert_eq!(next["metadata"], base["metadata"]);
         assert_eq!(next["spec"]["renewTime"], "2026-11-28T10:00:10.000000Z");
     }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -18,6 +19,9 @@ const LONGEST: Duration = Duration::from_secs(7);
 
 /// The annotation of nodes whose volumes the controller-manager attaches.
 const ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+/// The taint of nodes that the cloud's controller has not seen yet.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// The labels that a node which is registered again gets anew.
 const DEFAULT_LABELS: [&str; 11] = [
@@ -42,8 +46,20 @@ pub(crate) fn path(name: &str) -> String {
 /// A new node's object.
 pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     let mut spec = json!({});
-    if !registration.taints.is_empty() {
-        spec["taints"] = api::manifest::to_json(&registration.taints);
+    let mut taints = registration.taints.clone();
+    if registration.external_cloud {
+        taints.push(Taint {
+            key: UNINITIALIZED.to_owned(),
+            value: Some("true".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        });
+    }
+    if !taints.is_empty() {
+        spec["taints"] = api::manifest::to_json(&taints);
+    }
+    if let Some(id) = &registration.provider_id {
+        spec["providerID"] = json!(id);
     }
     json!({
         "apiVersion": "v1",
@@ -73,6 +89,10 @@ fn reconciled(existing: &Value, initial: &Value) -> Value {
 /// Registers the node, however long it takes.
 pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) {
     let name = &node.registration.name;
+    if !node.registration.registers {
+        tracing::info!(node = %name, "waiting for someone else to register the node");
+        return;
+    }
     let mut wait = FIRST;
     loop {
         let status = status(&node.now().await, &Value::Null, Timestamp::now());
@@ -113,8 +133,6 @@ async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError
 mod tests {
     use std::collections::BTreeMap;
 
-    use k8s_openapi::api::core::v1::Taint;
-
     use super::*;
 
     fn registration() -> Registration {
@@ -127,6 +145,8 @@ mod tests {
                 effect: "NoSchedule".to_owned(),
                 ..Taint::default()
             }],
+            registers: true,
+            ..Registration::default()
         }
     }
 
@@ -137,6 +157,19 @@ mod tests {
         assert_eq!(node["metadata"]["annotations"][ATTACH], "true");
         assert_eq!(node["spec"]["taints"], json!([{"key": "k", "effect": "NoSchedule"}]));
         assert_eq!(node["status"], json!({"phase": "x"}));
+    }
+
+    #[test]
+    fn node_of_a_cloud_has_its_id_and_the_first_taint() {
+        let registration = Registration {
+            provider_id: Some("cloud:///1".to_owned()),
+            external_cloud: true,
+            ..registration()
+        };
+        let node = initial(&registration, &Value::Null);
+        assert_eq!(node["spec"]["providerID"], "cloud:///1");
+        let first = json!({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"});
+        assert_eq!(node["spec"]["taints"][1], first);
     }
 
     #[test]

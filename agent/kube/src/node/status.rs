@@ -15,8 +15,7 @@ use super::limits::Limits;
 use super::machine::Machine;
 use crate::time::whole_seconds;
 
-/// How many images a status has (`nodeStatusMaxImages`), and how many names each.
-const MOST_IMAGES: usize = 50;
+/// How many names an image has.
 const MOST_NAMES: usize = 5;
 
 /// What of the API the agent follows, with crib's own version behind it.
@@ -32,6 +31,8 @@ pub(crate) struct Facts {
     pub(crate) name: String,
     /// Its own addresses, the primary one first.
     pub(crate) addresses: Vec<String>,
+    /// Whether a cloud's controller sets the addresses, so that existing ones stay.
+    pub(crate) external_cloud: bool,
     /// The port of the agent's server, if there is one.
     pub(crate) server_port: Option<u16>,
     pub(crate) machine: Machine,
@@ -42,6 +43,8 @@ pub(crate) struct Facts {
     pub(crate) allocatable: BTreeMap<String, String>,
     /// The images of the runtime; `None` if it does not answer.
     pub(crate) images: Option<Vec<Image>>,
+    /// How many of them a status has (`nodeStatusMaxImages`).
+    pub(crate) most_images: usize,
     /// What the runtime can do, once it has said so.
     pub(crate) capabilities: Option<Capabilities>,
     /// Why pods cannot be run.
@@ -66,7 +69,10 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     let mut status = before.as_object().cloned().unwrap_or_default();
     let internal = facts.addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
     let hostname = json!({"type": "Hostname", "address": facts.name});
-    status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
+    let is_addressed = before["addresses"].as_array().is_some_and(|all| !all.is_empty());
+    if !(facts.external_cloud && is_addressed) {
+        status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
+    }
     // Extended resources that others have put there stay, and pods may request all of them.
     let foreign = extended_resources(&before["capacity"]);
     for (field, own) in [("capacity", &facts.capacity), ("allocatable", &facts.allocatable)] {
@@ -83,7 +89,7 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         None => drop(status.remove("daemonEndpoints")),
     }
     if let Some(images) = &facts.images {
-        set_or_remove(&mut status, "images", image_list(images));
+        set_or_remove(&mut status, "images", image_list(images, facts.most_images));
     }
     if let Some(capabilities) = &facts.capabilities {
         let handlers = capabilities.handlers.iter().flatten().map(|(name, features)| {
@@ -166,7 +172,7 @@ pub(crate) fn architecture() -> &'static str {
 }
 
 /// The largest images first; digests before tags.
-fn image_list(images: &[Image]) -> Vec<Value> {
+fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     let mut images: Vec<&Image> = images.iter().collect();
     images.sort_by(|one, other| other.size.cmp(&one.size).then_with(|| one.id.cmp(&other.id)));
     let image = |image: &Image| {
@@ -174,7 +180,7 @@ fn image_list(images: &[Image]) -> Vec<Value> {
             image.repo_digests.iter().chain(&image.repo_tags).take(MOST_NAMES).collect();
         json!({"names": names, "sizeBytes": image.size})
     };
-    images.into_iter().take(MOST_IMAGES).map(image).collect()
+    images.into_iter().take(most).map(image).collect()
 }
 
 /// The conditions that a kubelet sets, in its order: `Ready` is the last one. Without eviction no pressure is reported.
@@ -373,6 +379,15 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_a_cloud_stay() {
+        let facts = Facts { external_cloud: true, ..facts() };
+        let first = status(&facts, &Value::Null, at(0));
+        assert_eq!(first["addresses"][0]["type"], "InternalIP");
+        let theirs = json!({"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]});
+        assert_eq!(status(&facts, &theirs, at(0))["addresses"], theirs["addresses"]);
+    }
+
+    #[test]
     fn heartbeats_alone_are_no_difference() {
         let first = status(&facts(), &Value::Null, at(0));
         let second = status(&facts(), &first, at(10));
@@ -392,10 +407,10 @@ mod tests {
             ..Image::default()
         };
         let images: Vec<Image> = (0..60).map(image).collect();
-        let facts = Facts { images: Some(images), ..facts() };
+        let facts = Facts { images: Some(images), most_images: 50, ..facts() };
         let status = status(&facts, &Value::Null, at(0));
         let images = status["images"].as_array().unwrap();
-        assert_eq!(images.len(), MOST_IMAGES);
+        assert_eq!(images.len(), 50);
         assert_eq!(images[0], json!({"names": ["digest@59", "tag:59"], "sizeBytes": 59}));
     }
 

@@ -28,7 +28,7 @@ fn choose(
 }
 
 /// Where the volumes of claims are kept.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct VolumesDirArgs {
     /// Directory for the volumes of claims, which are kept
     /// [default: /var/lib/crib-volumes for root, $XDG_DATA_HOME/crib-volumes for others]

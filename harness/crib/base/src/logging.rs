@@ -41,20 +41,20 @@ impl From<LogLevel> for LevelFilter {
 }
 
 /// Options of logging that the servers share.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct LogArgs {
-    /// Format of log lines on standard error
-    #[arg(long, value_enum, default_value_t)]
-    pub log_format: LogFormat,
-    /// Log level
-    #[arg(long, value_enum, default_value_t)]
-    pub log_level: LogLevel,
+    /// Format of log lines on standard error [default: text]
+    #[arg(long, value_enum)]
+    pub log_format: Option<LogFormat>,
+    /// Log level [default: info]
+    #[arg(long, value_enum)]
+    pub log_level: Option<LogLevel>,
 }
 
 /// Logs to standard error from now on.
 pub fn to_stderr(args: LogArgs) {
     let builder = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from(args.log_level))
+        .with_max_level(LevelFilter::from(args.log_level.unwrap_or_default()))
         .with_target(false)
         // It would be told on standard error, and panic when that cannot be written: a full disk must not end a task.
         .log_internal_errors(false)
@@ -67,7 +67,7 @@ pub fn to_stderr(args: LogArgs) {
             name => write!(line, "{name}={value}"),
         }
     });
-    match args.log_format {
+    match args.log_format.unwrap_or_default() {
         LogFormat::Text if std::io::stderr().is_terminal() => {
             builder.with_ansi(!no_color()).fmt_fields(shown.delimited(" ")).init();
         }

@@ -113,7 +113,7 @@ fn is_name_part(text: &str) -> bool {
 }
 
 /// A name with an optional domain before it: `example.com/role`.
-pub(super) fn qualified(text: &str) -> Option<&'static str> {
+pub fn qualified(text: &str) -> Option<&'static str> {
     const EXPECTED: &str =
         "must be a name of letters, digits, '-', '_' and '.', after an optional DNS name and '/'";
     let (prefix, name) = match text.split_once('/') {
@@ -128,7 +128,7 @@ pub(super) fn qualified(text: &str) -> Option<&'static str> {
 }
 
 /// The value of a label; it may be empty.
-pub(super) fn label_value(text: &str) -> Option<&'static str> {
+pub fn label_value(text: &str) -> Option<&'static str> {
     if text.len() > 63 {
         Some("must be no more than 63 characters")
     } else {

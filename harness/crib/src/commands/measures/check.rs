@@ -12,7 +12,6 @@ use check::{
     Baseline, CheckError, ConfigurableRuntime, CutShort, Options, Profile, Report, Restart, Rule,
     RuleResult, Severity, registry_configuration,
 };
-use crib_base::args::LogFormat;
 use crib_base::logging::{self, LogArgs, LogLevel};
 use crib_base::named_text;
 use crib_base::report::chain;
@@ -219,7 +218,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         restart: args.restart_command.as_deref().map(Restart::command),
         faults: Vec::new(),
     };
-    logging::to_stderr(LogArgs { log_format: LogFormat::Text, log_level: LogLevel::Warn });
+    logging::to_stderr(LogArgs { log_format: None, log_level: Some(LogLevel::Warn) });
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
     // On a terminal the bar shows how far it is.

@@ -1,18 +1,12 @@
 //! Flags and settings of `crib agent` about cgroups: where those of pods are, and how CPU is limited in them.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use agent::local_node::kubelet_config::KubeletConfiguration;
 use agent::{CgroupConfig, CgroupDriver, MemoryQos, MemoryReservation};
 use clap::{Args, ValueEnum};
 
-/// What the period of CPU limits may be (Kubernetes 1.36, pkg/apis/kubelet/validation).
-const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
-
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
-pub(super) struct CgroupArgs {
+pub(crate) struct CgroupArgs {
     /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. A kubelet
     /// makes it and limits the pod there; the agent leaves both to the runtime: crib's does them, another one makes the
     /// cgroup without limits of the pod as a whole. False: the runtime chooses [default: false]
@@ -43,16 +37,12 @@ impl From<Driver> for CgroupDriver {
 
 impl CgroupArgs {
     /// Sets what the flags say, or else the file.
-    pub(super) fn apply(
-        &self,
-        file: &KubeletConfiguration,
-        config: &mut CgroupConfig,
-    ) -> Result<(), String> {
+    pub(super) fn apply(&self, file: &KubeletConfiguration, config: &mut CgroupConfig) {
         if let Some(per_qos) = self.cgroups_per_qos.or(file.cgroups_per_qos) {
             config.per_qos = per_qos;
         }
         let driver = self.cgroup_driver.map(CgroupDriver::from);
-        if let Some(driver) = driver.or(file.cgroup_driver) {
+        if let Some(driver) = driver.or(driver_of(file)) {
             config.driver = driver;
         }
         if let Some(root) = self.cgroup_root.as_ref().or(file.cgroup_root.as_ref()) {
@@ -62,42 +52,40 @@ impl CgroupArgs {
             config.cpu_quota = limited;
         }
         if let Some(period) = file.cpu_cfs_quota_period {
-            if !PERIODS.contains(&period) {
-                return Err("--config: cpuCFSQuotaPeriod: expected 1ms to 1s".to_owned());
-            }
-            config.cpu_quota_period = period;
+            config.cpu_quota_period = period.get();
         }
         if let Some(single) = file.single_process_oom_kill {
             config.single_process_oom_kill = single;
         }
-        config.memory_qos = memory_qos(file)?;
-        Ok(())
+        config.memory_qos = memory_qos(file);
     }
 }
 
-/// What the file says of memory QoS, as a kubelet judges it (Kubernetes 1.36, pkg/kubelet/apis/config/validation).
-fn memory_qos(file: &KubeletConfiguration) -> Result<Option<MemoryQos>, String> {
+/// The driver that the file names; it was checked.
+fn driver_of(file: &KubeletConfiguration) -> Option<CgroupDriver> {
+    file.cgroup_driver.as_ref().map(|driver| match driver.as_str() {
+        "systemd" => CgroupDriver::Systemd,
+        _ => CgroupDriver::Cgroupfs,
+    })
+}
+
+/// What the file says of memory QoS; it was checked.
+fn memory_qos(file: &KubeletConfiguration) -> Option<MemoryQos> {
+    let gate = file.feature_gates.as_ref().and_then(|gates| gates.get("MemoryQoS").copied());
     let factor = file.memory_throttling_factor;
-    let throttling_factor = factor.unwrap_or(MemoryQos::THROTTLING_FACTOR);
-    if !(throttling_factor > 0.0 && throttling_factor <= 1.0) {
-        return Err(
-            "--config: memoryThrottlingFactor: expected more than 0, and at most 1".to_owned()
-        );
-    }
-    let reservation = file.memory_reservation_policy.unwrap_or_default();
-    if file.feature_gates.and_then(|gates| gates.memory_qos) == Some(true) {
-        return Ok(Some(MemoryQos { throttling_factor, reservation }));
-    }
-    match reservation {
-        MemoryReservation::None => Ok(None),
-        MemoryReservation::TieredReservation => Err(
-            "--config: memoryReservationPolicy: TieredReservation needs featureGates: {MemoryQoS: true}".to_owned(),
-        ),
-    }
+    (gate == Some(true)).then(|| MemoryQos {
+        throttling_factor: factor.unwrap_or(MemoryQos::THROTTLING_FACTOR),
+        reservation: match file.memory_reservation_policy.as_deref() {
+            Some("TieredReservation") => MemoryReservation::TieredReservation,
+            Some(_) | None => MemoryReservation::None,
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use agent::local_node::kubelet_config;
     use rstest::rstest;
 
@@ -106,16 +94,18 @@ mod tests {
     const NONE: CgroupArgs =
         CgroupArgs { cgroups_per_qos: None, cgroup_driver: None, cgroup_root: None };
 
-    fn applied(flags: &CgroupArgs, fields: &str) -> Result<CgroupConfig, String> {
+    fn applied(flags: &CgroupArgs, fields: &str) -> CgroupConfig {
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-        let (file, _) = kubelet_config::parse(&format!("{head}{fields}\n")).unwrap();
+        let file = kubelet_config::parse(&format!("{head}{fields}\n")).unwrap();
+        let document = kubelet_config::normalized(&file.document).unwrap();
         let mut config = CgroupConfig::default();
-        flags.apply(&file, &mut config).map(|()| config)
+        flags.apply(&kubelet_config::check(&document).unwrap().config, &mut config);
+        config
     }
 
     #[test]
     fn flags_win_over_fields_of_file() {
-        assert_eq!(applied(&NONE, "").unwrap(), CgroupConfig::default());
+        assert_eq!(applied(&NONE, ""), CgroupConfig::default());
         let fields = "{cgroupsPerQOS: true, cgroupDriver: systemd, cgroupRoot: /x, cpuCFSQuota: false, \
                       cpuCFSQuotaPeriod: 5ms, singleProcessOOMKill: false}";
         let fields = fields.trim_matches(['{', '}']).replace(", ", "\n");
@@ -128,7 +118,7 @@ mod tests {
             single_process_oom_kill: false,
             memory_qos: None,
         };
-        assert_eq!(applied(&NONE, &fields).unwrap(), of_file);
+        assert_eq!(applied(&NONE, &fields), of_file);
         let flags = CgroupArgs {
             cgroups_per_qos: Some(false),
             cgroup_driver: Some(Driver::Cgroupfs),
@@ -140,9 +130,7 @@ mod tests {
             root: "/y".to_owned(),
             ..of_file
         };
-        assert_eq!(applied(&flags, &fields).unwrap(), expected);
-        let error = applied(&flags, "cpuCFSQuotaPeriod: 2s").unwrap_err();
-        assert!(error.contains("1ms to 1s"), "{error}");
+        assert_eq!(applied(&flags, &fields), expected);
     }
 
     #[rstest]
@@ -156,17 +144,8 @@ mod tests {
         #[case] fields: &str,
         #[case] expected: Option<(f64, MemoryReservation)>,
     ) {
-        let seen = applied(&NONE, fields).unwrap().memory_qos;
+        let seen = applied(&NONE, fields).memory_qos;
         let seen = seen.map(|qos| (qos.throttling_factor, qos.reservation));
         assert_eq!(seen, expected);
-    }
-
-    #[rstest]
-    #[case("memoryThrottlingFactor: 0", "memoryThrottlingFactor: expected more than 0")]
-    #[case("memoryThrottlingFactor: 1.5", "memoryThrottlingFactor: expected more than 0")]
-    #[case("memoryReservationPolicy: TieredReservation", "needs featureGates: {MemoryQoS: true}")]
-    fn impossible_memory_qos_is_refused(#[case] fields: &str, #[case] expected: &str) {
-        let error = applied(&NONE, fields).unwrap_err();
-        assert!(error.contains(expected), "{error}");
     }
 }

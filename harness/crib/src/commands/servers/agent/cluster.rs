@@ -2,33 +2,32 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::Duration;
 
 use agent::Config;
-use agent::local_node::kubelet_config::KubeletConfiguration;
-use agent::objects::{ObjectMap, ObjectStore};
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use agent::services::ServiceTable;
 use clap::{ArgAction, Args, ValueEnum};
 use crib_base::service_stream::{self, Outcome};
 use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
-use kube_node::{Certificates, ClusterNode, NodeLimits, NodeSettings, ServiceProxy};
+use kube_node::{Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings};
 use tokio::sync::watch;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
-pub(super) struct ClusterArgs {
+pub(crate) struct ClusterArgs {
     /// Kubeconfig of an API server: the agent registers a node there, runs the pods that are bound to it, and writes their
     /// statuses back [default: none, the agent stands alone]
     #[arg(long, value_name = "FILE", conflicts_with = "objects")]
-    kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Kubeconfig to ask for the node's client certificate with, if there is no --kubeconfig, or its certificate has expired: a
     /// CertificateSigningRequest is created and waited for, and --kubeconfig is written
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
-    bootstrap_kubeconfig: Option<PathBuf>,
+    pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
     /// Directory of client certificates that the cluster has signed [default: pki in --root-dir]
     #[arg(long, value_name = "DIR", requires = "kubeconfig")]
-    cert_dir: Option<PathBuf>,
+    pub(crate) cert_dir: Option<PathBuf>,
     /// Ask for another client certificate before that in --cert-dir expires [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_certificates: Option<bool>,
@@ -40,6 +39,9 @@ pub(super) struct ClusterArgs {
     /// kube-proxy is on the node; on; or off, where kube-proxy runs otherwise [default: auto]
     #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
     service_proxy: Option<ProxyMode>,
+    /// Whether a cloud's controller gives the node its addresses, and makes it schedulable.
+    #[arg(skip)]
+    pub(crate) external_cloud: bool,
 }
 
 /// Whether the agent serves the cluster's Services.
@@ -93,7 +95,8 @@ impl ClusterArgs {
         self.kubeconfig.as_deref().map(client).transpose()
     }
 
-    fn cert_dir(&self, config: &Config) -> PathBuf {
+    /// Where certificates are kept.
+    pub(super) fn cert_dir(&self, config: &Config) -> PathBuf {
         self.cert_dir.clone().unwrap_or_else(|| config.root_dir.join("pki"))
     }
 
@@ -117,6 +120,40 @@ impl ClusterArgs {
         self.signs_server(file).then(|| kube_node::server_certificate(&self.cert_dir(config)))
     }
 
+    /// What the node is registered as, with a server on this port.
+    pub(super) fn node(
+        &self,
+        file: &KubeletConfiguration,
+        config: &Config,
+        server_port: Option<u16>,
+        certificates: Certificates,
+    ) -> NodeSettings {
+        let usual = StatusSettings::default();
+        let period = |field: Option<GoDuration>, usual| field.map_or(usual, GoDuration::get);
+        let status = StatusSettings {
+            period: period(file.node_status_update_frequency, usual.period),
+            report_period: period(file.node_status_report_frequency, usual.report_period),
+            lease: count(file.node_lease_duration_seconds)
+                .map_or(usual.lease, |seconds: u32| Duration::from_secs(seconds.into())),
+            // -1 is any number.
+            most_images: file
+                .node_status_max_images
+                .map_or(usual.most_images, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+        };
+        NodeSettings {
+            name: config.node_name.clone(),
+            labels: config.admission.node_labels.clone().unwrap_or_default(),
+            taints: config.admission.taints.clone(),
+            addresses: config.node_ips.clone(),
+            server_port,
+            certificates,
+            provider_id: file.provider_id.clone(),
+            external_cloud: self.external_cloud,
+            registers: file.register_node.unwrap_or(true),
+            status,
+        }
+    }
+
     fn signs_server(&self, file: &KubeletConfiguration) -> bool {
         self.rotate_server_certificates.or(file.server_tls_bootstrap).unwrap_or_default()
     }
@@ -137,27 +174,8 @@ fn in_words(flag: &str, error: &dyn Error) -> String {
     text
 }
 
-/// The node that an agent with this configuration and a server on this port is, whose pods find objects of the cluster in `store`, beside `others`.
-pub(super) fn node(
-    client: ApiClient,
-    config: &Config,
-    (server_port, certificates): (Option<u16>, Certificates),
-    store: &Arc<ObjectStore>,
-    others: &ObjectMap,
-) -> ClusterNode {
-    let settings = NodeSettings {
-        name: config.node_name.clone(),
-        labels: config.admission.node_labels.clone().unwrap_or_default(),
-        taints: config.admission.taints.clone(),
-        addresses: config.node_ips.clone(),
-        server_port,
-        certificates,
-    };
-    ClusterNode::new(client, settings, Arc::clone(store), others.clone())
-}
-
 /// Has the runtime at a socket serve the tables, for ever, and says in the node's conditions if it does not.
-pub(super) async fn serve_services(
+pub(crate) async fn serve_services(
     socket: PathBuf,
     tables: watch::Receiver<ServiceTable>,
     proxy: ServiceProxy,

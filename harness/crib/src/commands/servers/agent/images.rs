@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::images::{
     Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy,
 };
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use agent::objects::ObjectMap;
 use clap::{Args, ValueEnum};
 use crib_base::args::duration;
@@ -30,18 +30,18 @@ enum VerificationPolicy {
     AlwaysVerify,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Images")]
-pub(super) struct ImageArgs {
+pub(crate) struct ImageArgs {
     /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pull_secrets: Option<PathBuf>,
     /// CredentialProviderConfig file, or a directory of them
     #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
-    image_credential_provider_config: Option<PathBuf>,
+    pub(crate) image_credential_provider_config: Option<PathBuf>,
     /// Directory of the credential providers' programs
     #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
-    image_credential_provider_bin_dir: Option<PathBuf>,
+    pub(crate) image_credential_provider_bin_dir: Option<PathBuf>,
     /// Which images that are present need credentials of the pod [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
@@ -81,7 +81,7 @@ impl ImageArgs {
         config: &mut ImageConfig,
     ) -> Result<ObjectMap, String> {
         config.max_parallel_image_pulls =
-            self.max_parallel_image_pulls.or(file.max_parallel_image_pulls);
+            self.max_parallel_image_pulls.or(count(file.max_parallel_image_pulls));
         let serialize = self.serialize_image_pulls.or(file.serialize_image_pulls);
         let several = config.max_parallel_image_pulls.is_some_and(|most| most > 1);
         if serialize == Some(true) && several {
@@ -90,8 +90,9 @@ impl ImageArgs {
         config.serialize_image_pulls = serialize.unwrap_or(!several);
         let defaults = (config.registry_pull_qps, config.registry_burst);
         config.registry_pull_qps =
-            self.registry_qps.or(file.registry_pull_qps).unwrap_or(defaults.0);
-        config.registry_burst = self.registry_burst.or(file.registry_burst).unwrap_or(defaults.1);
+            self.registry_qps.or(count(file.registry_pull_qps)).unwrap_or(defaults.0);
+        config.registry_burst =
+            self.registry_burst.or(count(file.registry_burst)).unwrap_or(defaults.1);
         config.credential_verification = self.verification(file)?;
         config.garbage_collection = self.garbage_collection(file, adopt_node)?;
         if let (Some(file), Some(bin_dir)) =
@@ -110,9 +111,9 @@ impl ImageArgs {
         file: &KubeletConfiguration,
         adopt_node: bool,
     ) -> Result<Option<ImageGcPolicy>, String> {
-        let high = self.image_gc_high_threshold.or(file.image_gc_high_threshold_percent);
-        let low = self.image_gc_low_threshold.or(file.image_gc_low_threshold_percent);
-        let most = file.image_maximum_gc_age;
+        let high = self.image_gc_high_threshold.or(count(file.image_gc_high_threshold_percent));
+        let low = self.image_gc_low_threshold.or(count(file.image_gc_low_threshold_percent));
+        let most = file.image_maximum_gc_age.map(GoDuration::get);
         if high.is_none() && most.is_none() && !adopt_node {
             return match low {
                 Some(_) => {
@@ -121,7 +122,8 @@ impl ImageArgs {
                 None => Ok(None),
             };
         }
-        let least = self.minimum_image_ttl_duration.or(file.image_minimum_gc_age);
+        let in_file = file.image_minimum_gc_age.map(GoDuration::get);
+        let least = self.minimum_image_ttl_duration.or(in_file);
         let policy = ImageGcPolicy::new(
             high.unwrap_or(85),
             low.unwrap_or(80),

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use agent::{Config, DeadContainerLimits, LogRotation};
 use api::quantity::Quantity;
 use clap::Args;
 use crib_base::args::duration;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Container logs")]
-pub(super) struct ContainerLogArgs {
+pub(crate) struct ContainerLogArgs {
     /// Directory for container logs [default: logs in --root-dir]
     #[arg(long, value_name = "DIR")]
     pub(super) pod_logs_dir: Option<PathBuf>,
@@ -31,12 +31,13 @@ impl ContainerLogArgs {
         config: &mut Config,
     ) -> Result<(), String> {
         let mut rotation = LogRotation::default();
-        let max_files = self.container_log_max_files.or(file.container_log_max_files);
+        let max_files = self.container_log_max_files.or(count(file.container_log_max_files));
         rotation.max_files = max_files.unwrap_or(rotation.max_files);
         if rotation.max_files < 2 {
             return Err("--container-log-max-files: a log needs at least 2 files".to_owned());
         }
-        rotation.period = file.container_log_monitor_interval.unwrap_or(rotation.period);
+        let period = file.container_log_monitor_interval.map(GoDuration::get);
+        rotation.period = period.unwrap_or(rotation.period);
         let size = self.container_log_max_size.as_ref();
         config.log_rotation = match size.or(file.container_log_max_size.as_ref()) {
             None => Some(rotation),
@@ -51,18 +52,18 @@ impl ContainerLogArgs {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Ended containers")]
-pub(super) struct DeadContainerArgs {
+pub(crate) struct DeadContainerArgs {
     /// Ended attempts of each container that are kept; less than zero: all [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    maximum_dead_containers_per_container: Option<i64>,
+    pub(crate) maximum_dead_containers_per_container: Option<i64>,
     /// Ended containers of all pods that are kept; less than zero: all [default: -1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    maximum_dead_containers: Option<i64>,
+    pub(crate) maximum_dead_containers: Option<i64>,
     /// How long a container is kept after its creation (30s, 5m) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    minimum_container_ttl_duration: Option<Duration>,
+    pub(crate) minimum_container_ttl_duration: Option<Duration>,
 }
 
 impl DeadContainerArgs {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use agent::Config;
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::allocatable::cpus;
+use agent::local_node::kubelet_config::{KubeletConfiguration, count};
 use agent::local_node::node_address;
+use agent::{Config, SwapBehavior};
 use clap::Args;
 use crib_base::node::with_own_labels;
 use k8s_openapi::api::core::v1::Taint;
@@ -16,16 +17,16 @@ use super::pairs;
 /// How many pods a kubelet takes.
 const MAX_PODS: u32 = 110;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Node")]
-pub(super) struct NodeArgs {
+pub(crate) struct NodeArgs {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
-    pub(super) node_name: Option<String>,
+    pub(crate) node_name: Option<String>,
     /// Address of this node, or one of each family; pods see it as status.hostIP [default: an address of this machine
     /// that the node's name resolves to, else that of the default route]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
-    node_ip: Vec<IpAddr>,
+    pub(crate) node_ip: Vec<IpAddr>,
     /// DNS servers for pods with dnsPolicy ClusterFirst [default: none, they use the node's]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
@@ -40,7 +41,7 @@ pub(super) struct NodeArgs {
     max_pods: Option<u32>,
     /// Labels of the node, by which nodeSelector and node affinity choose [default: those of a kubelet with --adopt-node or --kubeconfig, else every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
-    node_labels: Vec<(String, String)>,
+    pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which a pod needs tolerations for
     #[arg(long, value_name = "KEY=VALUE:EFFECT", value_delimiter = ',', value_parser = pairs::taint)]
     register_with_taints: Vec<Taint>,
@@ -82,12 +83,21 @@ impl NodeArgs {
             config.resolv_conf = Some(path).filter(|path| !path.as_os_str().is_empty());
         }
         if let Some(swap) = &file.memory_swap {
-            config.swap_behavior = swap.swap_behavior;
+            config.swap_behavior = match swap.swap_behavior.as_deref() {
+                Some("LimitedSwap") => SwapBehavior::LimitedSwap,
+                Some(_) | None => SwapBehavior::NoSwap,
+            };
         }
         let rules = &mut config.admission;
         let as_kubelet = config.adopt_node || joins;
         let of_kubelet = as_kubelet.then_some(MAX_PODS);
-        rules.max_pods = self.max_pods.or(file.max_pods).or(of_kubelet);
+        let most = self.max_pods.or(count(file.max_pods)).or(of_kubelet);
+        let per_core = count(file.pods_per_core).filter(|per_core: &u32| *per_core > 0);
+        let by_cores = per_core.map(|per_core| {
+            let cores = u32::try_from(agent::online_cpus()).unwrap_or(u32::MAX);
+            per_core.saturating_mul(cores)
+        });
+        rules.max_pods = most.into_iter().chain(by_cores).min();
         let labels = given(self.node_labels.clone()).map(|labels| pairs::map(&labels));
         let of_kubelet = as_kubelet.then(BTreeMap::new);
         rules.node_labels =
@@ -102,6 +112,11 @@ impl NodeArgs {
             reserved(&self.system_reserved, file.system_reserved.as_ref(), "systemReserved")?;
         rules.kube_reserved =
             reserved(&self.kube_reserved, file.kube_reserved.as_ref(), "kubeReserved")?;
+        // Named processors count instead of amounts, as for a kubelet.
+        if let Some(cpus) = file.reserved_system_cpus.as_deref().and_then(cpus) {
+            rules.kube_reserved.remove("cpu");
+            rules.system_reserved.insert("cpu".to_owned(), cpus.to_string());
+        }
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// One `KEY=VALUE:EFFECT`, `KEY:EFFECT` or `KEY=:EFFECT`.
-pub(super) fn taint(text: &str) -> Result<Taint, String> {
+pub(crate) fn taint(text: &str) -> Result<Taint, String> {
     let expected = || {
         format!("{text:?} is not KEY=VALUE:EFFECT with an effect of {}", TAINT_EFFECTS.join(", "))
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::Config;
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use clap::{ArgAction, Args, ValueEnum};
 use kubelet_server::{Authorization, KeyPairFiles, Server, ServerError, Settings};
 
@@ -17,16 +17,16 @@ const TOKENS: Duration = Duration::from_secs(120);
 const ALLOWED: Duration = Duration::from_secs(300);
 const REFUSED: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Server of the node, with --kubeconfig")]
-pub(super) struct ServerArgs {
+pub(crate) struct ServerArgs {
     /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: none [default: 10250, or a free one if that is taken]
     #[arg(long, value_name = "PORT", requires = "kubeconfig")]
     port: Option<u16>,
     /// Address of the server [default: 0.0.0.0]
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
-    /// The server's certificate in PEM [default: made once for the node's name and addresses, and kept in --root-dir]
+    /// The server's certificate in PEM [default: made once for the node's name and addresses, and kept in --cert-dir]
     #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_private_key_file"])]
     tls_cert_file: Option<PathBuf>,
     /// The key of --tls-cert-file in PEM
@@ -61,16 +61,17 @@ impl ServerArgs {
     }
 
     /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `signed` is served instead of a
-    /// certificate that the agent makes, once it is there.
+    /// certificate that the agent makes in `pki`, once it is there.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
         config: &Config,
+        pki: &Path,
         signed: Option<PathBuf>,
     ) -> Result<Option<(Server, u16)>, String> {
-        let named = self.port.or(file.port);
+        let named = self.port.or(count(file.port));
         let port = named.unwrap_or(PORT);
-        if port == 0 {
+        if port == 0 || file.enable_server == Some(false) {
             return Ok(None);
         }
         let address = SocketAddr::new(self.ip(file)?, port);
@@ -78,12 +79,13 @@ impl ServerArgs {
             address,
             // Several nodes may be on one machine, and nobody asked for this port.
             any_port: named.is_none(),
-            certificate: self.certificate(file, config)?,
+            certificate: self.certificate(file, config, pki)?,
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             anonymous: self.anonymous(file),
             token_reviews: self.token_reviews(file),
             authorization: self.authorization(file)?,
+            tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
         };
         let server = Server::bind(settings).await.map_err(|error| {
             let problem = in_words(&error);
@@ -103,7 +105,14 @@ impl ServerArgs {
     }
 
     /// Warns about fields of the file that have no effect without a cluster.
-    pub(super) fn warn_without_cluster(file: &KubeletConfiguration) {
+    pub(super) fn warn_without_cluster(&self, file: &KubeletConfiguration) {
+        // A kubelet's own defaults are no fields that anyone has set.
+        if file.enable_server == Some(true) {
+            tracing::warn!(
+                "there is no server of the node without --kubeconfig: its port is not bound"
+            );
+            return;
+        }
         let fields = [
             ("port", file.port.is_some()),
             ("address", file.address.is_some()),
@@ -135,6 +144,7 @@ impl ServerArgs {
         &self,
         file: &KubeletConfiguration,
         config: &Config,
+        pki: &Path,
     ) -> Result<KeyPairFiles, String> {
         let of_flags = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
         let in_file = (path(file.tls_cert_file.as_ref()), path(file.tls_private_key_file.as_ref()));
@@ -144,8 +154,7 @@ impl ServerArgs {
             }
             (None, (None, None)) => {
                 let names = [&[config.node_name.clone()][..], &config.node_ips].concat();
-                KeyPairFiles::own(&config.root_dir.join("pki"), &names)
-                    .map_err(|error| in_words(&error))
+                KeyPairFiles::own(pki, &names).map_err(|error| in_words(&error))
             }
             (None, _) => {
                 Err("--config: tlsCertFile and tlsPrivateKeyFile need each other".to_owned())
@@ -168,7 +177,7 @@ impl ServerArgs {
     fn token_reviews(&self, file: &KubeletConfiguration) -> Option<Duration> {
         let webhook = file.authentication.as_ref().and_then(|all| all.webhook.as_ref());
         let in_file = webhook.and_then(|webhook| webhook.enabled);
-        let keep = webhook.and_then(|webhook| webhook.cache_ttl);
+        let keep = webhook.and_then(|webhook| webhook.cache_ttl).map(GoDuration::get);
         let is_on = self.authentication_token_webhook.or(in_file).unwrap_or(true);
         is_on.then(|| given(keep).unwrap_or(TOKENS))
     }
@@ -186,8 +195,9 @@ impl ServerArgs {
             None => mode.transpose()?.unwrap_or(AuthorizationMode::Webhook),
         };
         let webhook = in_file.and_then(|authorization| authorization.webhook.as_ref());
-        let allowed = webhook.and_then(|webhook| webhook.cache_authorized_ttl);
-        let refused = webhook.and_then(|webhook| webhook.cache_unauthorized_ttl);
+        let allowed = webhook.and_then(|webhook| webhook.cache_authorized_ttl).map(GoDuration::get);
+        let refused =
+            webhook.and_then(|webhook| webhook.cache_unauthorized_ttl).map(GoDuration::get);
         Ok(match mode {
             AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
             AuthorizationMode::Webhook => Authorization::Webhook {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::{KubeletConfiguration, count};
 use clap::Args;
 use http::Request;
 use hyper::body::Incoming;
@@ -26,9 +26,9 @@ const MOST_CLIENTS: usize = 64;
 /// Where a kubelet shows its health.
 const HEALTHZ_PORT: u16 = 10248;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
-pub(super) struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0; with
     /// --kubeconfig 10248, or a free one if that is taken]
     #[arg(long, value_name = "PORT")]
@@ -56,11 +56,13 @@ enum Shown {
 }
 
 impl ShowArgs {
-    /// Binds the sockets that the flags name, or else the file. `joins`: the agent is a node of a cluster.
+    /// Binds the sockets that the flags name, or else the file. `joins`: the agent is a node of a cluster. `as_kubelet`:
+    /// it goes on without a port of its health, and its read-only port has the address of its server.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
         joins: bool,
+        as_kubelet: bool,
     ) -> Result<Sockets, String> {
         let in_file = file.healthz_bind_address.as_deref();
         let in_file = in_file.map(|text| {
@@ -73,7 +75,7 @@ impl ShowArgs {
         };
         let mut sockets =
             Sockets { bound: Vec::new(), ports: OtherPorts { healthz: 0, read_only: 0, address } };
-        let given = self.healthz_port.or(file.healthz_port);
+        let given = self.healthz_port.or(count(file.healthz_port));
         let healthz = given.unwrap_or(if joins { HEALTHZ_PORT } else { 0 });
         let listener = match bind("--healthz-port", address, healthz).await {
             // Several agents may be on one machine, and nobody asked for this port.
@@ -83,11 +85,22 @@ impl ShowArgs {
                 tracing::warn!(%address, port, taken = healthz, "/healthz has another port, because its own is taken");
                 Some(listener)
             }
+            Err((_, ErrorKind::AddrInUse)) if as_kubelet => {
+                tracing::warn!(
+                    %address, port = healthz,
+                    "the port of /healthz is taken: set another --healthz-port, or 0 for none"
+                );
+                None
+            }
             bound => bound.map_err(|(problem, kind)| advised(problem, kind, "--healthz-port"))?,
         };
         sockets.ports.healthz = listener.as_ref().map_or(0, port_of);
         sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
-        let read_only = self.read_only_port.or(file.read_only_port).unwrap_or_default();
+        let read_only = self.read_only_port.or(count(file.read_only_port)).unwrap_or_default();
+        let read_only = if file.enable_server == Some(false) { 0 } else { read_only };
+        let of_server = file.address.as_deref().filter(|_| as_kubelet);
+        let of_server = of_server.and_then(|text| text.parse().ok());
+        let address = of_server.unwrap_or(address);
         let listener = bind("--read-only-port", address, read_only).await;
         let listener =
             listener.map_err(|(problem, kind)| advised(problem, kind, "--read-only-port"))?;

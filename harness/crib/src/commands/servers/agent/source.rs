@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::local_node::kubelet_config::KubeletConfiguration;
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
 use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
 use api::manifest::Strictness;
 use clap::{Args, ValueEnum};
@@ -20,12 +20,12 @@ enum Mode {
     Kubelet,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Manifests")]
-pub(super) struct SourceArgs {
+pub(crate) struct SourceArgs {
     /// Directory of manifests, or one manifest [default: staticPodPath of --config]
     #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config", "kubeconfig"])]
-    manifests: Option<PathBuf>,
+    pub(super) manifests: Option<PathBuf>,
     /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
     #[arg(long, value_name = "DIR")]
     pub(super) objects: Option<PathBuf>,
@@ -97,10 +97,15 @@ impl SourceArgs {
         };
         if !path.exists() {
             let name = of.name("--manifests", "staticPodPath");
-            return Err(format!(
+            let problem = format!(
                 "{} does not exist: set {name} to a directory of manifests, or to one manifest",
                 path.display()
-            ));
+            );
+            // kubeadm names one on nodes that have no static pods.
+            if !(joins && matches!(of, Of::File)) {
+                return Err(problem);
+            }
+            tracing::warn!("{problem}");
         }
         let usual = match of {
             Of::Flag if !joins => Mode::Crib,
@@ -150,8 +155,8 @@ fn given<T>(flag: Option<T>, file: Option<T>) -> Option<(T, Of)> {
 }
 
 /// A kubelet takes 0 for its default too.
-fn frequency(flag: Option<Duration>, file: Option<Duration>) -> Option<Duration> {
-    flag.or(file).filter(|period| !period.is_zero())
+fn frequency(flag: Option<Duration>, file: Option<GoDuration>) -> Option<Duration> {
+    flag.or(file.map(GoDuration::get)).filter(|period| !period.is_zero())
 }
 
 fn read(path: &Path) -> Result<String, String> {

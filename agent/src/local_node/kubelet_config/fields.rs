@@ -1,0 +1,281 @@
+//! ◆ Every field of a KubeletConfiguration: its default, and what the agent does with it. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go. A field either has its effect, or is refused by name if it is
+//! set to something else than its default, or has nothing to act on here and is named in a warning.
+
+use Effect::{Refused, Unused, Used};
+
+/// What the agent does with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The agent follows it.
+    Used,
+    /// Another value than the default is refused: what to do instead.
+    Refused(&'static str),
+    /// Nothing acts on it: why.
+    Unused(&'static str),
+}
+
+/// A field of a KubeletConfiguration.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name; that of a field in an object has the object's before a dot.
+    pub name: &'static str,
+    /// A kubelet's default, in JSON; empty: none.
+    pub default: &'static str,
+    /// What the agent does with it.
+    pub effect: Effect,
+    /// Of a field that is not used: what is true of the agent, in JSON; empty: nothing that the field could say.
+    pub actual: &'static str,
+}
+
+/// The fields whose zero value is a value. That of another number, string or duration stands for the default.
+pub(super) const ZERO_COUNTS: [&str; 20] = [
+    "containerLogMaxFiles",
+    "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
+    "cpuCFSQuotaPeriod",
+    "crashLoopBackOff.maxContainerRestartPeriod",
+    "eventRecordQPS",
+    "healthzPort",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "iptablesDropBit",
+    "iptablesMasqueradeBit",
+    "kubeAPIQPS",
+    "maxParallelImagePulls",
+    "memoryThrottlingFactor",
+    "nodeStatusMaxImages",
+    "oomScoreAdj",
+    "podPidsLimit",
+    "registryPullQPS",
+    "resolvConf",
+    "userNamespaces.idsPerPod",
+];
+
+const MANAGERS: &str = "leave it out: pods are given no processors, memory or devices of their own";
+const NO_EVICTION: &str = "pods are not evicted under pressure";
+const SHUTDOWN: &str = "leave it out: pods are not ended when the machine shuts down";
+const CGROUPS: &str = "leave it out: the agent moves no process of the system into a cgroup";
+const NO_PROFILES: &str = "there are no profiles of Go's runtime";
+const NO_CHAINS: &str = "the runtime's network makes its own rules";
+
+const fn used(name: &'static str, default: &'static str) -> Field {
+    Field { name, default, effect: Used, actual: "" }
+}
+
+/// The default is true of the agent, and anything else is refused.
+const fn only(name: &'static str, default: &'static str, remedy: &'static str) -> Field {
+    Field { name, default, effect: Refused(remedy), actual: default }
+}
+
+const fn unused(
+    name: &'static str,
+    default: &'static str,
+    why: &'static str,
+    actual: &'static str,
+) -> Field {
+    Field { name, default, effect: Unused(why), actual }
+}
+
+/// All fields, in the order of Kubernetes' types.
+pub const FIELDS: [Field; 134] = [
+    used("enableServer", "true"),
+    used("staticPodPath", ""),
+    used("podLogsDir", "\"/var/log/pods\""),
+    used("syncFrequency", "\"1m0s\""),
+    used("fileCheckFrequency", "\"20s\""),
+    used("httpCheckFrequency", "\"20s\""),
+    used("staticPodURL", ""),
+    used("staticPodURLHeader", ""),
+    used("address", "\"0.0.0.0\""),
+    used("port", "10250"),
+    used("readOnlyPort", ""),
+    used("tlsCertFile", ""),
+    used("tlsPrivateKeyFile", ""),
+    only(
+        "tlsCipherSuites",
+        "",
+        "leave it out: the server has those of TLS 1.3, and of TLS 1.2 with ECDHE and GCM or ChaCha20",
+    ),
+    only("tlsCurvePreferences", "", "leave it out: the server has X25519, P-256 and P-384"),
+    used("tlsMinVersion", ""),
+    used("rotateCertificates", ""),
+    used("serverTLSBootstrap", ""),
+    used("authentication.x509.clientCAFile", ""),
+    used("authentication.webhook.enabled", "true"),
+    used("authentication.webhook.cacheTTL", "\"2m0s\""),
+    used("authentication.anonymous.enabled", "false"),
+    used("authorization.mode", "\"Webhook\""),
+    used("authorization.webhook.cacheAuthorizedTTL", "\"5m0s\""),
+    used("authorization.webhook.cacheUnauthorizedTTL", "\"30s\""),
+    used("registryPullQPS", "5"),
+    used("registryBurst", "10"),
+    used("imagePullCredentialsVerificationPolicy", ""),
+    used("preloadedImagesVerificationAllowlist", ""),
+    unused(
+        "eventRecordQPS",
+        "50",
+        "events are counted and aggregated, and not limited otherwise",
+        "",
+    ),
+    unused("eventBurst", "100", "events are counted and aggregated, and not limited otherwise", ""),
+    only(
+        "enableDebuggingHandlers",
+        "true",
+        "leave it out, or set enableServer: false: the server always has them",
+    ),
+    unused("enableContentionProfiling", "", NO_PROFILES, ""),
+    used("healthzPort", "10248"),
+    used("healthzBindAddress", "\"127.0.0.1\""),
+    used("oomScoreAdj", "-999"),
+    used("clusterDomain", ""),
+    used("clusterDNS", ""),
+    unused(
+        "streamingConnectionIdleTimeout",
+        "\"4h0m0s\"",
+        "the runtime's stream server decides",
+        "",
+    ),
+    used("nodeStatusUpdateFrequency", "\"10s\""),
+    used("nodeStatusReportFrequency", ""),
+    used("nodeLeaseDurationSeconds", "40"),
+    used("imageMinimumGCAge", "\"2m0s\""),
+    used("imageMaximumGCAge", ""),
+    used("imageGCHighThresholdPercent", "85"),
+    used("imageGCLowThresholdPercent", "80"),
+    unused(
+        "volumeStatsAggPeriod",
+        "\"1m0s\"",
+        "volumes are measured at requests, once a minute at most",
+        "\"1m0s\"",
+    ),
+    only("kubeletCgroups", "", CGROUPS),
+    only("systemCgroups", "", CGROUPS),
+    used("cgroupRoot", ""),
+    used("cgroupsPerQOS", "true"),
+    used("cgroupDriver", "\"cgroupfs\""),
+    only("cpuManagerPolicy", "\"none\"", MANAGERS),
+    used("singleProcessOOMKill", ""),
+    only("cpuManagerPolicyOptions", "", MANAGERS),
+    unused("cpuManagerReconcilePeriod", "\"10s\"", "there is no CPU manager", ""),
+    only("memoryManagerPolicy", "\"None\"", MANAGERS),
+    only("topologyManagerPolicy", "\"none\"", MANAGERS),
+    unused("topologyManagerScope", "\"container\"", "there is no topology manager", ""),
+    only("topologyManagerPolicyOptions", "", MANAGERS),
+    only("qosReserved", "", "leave it out: QoS classes reserve nothing"),
+    used("runtimeRequestTimeout", "\"2m0s\""),
+    unused("hairpinMode", "\"promiscuous-bridge\"", "the runtime's network decides", ""),
+    used("maxPods", "110"),
+    only(
+        "podCIDR",
+        "",
+        "leave it out, and configure the runtime's network: --pod-cidr of crib runtime, or CNI",
+    ),
+    only("podPidsLimit", "-1", "leave it out: the number of a pod's processes is not limited"),
+    used("resolvConf", "\"/etc/resolv.conf\""),
+    only("runOnce", "", "leave it out: `crib run` ends with its pods"),
+    used("cpuCFSQuota", "true"),
+    used("cpuCFSQuotaPeriod", "\"100ms\""),
+    used("nodeStatusMaxImages", "50"),
+    used("maxOpenFiles", "1000000"),
+    unused(
+        "contentType",
+        "\"application/vnd.kubernetes.protobuf\"",
+        "requests are JSON",
+        "\"application/json\"",
+    ),
+    unused("kubeAPIQPS", "50", "requests to the API server are not limited by the agent", ""),
+    unused("kubeAPIBurst", "100", "requests to the API server are not limited by the agent", ""),
+    used("serializeImagePulls", ""),
+    used("maxParallelImagePulls", ""),
+    unused("evictionHard", "", NO_EVICTION, ""),
+    unused("evictionSoft", "", NO_EVICTION, ""),
+    unused("evictionSoftGracePeriod", "", NO_EVICTION, ""),
+    unused("evictionPressureTransitionPeriod", "\"5m0s\"", NO_EVICTION, ""),
+    unused("evictionMaxPodGracePeriod", "", NO_EVICTION, ""),
+    unused("evictionMinimumReclaim", "", NO_EVICTION, ""),
+    unused("mergeDefaultEvictionSettings", "false", NO_EVICTION, ""),
+    used("podsPerCore", ""),
+    only("enableControllerAttachDetach", "true", "leave it out: the agent attaches no volumes"),
+    used("protectKernelDefaults", ""),
+    unused("makeIPTablesUtilChains", "true", NO_CHAINS, "false"),
+    unused("iptablesMasqueradeBit", "14", NO_CHAINS, ""),
+    unused("iptablesDropBit", "15", NO_CHAINS, ""),
+    used("featureGates", ""),
+    used("failSwapOn", "true"),
+    used("memorySwap.swapBehavior", ""),
+    used("containerLogMaxSize", "\"10Mi\""),
+    used("containerLogMaxFiles", "5"),
+    unused("containerLogMaxWorkers", "1", "logs are rotated one after the other", "1"),
+    used("containerLogMonitorInterval", "\"10s\""),
+    unused(
+        "configMapAndSecretChangeDetectionStrategy",
+        "\"Watch\"",
+        "objects are watched",
+        "\"Watch\"",
+    ),
+    used("systemReserved", ""),
+    used("kubeReserved", ""),
+    used("reservedSystemCPUs", ""),
+    unused("showHiddenMetricsForVersion", "", "no metric is hidden", ""),
+    only("systemReservedCgroup", "", CGROUPS),
+    only("kubeReservedCgroup", "", CGROUPS),
+    Field {
+        name: "enforceNodeAllocatable",
+        default: "[\"pods\"]",
+        effect: Refused(
+            "set it to [pods] or [none]: what is reserved is kept from pods by admission alone",
+        ),
+        actual: "[\"none\"]",
+    },
+    used("allowedUnsafeSysctls", ""),
+    unused(
+        "volumePluginDir",
+        "\"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/\"",
+        "there are no volume plugins",
+        "",
+    ),
+    used("providerID", ""),
+    unused("kernelMemcgNotification", "", NO_EVICTION, ""),
+    used("logging.format", "\"text\""),
+    unused("logging.flushFrequency", "\"5s\"", "every line is written at once", ""),
+    used("logging.verbosity", ""),
+    unused("logging.vmodule", "", "there are no files of klog", ""),
+    unused("logging.options", "", "all lines go to standard error", ""),
+    unused("enableSystemLogHandler", "true", "the server has no /logs/", "false"),
+    only("enableSystemLogQuery", "", "leave it out: the server has no /logs/"),
+    only("shutdownGracePeriod", "", SHUTDOWN),
+    only("shutdownGracePeriodCriticalPods", "", SHUTDOWN),
+    only("shutdownGracePeriodByPodPriority", "", SHUTDOWN),
+    used("crashLoopBackOff.maxContainerRestartPeriod", ""),
+    only("reservedMemory", "", MANAGERS),
+    unused("enableProfilingHandler", "true", NO_PROFILES, "false"),
+    unused(
+        "enableDebugFlagsHandler",
+        "true",
+        "the level of the log cannot be changed while the agent runs",
+        "false",
+    ),
+    used("seccompDefault", "false"),
+    used("memoryThrottlingFactor", "0.9"),
+    used("memoryReservationPolicy", "\"None\""),
+    used("registerWithTaints", ""),
+    used("registerNode", "true"),
+    only("tracing", "", "leave it out: the agent exports no traces"),
+    only(
+        "localStorageCapacityIsolation",
+        "true",
+        "leave it out: limits of ephemeral-storage always hold",
+    ),
+    used("containerRuntimeEndpoint", "\"unix:///run/containerd/containerd.sock\""),
+    used("imageServiceEndpoint", ""),
+    used("failCgroupV1", "true"),
+    only("userNamespaces.idsPerPod", "65536", "leave it out: a pod has 65536 ids"),
+];
+
+/// The field of this name.
+#[must_use]
+pub fn field(name: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.name == name)
+}

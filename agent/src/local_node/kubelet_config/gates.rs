@@ -1,0 +1,256 @@
+//! ◆ Feature gates of Kubernetes 1.36, as a kubelet knows them. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/features/kube_features.go and those of k8s.io/apiserver, apiextensions-apiserver, client-go and
+//! component-base.
+
+use std::collections::BTreeMap;
+
+use super::FieldProblem;
+
+/// How far a feature has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Alpha,
+    Beta,
+    /// Generally available, or on its way out.
+    Settled,
+}
+
+/// Gates that have the same stage and default.
+struct Group {
+    stage: Stage,
+    default: bool,
+    /// Whether no other value is allowed.
+    locked: bool,
+    names: &'static str,
+}
+
+const GROUPS: [Group; 7] = [
+    Group {
+        stage: Stage::Alpha,
+        default: false,
+        locked: false,
+        names: "APIServingWithRoutine AllowUnsafeMalformedObjectDeletion CBORServingAndStorage CPUManagerPolicyAlphaOptions \
+            CRIListStreaming CSIVolumeHealth ClientsAllowCBOR ClientsPreferCBOR \
+            CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook ContainerStopSignals \
+            ControllerManagerReleaseLeaderElectionLockOnExit CrossNamespaceVolumeDataSource DRAListTypeAttributes \
+            DRANodeAllocatableResources DRAResourcePoolStatus DRAWorkloadResourceClaims EventedPLEG GangScheduling \
+            GenericWorkload HPAScaleToZero ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs \
+            InPlacePodVerticalScalingExclusiveMemory KubeletInUserNamespace LoggingAlphaOptions \
+            ManifestBasedAdmissionControlConfig MemoryQoS MutablePVNodeAffinity NativeHistograms \
+            PersistentVolumeClaimUnusedSinceTime PodAndContainerStatsFromCRI PodLevelResourceManagers \
+            PodLogsQuerySplitStreams PodsAPI QOSReserved ReduceDefaultCrashLoopBackOffDecay RuntimeClassInImageCriApi \
+            ShardedListAndWatch StorageCapacityScoring StorageVersionAPI TaintTolerationComparisonOperators \
+            TopologyAwareWorkloadScheduling TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport \
+            VolumeLimitScaling WindowsCPUAndMemoryAffinity WorkloadAwarePreemption WorkloadWithJob",
+    },
+    Group {
+        stage: Stage::Beta,
+        default: false,
+        locked: false,
+        names: "ClusterTrustBundle ClusterTrustBundleProjection ConcurrentWatchObjectDecode CoordinatedLeaderElection \
+            DRADeviceTaintRules LocalStorageCapacityIsolationFSQuotaMonitoring MaxUnavailableStatefulSet \
+            PodCertificateRequest SELinuxMount SchedulerAsyncAPICalls StorageVersionMigrator",
+    },
+    Group {
+        stage: Stage::Beta,
+        default: true,
+        locked: false,
+        names: "APIResponseCompression APIServerIdentity AllowParsingUserUIDFromCertAuth AtomicFIFO \
+            AuthorizePodWebsocketUpgradeCreatePermission CPUManagerPolicyBetaOptions CRDObservedGenerationTracking \
+            ClearingNominatedNodeNameAfterBinding ClientsAllowCARotation ClientsAllowTLSCacheGC ComponentFlagz \
+            ComponentStatusz ConstrainedImpersonation ContainerCheckpoint ContainerRestartRules ContextualLogging \
+            DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints DRAExtendedResource DRAPartitionableDevices \
+            DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout \
+            DeclarativeValidationBeta DeploymentReplicaSetTerminatingReplicas DetectCacheInconsistency EnvFiles \
+            ExtendWebSocketsToKubelet GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority HPAConfigurableTolerance \
+            HostnameOverride InOrderInformersBatchProcess InPlacePodLevelResourcesVerticalScaling \
+            InPlacePodVerticalScalingInitContainers KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages \
+            KubeletSeparateDiskGC KubeletServiceAccountTokenForCredentialProviders ListFromCacheSnapshot \
+            LoggingBetaOptions MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge \
+            MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs NodeDeclaredFeatures \
+            NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching PLEGOnDemandRelist PodDeletionCost \
+            PodLevelResources PodReadyToStartContainersCondition PodTopologyLabelsAdmission PortForwardWebsockets \
+            PreventStaticPodAPIReferences RelaxedServiceNameValidation ReloadKubeletClientCAFile \
+            ReloadKubeletServerCertificateFile RemoteRequestHeaderUID ResourceHealthStatus ResourceHealthStatusMessage \
+            RestartAllContainersOnContainerExits RotateKubeletServerCertificate SchedulerAsyncPreemption \
+            SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction SizeBasedListCostEstimate \
+            StaleControllerConsistencyDaemonSet StaleControllerConsistencyJob StaleControllerConsistencyReplicaSet \
+            StaleControllerConsistencyStatefulSet StatefulSetSemanticRevisionComparison StorageVersionHash \
+            StrictIPCIDRValidation StructuredAuthenticationConfigurationEgressSelector \
+            StructuredAuthenticationConfigurationJWKSMetrics TokenRequestServiceAccountUIDValidation \
+            TopologyManagerPolicyBetaOptions TranslateStreamCloseWebsocketRequests UnauthenticatedHTTP2DOSMitigation \
+            UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO WatchCacheInitializationPostStartHook WatchList \
+            WatchListClient WindowsGracefulNodeShutdown",
+    },
+    Group {
+        stage: Stage::Settled,
+        default: false,
+        locked: false,
+        names: "AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests ChangeContainerStatusOnKubeletRestart \
+            DeclarativeValidationTakeover KMSv1 KubeletRegistrationGetOnExistsOnly WindowsHostNetwork",
+    },
+    Group {
+        stage: Stage::Settled,
+        default: false,
+        locked: true,
+        names: "AllowOverwriteTerminationGracePeriodSeconds GitRepoVolumeDriver SeparateCacheWatchRPC",
+    },
+    Group {
+        stage: Stage::Settled,
+        default: true,
+        locked: false,
+        names: "AllowServiceExternalIPs CustomCPUCFSQuotaPeriod DRAPrioritizedList DisableCPUQuotaWithExclusiveCPUs \
+            InformerResourceVersion KubeletPodResourcesListUseActivePods MutatingAdmissionPolicy \
+            ServiceCIDRStatusFieldWiping StorageNamespaceIndex",
+    },
+    Group {
+        stage: Stage::Settled,
+        default: true,
+        locked: true,
+        names: "APIServerTracing AggregatedDiscoveryRemoveBetaType AnonymousAuthConfigurableEndpoints AnyVolumeDataSource \
+            AuthorizeNodeWithSelectors AuthorizeWithSelectors BtreeWatchCache CPUManagerPolicyOptions \
+            CRDValidationRatcheting CSIServiceAccountTokenSecrets ConsistentListFromCache CustomResourceFieldSelectors \
+            DRAAdminAccess DeclarativeValidation DisableAllocatorDualWrite DisableNodeKubeProxyVersion \
+            DynamicResourceAllocation ExecProbeTimeout ExternalServiceAccountTokenSigner ImageMaximumGCAge ImageVolume \
+            InOrderInformers InPlacePodVerticalScaling JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy \
+            JobSuccessPolicy KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI \
+            KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletTracing LogarithmicScaleDown \
+            MatchLabelKeysInPodAffinity MultiCIDRServiceAllocator MutableCSINodeAllocatableCount NFTablesProxyMode \
+            NodeInclusionPolicyInPodTopologySpread NodeLogQuery NodeSwap OrderedNamespaceDeletion PodLifecycleSleepAction \
+            PodLifecycleSleepActionAllowZero PodObservedGenerationTracking PodSchedulingReadiness \
+            PreferSameTrafficDistribution ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts \
+            RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation ResilientWatchCacheInitialization \
+            RetryGenerateName SELinuxChangePolicy SELinuxMountReadWriteOncePod SchedulerQueueingHints \
+            SeparateTaintEvictionController ServiceAccountTokenJTI ServiceAccountTokenNodeBinding \
+            ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo SidecarContainers \
+            StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf StructuredAuthenticationConfiguration \
+            SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport \
+            VolumeAttributesClass WinDSR WinOverlay",
+    },
+];
+
+/// Which features are on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    given: BTreeMap<String, bool>,
+}
+
+fn group(name: &str) -> Option<&'static Group> {
+    GROUPS.iter().find(|group| group.names.split_ascii_whitespace().any(|gate| gate == name))
+}
+
+/// The value of a gate that nobody has set; `None`: there is no such gate.
+pub(super) fn default_of(name: &str) -> Option<bool> {
+    group(name).map(|group| group.default)
+}
+
+/// The gate of all features of a stage.
+fn all_of(name: &str) -> Option<Stage> {
+    match name {
+        "AllAlpha" => Some(Stage::Alpha),
+        "AllBeta" => Some(Stage::Beta),
+        _ => None,
+    }
+}
+
+impl Gates {
+    /// The gates as `featureGates` sets them.
+    #[must_use]
+    pub fn new(given: &BTreeMap<String, bool>) -> Self {
+        Self { given: given.clone() }
+    }
+
+    /// Whether a feature is on.
+    #[must_use]
+    pub fn enabled(&self, name: &str) -> bool {
+        let Some(group) = group(name) else {
+            return false;
+        };
+        let of_all = match group.stage {
+            Stage::Alpha => self.given.get("AllAlpha"),
+            Stage::Beta => self.given.get("AllBeta"),
+            Stage::Settled => None,
+        };
+        *self.given.get(name).or(of_all).unwrap_or(&group.default)
+    }
+
+    /// Gates that Kubernetes 1.36 does not have, or not with this value.
+    pub(super) fn problems(&self) -> Vec<FieldProblem> {
+        let problem = |(name, value): (&String, &bool)| {
+            let problem = match group(name) {
+                None if all_of(name).is_some() => return None,
+                None => "Kubernetes 1.36 has no such feature gate".to_owned(),
+                Some(group) if group.locked && *value != group.default => {
+                    format!("it is locked to {}: leave it out", group.default)
+                }
+                Some(_) => return None,
+            };
+            Some(FieldProblem { field: format!("featureGates.{name}"), problem })
+        };
+        self.given.iter().filter_map(problem).collect()
+    }
+
+    /// The gates that are set to something else than their default.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &str> {
+        let changed =
+            |(name, value): &(&String, &bool)| default_of(name).unwrap_or_default() != **value;
+        self.given.iter().filter(changed).map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn gates(given: &[(&str, bool)]) -> Gates {
+        Gates { given: given.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect() }
+    }
+
+    #[rstest]
+    #[case(&[], "MemoryQoS", false)]
+    #[case(&[], "NodeSwap", true)]
+    #[case(&[("MemoryQoS", true)], "MemoryQoS", true)]
+    #[case(&[("AllAlpha", true)], "MemoryQoS", true)]
+    #[case(&[("AllAlpha", true), ("MemoryQoS", false)], "MemoryQoS", false)]
+    #[case(&[("AllBeta", false)], "GracefulNodeShutdown", false)]
+    #[case(&[("AllBeta", false)], "NodeSwap", true)]
+    #[case(&[], "Nothing", false)]
+    fn gate_is_as_set_or_as_its_stage(
+        #[case] given: &[(&str, bool)],
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(gates(given).enabled(name), expected);
+    }
+
+    #[test]
+    fn unknown_and_locked_gates_are_problems() {
+        let gates = gates(&[
+            ("AllAlpha", false),
+            ("MemoryQoS", true),
+            ("NodeSwap", false),
+            ("NodeLogQuery", true),
+            ("Nothing", true),
+        ]);
+        let problems: Vec<String> = gates.problems().iter().map(ToString::to_string).collect();
+        let expected = [
+            "featureGates.NodeSwap: it is locked to true: leave it out",
+            "featureGates.Nothing: Kubernetes 1.36 has no such feature gate",
+        ];
+        assert_eq!(problems, expected);
+        assert_eq!(gates.changed().collect::<Vec<_>>(), ["MemoryQoS", "NodeSwap", "Nothing"]);
+    }
+
+    #[test]
+    fn each_gate_is_in_one_group() {
+        let mut names: Vec<&str> =
+            GROUPS.iter().flat_map(|group| group.names.split_ascii_whitespace()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

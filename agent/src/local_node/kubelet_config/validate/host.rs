@@ -1,0 +1,92 @@
+//! ◆ What of the machine a configuration does not allow. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation/validation_linux.go, pkg/kubelet/cm/container_manager_linux.go.
+
+use crate::local_node::kubelet_config::{FieldProblem, KubeletConfiguration};
+
+/// Settings of the kernel that a kubelet relies on, with their values (k8s.io/kubernetes/pkg/util/sysctl).
+pub const KERNEL_DEFAULTS: [(&str, &str); 6] = [
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/keys/root_maxbytes", "25000000"),
+];
+
+/// What the machine is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Whether its cgroups are in the unified hierarchy.
+    pub unified_cgroups: bool,
+    /// Whether it swaps.
+    pub swaps: bool,
+    /// Those of [`KERNEL_DEFAULTS`] that differ: name and value.
+    pub kernel: Vec<(&'static str, String)>,
+}
+
+/// Why a configuration, as far as it says anything, does not allow the agent on this machine.
+#[must_use]
+pub fn host_problems(config: &KubeletConfiguration, host: &Host) -> Vec<FieldProblem> {
+    let mut problems = Vec::new();
+    let mut add = |field: &str, problem: String| {
+        problems.push(FieldProblem { field: field.to_owned(), problem });
+    };
+    if !host.unified_cgroups {
+        if config.fail_cgroup_v1 == Some(true) {
+            let problem = "this machine has cgroup v1: boot it with the unified hierarchy, or set failCgroupV1: false";
+            add("failCgroupV1", problem.to_owned());
+        }
+        if config.single_process_oom_kill == Some(false) {
+            add("singleProcessOOMKill", "false needs the unified hierarchy (cgroup v2)".to_owned());
+        }
+    }
+    if host.swaps && config.fail_swap_on == Some(true) {
+        let problem = "this machine swaps: run swapoff, or set failSwapOn: false";
+        add("failSwapOn", problem.to_owned());
+    }
+    if config.protect_kernel_defaults == Some(true) {
+        for (name, value) in &host.kernel {
+            let wanted = KERNEL_DEFAULTS.iter().find(|(known, _)| known == name);
+            let (_, wanted) = wanted.copied().unwrap_or_default();
+            let name = name.replace('/', ".");
+            let problem = format!("{name} is {value}: run sysctl -w {name}={wanted}");
+            add("protectKernelDefaults", problem);
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::local_node::kubelet_config::{Document, check, normalized};
+
+    #[rstest]
+    #[case("{}", "")]
+    #[case("{\"failCgroupV1\": true}", "failCgroupV1: this machine has cgroup v1")]
+    #[case("{\"singleProcessOOMKill\": false}", "singleProcessOOMKill: false needs")]
+    #[case("{\"failSwapOn\": true}", "failSwapOn: this machine swaps")]
+    #[case(
+        "{\"protectKernelDefaults\": true}",
+        "protectKernelDefaults: kernel.panic is 0: run sysctl -w kernel.panic=10"
+    )]
+    fn machine_must_be_as_configured(#[case] fields: &str, #[case] words: &str) {
+        let document: Document = serde_json::from_str(fields).unwrap();
+        let config = check(&normalized(&document).unwrap()).unwrap().config;
+        let host = Host {
+            unified_cgroups: false,
+            swaps: true,
+            kernel: vec![("kernel/panic", "0".to_owned())],
+        };
+        let problems: Vec<String> =
+            host_problems(&config, &host).iter().map(ToString::to_string).collect();
+        let problems = problems.join("; ");
+        assert_eq!(problems.is_empty(), words.is_empty(), "{problems}");
+        assert!(problems.contains(words), "{problems}");
+        let good = Host { unified_cgroups: true, ..Host::default() };
+        assert_eq!(host_problems(&config, &good), []);
+    }
+}

@@ -1,0 +1,430 @@
+//! The one way in which the agent starts, for `crib agent` and `crib kubelet`: settings and a KubeletConfiguration become an agent.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::clock::SystemClock;
+use agent::cri::Cri;
+use agent::cri::grpc::ConnectOptions;
+use agent::local_node::agent_id::{self, AgentIdError};
+use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
+use agent::objects::directory::ObjectsDirectory;
+use agent::objects::{ObjectMap, ObjectStore};
+use crib_base::args::{LogFormat, UnixEndpoint};
+use crib_base::dirs::default_dir;
+use crib_base::exit::Exit;
+use crib_base::logging::{self, LogArgs, LogLevel};
+use crib_base::pod_dialer::PodDialer;
+use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::service_stream::Tables;
+use crib_base::{limits, volumes_in_memory};
+use kube_node::ClusterNode;
+use kube_node::client::ApiClient;
+use kubelet_server::{Exposed, Server};
+use runtime_fake::IsolationRequest;
+use tokio::runtime::Builder;
+use tokio_util::sync::CancellationToken;
+
+use super::lock_file::LockFile;
+use super::{cluster, process};
+use super::settings::Settings;
+use super::source::Sources;
+use super::systemd::{self, Watchdog};
+use crate::{heap, shutdown};
+
+/// How long the agent may take to end.
+const LONGEST_END: Duration = Duration::from_secs(10);
+
+/// Where a kubelet keeps the logs of pods, and the links to them.
+const POD_LOGS: &str = "/var/log/pods";
+const CONTAINER_LOGS: &str = "/var/log/containers";
+
+/// What an agent is started with.
+pub(crate) struct Start {
+    endpoint: Option<UnixEndpoint>,
+    settings: Settings,
+    file: KubeletConfiguration,
+    warnings: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Start {
+    /// An agent for the runtime at this endpoint, or else at that of the configuration. `unknown` are fields that are left out.
+    pub(crate) fn new(
+        endpoint: Option<UnixEndpoint>,
+        settings: Settings,
+        checked: Checked,
+        unknown: Vec<String>,
+    ) -> Self {
+        let without_effect = checked.without_effect.into_iter();
+        let without_effect = without_effect.map(|(field, why)| format!("{field} ({why})"));
+        let warnings = vec![
+            ("configuration fields do not exist", unknown),
+            ("configuration fields have no effect", without_effect.collect()),
+        ];
+        Self { endpoint, settings, file: checked.config, warnings }
+    }
+
+    /// Warns about words, such as flags, once there is a log.
+    pub(crate) fn warn(mut self, message: &'static str, words: Vec<String>) -> Self {
+        self.warnings.push((message, words));
+        self
+    }
+
+    /// Runs until a signal. Called while the process has one thread.
+    pub(crate) fn run(self) -> Result<Exit, Exit> {
+        let Self { endpoint, settings, file, warnings } = self;
+        logging::to_stderr(log(&settings, &file));
+        for (message, words) in warnings.into_iter().filter(|(_, words)| !words.is_empty()) {
+            let fields = words.join(", ");
+            tracing::warn!(fields, "{message}");
+        }
+        let endpoint = or_say(endpoint_of(endpoint, &file), Exit::BadInput)?;
+        or_say(process::check(&file), Exit::BadInput)?;
+        let watchdog = or_say(Watchdog::from_environment(), Exit::BadInput)?;
+        let node_name = settings.node.node_name.clone();
+        let node_name = node_name.unwrap_or_else(crib_base::node::node_name);
+        let sources = settings.source.sources(&file, &node_name, settings.cluster.joins());
+        let sources = or_say(sources, Exit::BadInput)?;
+        or_say(settings.cluster.check(), Exit::BadInput)?;
+        let root_dir = settings.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
+        let remedy = |problem| format!("{problem}: say where to keep volumes with --root-dir");
+        let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
+        // Containers own files in volumes, set-user-ID programs too if they like.
+        or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
+        let agent_id = or_complain(agent_id(&settings, &root_dir), Exit::BadInput)?;
+        let configured = config(&settings, &file, root_dir.clone(), node_name, agent_id);
+        let (mut config, objects) = or_say(configured, Exit::BadInput)?;
+        config.volumes_in_memory = Some(volumes_in_memory::maker());
+        // An ordinary user's containers own files as subordinate ids, which only a user namespace of the same ids can remove.
+        if !nix::unistd::geteuid().is_root() {
+            let entered = runtime_fake::enter(IsolationRequest::Auto, Some(&root_dir));
+            or_complain(entered, Exit::NoRuntime)?;
+        }
+        process::set(&file);
+        let held = settings.lock_file.as_ref().map(LockFile::hold).transpose();
+        let held = or_complain(held, Exit::NoRuntime)?;
+        let _sole = or_complain(lock(&root_dir), Exit::NoRuntime)?;
+        let shutdown = or_failed("listen for signals", shutdown::on_signal(LONGEST_END))?;
+        heap::share();
+        // One thread: tasks that change threads cost a fifth more of the processor's time, and a fifth more memory. What may last
+        // is on threads of its own.
+        let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
+        limits::serve_on();
+        let serving = Serving { endpoint, settings: &settings, file: &file, watchdog };
+        let ended = tokio.block_on(async {
+            let contended = async {
+                match &held {
+                    Some(held) => held.contended().await,
+                    None => std::future::pending().await,
+                }
+            };
+            serving.serve(config, objects, sources, shutdown, contended).await
+        });
+        // A blocking task that hangs, in a volume say, must not keep the command from ending.
+        tokio.shutdown_background();
+        if let Err(error) = volumes_in_memory::remove_if_empty(&root_dir) {
+            tracing::warn!(%error, "failed to remove the directory of volumes in memory");
+        }
+        ended
+    }
+}
+
+/// How to log: as the flags say, or else the file. From klog's level 4 on is for those who look for an error.
+fn log(settings: &Settings, file: &KubeletConfiguration) -> LogArgs {
+    let logging = file.logging.clone().unwrap_or_default();
+    let json = logging.format.is_some_and(|format| format == "json");
+    let level = match logging.verbosity.unwrap_or_default() {
+        0..=3 => LogLevel::Info,
+        4..=6 => LogLevel::Debug,
+        _ => LogLevel::Trace,
+    };
+    LogArgs {
+        log_format: settings.log.log_format.or_else(|| json.then_some(LogFormat::Json)),
+        log_level: settings.log.log_level.or(Some(level)),
+    }
+}
+
+fn endpoint_of(
+    flag: Option<UnixEndpoint>,
+    file: &KubeletConfiguration,
+) -> Result<UnixEndpoint, String> {
+    match (flag, &file.container_runtime_endpoint) {
+        (Some(endpoint), _) => Ok(endpoint),
+        (None, Some(text)) => {
+            text.parse().map_err(|problem| format!("containerRuntimeEndpoint: {problem}"))
+        }
+        (None, None) => Err(
+            "there is no runtime: set --runtime-endpoint, or containerRuntimeEndpoint in --config"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The agent's configuration and the objects that pods refer to, or what is wrong with the flags, in words.
+fn config(
+    settings: &Settings,
+    file: &KubeletConfiguration,
+    root_dir: PathBuf,
+    node_name: String,
+    agent_id: String,
+) -> Result<(agent::Config, ObjectMap), String> {
+    let of_file = file.pod_logs_dir.as_ref().map(PathBuf::from);
+    let pod_logs_dir = settings.container_logs.pod_logs_dir.clone().or(of_file);
+    let pod_logs_dir = pod_logs_dir.map_or_else(|| root_dir.join("logs"), absolute);
+    let mut config = agent::Config::new(root_dir, pod_logs_dir);
+    // Without a home directory, claims have their directories where the agent keeps everything.
+    if let Ok(directory) = settings.volumes.directory() {
+        config.volumes_dir = directory;
+    }
+    if settings.as_kubelet && config.pod_logs_dir == Path::new(POD_LOGS) {
+        config.container_logs_dir = Some(CONTAINER_LOGS.into());
+    }
+    config.node_name = node_name;
+    config.agent_id = Some(agent_id);
+    config.adopt_node = settings.adopt_node;
+    config.remove_at_once = !settings.adopt_node;
+    config.finish_starts = settings.adopt_node;
+    config.dead_containers = settings.dead_containers.limits();
+    let gates = file.feature_gates.as_ref();
+    let gate = gates.and_then(|gates| gates.get("ContainerStopSignals").copied());
+    // Kubernetes 1.36 has it switched off.
+    config.container_stop_signals = gate.unwrap_or(!settings.adopt_node);
+    config.event_driven_pleg = settings.event_driven_pleg.unwrap_or(true);
+    let in_file = file.sync_frequency.map(GoDuration::get);
+    if let Some(period) = settings.sync_frequency.or(in_file) {
+        config.resync_period = period;
+    }
+    let restarts = file.crash_loop_back_off.as_ref();
+    if let Some(longest) = restarts.and_then(|back_off| back_off.max_container_restart_period) {
+        let longest = longest.get();
+        config.crash_backoff = (config.crash_backoff.0.min(longest), longest);
+    }
+    config.seccomp_profile_root = settings.seccomp_profiles.directory();
+    config.seccomp_default = file.seccomp_default.unwrap_or_default();
+    settings.node.apply(file, settings.cluster.joins(), &mut config)?;
+    settings.cgroups.apply(file, &mut config.cgroups);
+    settings.container_logs.apply(file, &mut config)?;
+    let objects = settings.images.apply(file, settings.adopt_node, &mut config.images)?;
+    Ok((config, objects))
+}
+
+/// The runtime takes absolute paths only.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+fn agent_id(settings: &Settings, root_dir: &Path) -> Result<String, AgentIdError> {
+    match &settings.agent_id {
+        Some(id) => agent_id::check(id).map(|()| id.clone()),
+        None => agent_id::kept_in(root_dir),
+    }
+}
+
+/// What the agent has of its command line while it runs.
+struct Serving<'a> {
+    endpoint: UnixEndpoint,
+    settings: &'a Settings,
+    file: &'a KubeletConfiguration,
+    watchdog: Watchdog,
+}
+
+impl Serving<'_> {
+    async fn serve(
+        self,
+        mut config: agent::Config,
+        objects: ObjectMap,
+        mut sources: Sources,
+        shutdown: CancellationToken,
+        contended: impl Future<Output = ()>,
+    ) -> Result<Exit, Exit> {
+        let Self { settings, file, .. } = self;
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
+            () = shutdown.cancelled() => return Err(Exit::Interrupted),
+        };
+        let cri = or_complain(connected, Exit::NoRuntime)?;
+        // The runtime knows which cgroups it can make: its word counts more than the configuration's, as for a kubelet.
+        if let Ok(Some(driver)) = cri.cgroup_driver().await {
+            if config.cgroups.per_qos && driver != config.cgroups.driver {
+                tracing::info!(
+                    ?driver,
+                    "the runtime's cgroup driver is used, not the configured one"
+                );
+            }
+            config.cgroups.driver = driver;
+        }
+        let sockets = settings.show.bind(file, settings.cluster.joins(), settings.as_kubelet).await;
+        let sockets = or_say(sockets, Exit::BadInput)?;
+        self.announce(&config, cri.as_ref()).await;
+        let store = Arc::new(ObjectStore::default());
+        let mut directory = settings.source.objects.clone().map(ObjectsDirectory::new);
+        // Before any pod asks for them.
+        store.set(match &mut directory {
+            Some(directory) => directory.read(&objects).await,
+            None => objects.clone(),
+        });
+        let asked = tokio::select! {
+            asked = settings.cluster.client(&config) => asked,
+            () = shutdown.cancelled() => return Err(Exit::Interrupted),
+        };
+        let client = or_say(asked, Exit::BadInput)?;
+        let server = match &client {
+            Some(_) => {
+                let signed = settings.cluster.signed(file, &config);
+                let pki = settings.cluster.cert_dir(&config);
+                or_say(settings.server.bind(file, &config, &pki, signed).await, Exit::BadInput)?
+            }
+            None => {
+                settings.server.warn_without_cluster(file);
+                None
+            }
+        };
+        let (server, port) = server.unzip();
+        let configz = server.as_ref().map(|server| server.configz(&config, file, sockets.ports()));
+        let server = server.zip(client.clone()).zip(configz);
+        let config_shown = config.clone();
+        let serves = server.is_some() && settings.server.makes_certificate(file);
+        let certificates = settings.cluster.certificates(file, &config, serves);
+        let node = client.map(|client| {
+            let settings = settings.cluster.node(file, &config, port, certificates);
+            ClusterNode::new(client, settings, Arc::clone(&store), objects.clone())
+        });
+        let (tables, proxy) = (Tables::default(), settings.cluster.service_proxy());
+        let node = node.map(|node| node.with_services(proxy, Arc::new(tables.clone())));
+        let mut services = None;
+        if let Some(node) = &node {
+            sources.push(Box::new(node.pods()));
+            let (socket, receiver) = (self.endpoint.path().to_owned(), tables.subscribe());
+            services = Some(cluster::serve_services(socket, receiver, proxy, node.limits()));
+        }
+        let parts = agent::Parts {
+            objects: Arc::clone(&store),
+            cri: Arc::clone(&cri),
+            clock: Arc::new(SystemClock),
+            dialer: Arc::new(PodDialer::new(self.endpoint.path())),
+            sources,
+            tokens: node.as_ref().map(ClusterNode::tokens),
+        };
+        let agent = agent::start(config, parts);
+        let view = agent.view();
+        let exposed = Arc::new(Exposed::new(&config_shown, agent.view(), Arc::clone(&cri)));
+        systemd::notify("READY=1");
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = contended => tracing::info!("another process opened the lock file"),
+            () = self.watchdog.feed(|| view.health()) => {}
+            () = exposed.follow() => {}
+            () = sockets.serve(Arc::clone(&exposed)) => {}
+            () = follow(directory, objects, &store) => {}
+            () = serve_node(server, &exposed) => {}
+            () = take_part(node, &agent, cri) => {}
+            () = serve_services(services) => {}
+            () = heap::trim_periodically() => {}
+        }
+        systemd::notify("STOPPING=1");
+        tracing::info!("stopping; the pods keep running");
+        agent.stop().await;
+        Ok(Exit::Success)
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Cri>, agent::cri::grpc::ConnectError> {
+        let usual = ConnectOptions::default();
+        let options = ConnectOptions {
+            images: self.file.image_service_endpoint.clone(),
+            deadline: self.file.runtime_request_timeout.map_or(usual.deadline, GoDuration::get),
+        };
+        agent::cri::grpc::connect_with(&self.endpoint.to_string(), &options).await
+    }
+
+    /// Logs what the agent drives, and which pods are its own.
+    async fn announce(&self, config: &agent::Config, cri: &dyn Cri) {
+        let runtime = cri.version().await.map_or_else(
+            |error| error.to_string(),
+            |version| format!("{} {}", version.runtime_name, version.runtime_version),
+        );
+        let pods = match &config.agent_id {
+            Some(id) if !config.adopt_node => format!("those of agent {id}"),
+            Some(_) | None => "every pod of the runtime".to_owned(),
+        };
+        let node_ip = config.node_ips.join(",");
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"), endpoint = %self.endpoint, runtime, node = config.node_name, node_ip,
+            root_dir = %config.root_dir.display(), pods, "starting"
+        );
+    }
+}
+
+/// Keeps the objects as those of the directory are, if there is one. Never returns.
+async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &ObjectStore) {
+    match directory {
+        Some(directory) => directory.follow(others, store).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Serves the API server and its clients, if the agent is a node. Never returns.
+async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc<Exposed>) {
+    match server {
+        Some(((server, client), configz)) => {
+            server.serve(&client, Arc::clone(exposed), configz).await
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Has the runtime serve the cluster's Services, if there is a cluster. Never returns.
+async fn serve_services(services: Option<impl Future<Output = ()>>) {
+    if let Some(services) = services {
+        services.await;
+    }
+    std::future::pending().await
+}
+
+/// Keeps the agent's node in its cluster, if it has one. Never returns.
+async fn take_part(node: Option<ClusterNode>, agent: &agent::Agent, cri: Arc<dyn Cri>) {
+    match node {
+        Some(node) => node.run(agent, cri).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The file that is locked, for the life of the agent.
+const LOCK: &str = "lock";
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum SoleError {
+    /// Another agent uses it.
+    #[error(
+        "the root directory {} is in use by another agent: stop that one, or give this one another --root-dir", .0.display()
+    )]
+    InUse(PathBuf),
+    /// It cannot be locked.
+    #[error("failed to lock the root directory {}", path.display())]
+    Lock {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Keeps a second agent from a root directory, which would take the pods of the first one for orphans, and remove them: locks it until
+/// the file is closed, also when the agent is killed.
+fn lock(root_dir: &Path) -> Result<File, SoleError> {
+    let failed = |source| SoleError::Lock { path: root_dir.to_owned(), source };
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(root_dir.join(LOCK))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(SoleError::InUse(root_dir.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}

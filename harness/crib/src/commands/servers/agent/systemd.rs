@@ -1,0 +1,141 @@
+//! What systemd is told (sd_notify(3)), over the socket that NOTIFY_SOCKET names.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/watchdog/watchdog_linux.go; github.com/coreos/go-systemd/daemon.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+use std::{env, io, process};
+
+/// How short the time of a watchdog may not be.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Tells systemd the state, if it listens. What it does not hear is a line in the log.
+pub(super) fn notify(state: &str) {
+    let Some(socket) = env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(socket.as_bytes(), state) {
+        tracing::warn!(%error, state, "failed to notify systemd");
+    }
+}
+
+/// A name that begins with `@` is in the abstract namespace (unix(7)).
+fn send(socket: &[u8], state: &str) -> io::Result<()> {
+    let address = match socket.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))?,
+    };
+    let sender = UnixDatagram::unbound()?;
+    // Whoever listens does not hold the agent up.
+    sender.set_nonblocking(true)?;
+    sender.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+/// The watchdog of systemd, which restarts an agent that it does not hear from in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Watchdog {
+    /// How often it is fed; `None`: there is none.
+    period: Option<Duration>,
+}
+
+impl Watchdog {
+    /// That of the environment.
+    pub(super) fn from_environment() -> Result<Self, String> {
+        let text = |name: &str| env::var(name).ok().filter(|text| !text.is_empty());
+        Self::of(text("WATCHDOG_USEC").as_deref(), text("WATCHDOG_PID").as_deref(), process::id())
+    }
+
+    /// ◆ That of the variables' values. It watches one process, whatever others inherit.
+    fn of(limit: Option<&str>, watched: Option<&str>, own: u32) -> Result<Self, String> {
+        let none = Ok(Self { period: None });
+        let Some(limit) = limit else {
+            return none;
+        };
+        let micros = limit.parse().ok().filter(|micros| *micros > 0);
+        let micros = micros.ok_or_else(|| {
+            format!("WATCHDOG_USEC: {limit:?} is not a number of microseconds above 0")
+        })?;
+        if let Some(watched) = watched {
+            let watched: u32 = watched
+                .parse()
+                .map_err(|_| format!("WATCHDOG_PID: {watched:?} is not the id of a process"))?;
+            if watched != own {
+                return none;
+            }
+        }
+        let limit = Duration::from_micros(micros);
+        if limit <= SHORTEST {
+            return Err(format!("WATCHDOG_USEC: {limit:?} is too short: set more than 1 s"));
+        }
+        Ok(Self { period: Some(limit / 2) })
+    }
+
+    /// Feeds it, twice in its time, as long as the agent is healthy. Never returns.
+    pub(super) async fn feed(self, health: impl Fn() -> Result<(), String>) {
+        let Some(period) = self.period else {
+            return std::future::pending().await;
+        };
+        let mut turns = tokio::time::interval(period);
+        loop {
+            turns.tick().await;
+            match health() {
+                Ok(()) => notify("WATCHDOG=1"),
+                Err(problem) => {
+                    tracing::error!(problem, "unhealthy: systemd's watchdog is not fed")
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(None, None, Ok(None))]
+    #[case(Some("10000000"), None, Ok(Some(5)))]
+    #[case(Some("10000000"), Some("7"), Ok(Some(5)))]
+    #[case(Some("10000000"), Some("8"), Ok(None))]
+    #[case(Some("1000000"), None, Err("too short"))]
+    #[case(Some("0"), None, Err("not a number of microseconds"))]
+    #[case(Some("soon"), None, Err("not a number of microseconds"))]
+    #[case(Some("10000000"), Some("me"), Err("not the id of a process"))]
+    fn watchdog_is_fed_twice_in_its_time(
+        #[case] limit: Option<&str>,
+        #[case] watched: Option<&str>,
+        #[case] expected: Result<Option<u64>, &str>,
+    ) {
+        match (Watchdog::of(limit, watched, 7), expected) {
+            (Ok(seen), Ok(seconds)) => {
+                assert_eq!(seen.period, seconds.map(Duration::from_secs));
+            }
+            (Err(seen), Err(words)) => assert!(seen.contains(words), "{seen}"),
+            (seen, expected) => panic!("{seen:?}, expected {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn state_is_sent_to_paths_and_abstract_names() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("notify");
+        let name = format!("crib-test-{}-notify", process::id());
+        let abstract_name = SocketAddr::from_abstract_name(&name).unwrap();
+        let listeners = [
+            (UnixDatagram::bind(&path).unwrap(), path.as_os_str().as_bytes().to_vec()),
+            (UnixDatagram::bind_addr(&abstract_name).unwrap(), format!("@{name}").into_bytes()),
+        ];
+        for (listener, socket) in listeners {
+            send(&socket, "READY=1").unwrap();
+            let mut heard = [0; 16];
+            let length = listener.recv(&mut heard).unwrap();
+            assert_eq!(&heard[..length], b"READY=1");
+        }
+    }
+}
