@@ -4,6 +4,7 @@ pub(crate) mod api_server;
 pub(crate) mod credentials;
 pub(crate) mod faults;
 pub(crate) mod joined;
+pub(crate) mod kubeadm;
 pub(crate) mod mirrors;
 pub(crate) mod node;
 pub(crate) mod objects;

@@ -1,9 +1,10 @@
-//! `crib agent` and `crib runtime` as servers.
+//! `crib agent`, `crib kubelet` and `crib runtime` as servers.
 
 pub(crate) mod agent_cgroups;
 pub(crate) mod agent_flags;
 pub(crate) mod agent_swap;
 pub(crate) mod agents;
+pub(crate) mod kubelet;
 pub(crate) mod process_limits;
 pub(crate) mod read_only;
 pub(crate) mod servers;

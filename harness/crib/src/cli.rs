@@ -1,5 +1,8 @@
 //! The command line of `crib`: its subcommands and their help.
 
+use std::ffi::OsString;
+use std::process;
+
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use crib_base::exit::Exit;
@@ -13,7 +16,7 @@ use crate::commands::listing::{
 };
 use crate::commands::measures::{bench, check};
 use crate::commands::runs::{describe, down, explain_run, get, rollout, top, volume, wait};
-use crate::commands::servers::{agent, proxy, registry, runtime};
+use crate::commands::servers::{agent, kubelet, proxy, registry, runtime};
 use crate::commands::shell;
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
 
@@ -43,6 +46,7 @@ enum Command {
     ExplainRun(explain_run::ExplainRunArgs),
     Runtime(runtime::RuntimeArgs),
     Agent(Box<agent::AgentArgs>),
+    Kubelet(Box<kubelet::KubeletArgs>),
     Registry(registry::RegistryArgs),
     Check(check::CheckArgs),
     Bench(bench::BenchArgs),
@@ -103,6 +107,7 @@ impl Command {
             | Self::ExplainRun(_)
             | Self::Runtime(_)
             | Self::Agent(_)
+            | Self::Kubelet(_)
             | Self::Registry(_)
             | Self::Proxy(_)
             | Self::Volume(_)
@@ -162,8 +167,20 @@ impl Cli {
     pub(crate) fn read() -> Self {
         // Ends the process if it is a shell that asks.
         CompleteEnv::with_factory(Self::command).var(completion::VARIABLE).complete();
-        let arguments = std::env::args_os().collect();
-        Self::parse_from(first_argument::separate(arguments, &mut Self::command()))
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        let is_kubelet = arguments.get(1).is_some_and(|word| word == "kubelet");
+        let arguments = match is_kubelet {
+            true => kubelet::with_hyphens(arguments),
+            false => first_argument::separate(arguments, &mut Self::command()),
+        };
+        Self::try_parse_from(arguments).unwrap_or_else(|error| {
+            // A kubelet has one exit code for all errors.
+            if is_kubelet && error.use_stderr() {
+                let _ = error.print();
+                process::exit(Exit::Failed.code().into());
+            }
+            error.exit()
+        })
     }
 }
 
@@ -184,6 +201,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::ExplainRun(args) => explain_run::run(&args),
         Command::Runtime(args) => either(runtime::run(args)),
         Command::Agent(args) => either(agent::run(*args)),
+        Command::Kubelet(args) => kubelet::run(&args),
         Command::Registry(args) => either(registry::run(&args)),
         Command::Check(args) => finish(check::run(&args)),
         Command::Bench(args) => finish(bench::run(&args)),

@@ -85,7 +85,7 @@ async fn plugin_that_fails_is_named_with_what_it_said() {
 }
 
 /// What signs requests of nodes.
-struct Signer(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Signer(CertifiedIssuer<'static, KeyPair>);
 
 /// The public key of a request, as the point of the curve P-256.
 struct Point(Vec<u8>);
@@ -101,14 +101,19 @@ impl PublicKeyData for Point {
 }
 
 impl Signer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
+    /// Its own certificate.
+    pub(super) fn authority(&self) -> String {
+        self.0.pem()
+    }
+
     /// The certificate that a request asks for, which is good from so long ago for so long.
-    fn sign(&self, request: &str, ago: Duration, left: Duration) -> String {
+    pub(super) fn sign(&self, request: &str, ago: Duration, left: Duration) -> String {
         let pem = String::from_utf8(BASE64_STANDARD.decode(request).unwrap()).unwrap();
         let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
         let der = BASE64_STANDARD.decode(body).unwrap();
@@ -127,7 +132,7 @@ impl Signer {
     }
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 fn requests(joined: &Joined) -> Vec<Value> {
     let kind = Kind::of("certificates.k8s.io/v1", "CertificateSigningRequest");
@@ -136,7 +141,7 @@ fn requests(joined: &Joined) -> Vec<Value> {
 }
 
 /// Waits for a request without an answer.
-async fn wait_for_request(joined: &Joined) -> Value {
+pub(super) async fn wait_for_request(joined: &Joined) -> Value {
     let open = || {
         let open = requests(joined).into_iter().find(|csr| csr["status"]["certificate"].is_null());
         open.unwrap_or_default()
@@ -145,7 +150,7 @@ async fn wait_for_request(joined: &Joined) -> Value {
 }
 
 /// Answers a request.
-fn answer(joined: &Joined, csr: &Value, status: &Value) {
+pub(super) fn answer(joined: &Joined, csr: &Value, status: &Value) {
     let kind = Kind::of("certificates.k8s.io/v1", "CertificateSigningRequest");
     let key = cluster::Key::new(kind, "", csr["metadata"]["name"].as_str().unwrap());
     let changed = joined.server.store().change(&key, Part::Status, |csr| {
@@ -155,7 +160,7 @@ fn answer(joined: &Joined, csr: &Value, status: &Value) {
     changed.unwrap();
 }
 
-fn signed(certificate: &str) -> Value {
+pub(super) fn signed(certificate: &str) -> Value {
     json!({"conditions": [{"type": "Approved", "status": "True"}], "certificate": BASE64_STANDARD.encode(certificate)})
 }
 

@@ -1,0 +1,175 @@
+//! `crib kubelet`: a kubelet's command line, its exit codes, and what systemd is told.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use tokio::process::Command;
+
+use crate::command::*;
+use crate::nodes::agent_flags::{free_port, pod, wait_until_shown};
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+/// A kubelet of its own beside a runtime, which runs static pods.
+struct Kubelet {
+    place: Place,
+    runtime: Running,
+    args: Vec<String>,
+    port: u16,
+}
+
+impl Kubelet {
+    async fn new() -> Self {
+        let place = Place::unchecked();
+        let (runtime, endpoint) = place.runtime().await;
+        let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+        let port = free_port();
+        place.file("pods/web.yaml", &pod("web", "", ""));
+        let config = place.file(
+            "config.yaml",
+            &format!(
+                "{HEAD}failCgroupV1: false\nfailSwapOn: false\npodLogsDir: {}\ncgroupsPerQOS: false\n\
+                 enforceNodeAllocatable: [none]\nhealthzPort: 0\nreadOnlyPort: {port}\naddress: 127.0.0.1\n",
+                path("logs")
+            ),
+        );
+        let args = [
+            "kubelet".to_owned(),
+            format!("--container_runtime_endpoint={endpoint}"),
+            format!("--config={config}"),
+            format!("--root-dir={}", path("kubelet")),
+            format!("--pod-manifest-path={}", path("pods")),
+            "--hostname-override=n1".to_owned(),
+            "-v=4".to_owned(),
+        ];
+        Self { place, runtime, args: args.to_vec(), port }
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let args = self.args.iter().map(String::as_str);
+        self.place.command(&args.chain(more.iter().copied()).collect::<Vec<_>>())
+    }
+
+    async fn end(self, agent: Running) -> Ended {
+        agent.signal(Signal::SIGTERM);
+        let ended = agent.end().await;
+        self.runtime.stop().await;
+        ended
+    }
+}
+
+#[tokio::test]
+async fn kubelet_runs_static_pods_and_tells_systemd() {
+    let kubelet = Kubelet::new().await;
+    let name = fixture::unique("crib-test-notify");
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let systemd = UnixDatagram::bind_addr(&address).unwrap();
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = move || {
+        let mut text = [0; 64];
+        let length = systemd.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut command =
+        kubelet.command(&["--max-pods=7", "--kube-api-qps=9", "--housekeeping-interval=1s"]);
+    command.env("NOTIFY_SOCKET", format!("@{name}")).env("WATCHDOG_USEC", "1200000");
+    let agent = Running::start(command);
+    let (ready, fed, heard) =
+        tokio::task::spawn_blocking(move || (heard(), heard(), heard)).await.unwrap();
+    assert_eq!((ready.as_str(), fed.as_str()), ("READY=1", "WATCHDOG=1"));
+    let list = wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    assert_eq!(list["items"][0]["spec"]["nodeName"], "n1");
+    let ended = kubelet.end(agent).await.exits(0);
+    ended.err_has(
+        "configuration fields have no effect fields=\"kubeAPIQPS (requests to the API server",
+    );
+    ended.err_has("flags have no effect fields=\"--housekeeping-interval (crib has no cAdvisor)");
+    let last = tokio::task::spawn_blocking(move || {
+        std::iter::repeat_with(heard).find(|it| it != "WATCHDOG=1")
+    });
+    assert_eq!(last.await.unwrap().as_deref(), Some("STOPPING=1"));
+}
+
+#[tokio::test]
+async fn kubelet_ends_when_its_lock_file_is_opened() {
+    let kubelet = Kubelet::new().await;
+    let lock = kubelet.place.path("lock");
+    let flag = format!("--lock-file={}", lock.display());
+    let agent = Running::start(kubelet.command(&[&flag, "--exit-on-lock-contention"]));
+    wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    let other = std::fs::File::open(&lock).unwrap();
+    let ended = agent.end().await.exits(0);
+    ended.err_has("another process opened the lock file");
+    other.lock().unwrap();
+    kubelet.runtime.stop().await;
+}
+
+#[tokio::test]
+async fn bad_command_lines_exit_1_with_a_message() {
+    let place = Place::unchecked();
+    let pods = place.path("pods");
+    std::fs::create_dir(&pods).unwrap();
+    let root = format!("--root-dir={}", place.path("kubelet").display());
+    let pods = format!("--pod-manifest-path={}", pods.display());
+    let wrong = place
+        .file("wrong.yaml", &format!("{HEAD}maxPods: -1\nport: 99999\ncpuManagerPolicy: static\n"));
+    let wrong = format!("--config={wrong}");
+    let drop_in = place.file("d/a.conf", "kind: Pod\n");
+    let drop_ins = format!("--config-dir={}", place.path("d").display());
+    for (flags, words) in [
+        (&["--frobnicate"][..], "'--frobnicate'"),
+        (&["run"], "'run'"),
+        (&["--max-pods"], "--max-pods"),
+        (&["--max-pods=many"], "--max-pods: \"many\" is not a number"),
+        (&["--fail-swap-on=yes"], "--fail-swap-on: \"yes\" is not true or false"),
+        (&["--feature-gates=Nothing=true"], "featureGates.Nothing: Kubernetes 1.36 has no such"),
+        (&["--feature-gates=NodeSwap=false"], "featureGates.NodeSwap: it is locked to true"),
+        (&["--cloud-provider=aws"], "--cloud-provider: \"aws\" is neither external nor empty"),
+        (&["--node-labels=k8s.io/a=b"], "--node-labels: k8s.io/a: a node may not label itself so"),
+        (&["--runonce"], "runOnce: crib's agent does not have this: leave it out"),
+        (
+            &[
+                "--fail-cgroupv1=false",
+                "--protect-kernel-defaults",
+                "--fail-swap-on=0",
+                "--container-runtime-endpoint=tcp://a",
+            ],
+            "containerRuntimeEndpoint: tcp:// is not supported",
+        ),
+        (
+            &[
+                "--fail-cgroupv1=false",
+                "--fail-swap-on=f",
+                "--container-runtime-endpoint=unix:///nowhere",
+                "--cgroups-per-qos=false",
+                "--enforce-node-allocatable=",
+                "--read-only-port=0",
+            ],
+            "no container runtime listens at /nowhere",
+        ),
+        (&["--config=/nowhere"], "failed to read --config /nowhere"),
+        (&[&wrong], "maxPods: -1 is less than 0"),
+        (&[&wrong], "port: 99999 is not between 1 and 65535"),
+        (&[&wrong], "cpuManagerPolicy: crib's agent does not have this"),
+        (&[&drop_ins], &format!("--config-dir {drop_in}: expected apiVersion")),
+    ] {
+        let args: Vec<&str> = ["kubelet", &root, &pods].iter().chain(flags).copied().collect();
+        let ended = place.crib(&args).await;
+        assert_eq!(ended.code, Some(1), "{flags:?}: {ended:?}");
+        assert!(ended.err.contains(words), "{flags:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn version_is_that_of_kubernetes() {
+    let place = Place::unchecked();
+    let plain = place.crib(&["kubelet", "--version"]).await.exits(0);
+    assert!(plain.out.starts_with("Kubernetes v1.36."), "{plain:?}");
+    let raw = place.crib(&["kubelet", "--version=raw"]).await.exits(0);
+    raw.out_has("Minor:\"36\", GitVersion:\"v1.36.");
+    place
+        .crib(&["kubelet", "--help"])
+        .await
+        .exits(0)
+        .out_has("--container-runtime-endpoint <TEXT>");
+}
