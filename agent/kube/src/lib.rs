@@ -4,7 +4,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
-//! | `certificates` | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
+//! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
@@ -35,6 +35,7 @@
 mod certificates;
 mod chance;
 pub mod client;
+pub mod der;
 mod events;
 mod node;
 mod pods;

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
-const SEQUENCE: u8 = 0x30;
+use kube_node::der::{Elements, SEQUENCE};
+
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
-/// UTF8String, PrintableString and IA5String: the others are not in use for names.
-const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
@@ -25,10 +24,12 @@ pub(crate) struct User {
 /// The user of a subject in DER, without the tag and length of the whole; `None` if it has no common name or cannot be read.
 pub(crate) fn user(subject: &[u8]) -> Option<User> {
     let (mut name, mut groups) = (None, Vec::new());
-    let mut relative_names = Elements(subject);
-    while let Some(mut attributes) = relative_names.next(SET)? {
-        while let Some(mut attribute) = attributes.next(SEQUENCE)? {
-            let kind = attribute.next(OBJECT_IDENTIFIER)??.0;
+    let mut relative_names = Elements::new(subject);
+    while !relative_names.is_empty() {
+        let mut attributes = relative_names.next(SET)?;
+        while !attributes.is_empty() {
+            let mut attribute = attributes.next(SEQUENCE)?;
+            let kind = attribute.next(OBJECT_IDENTIFIER)?.bytes();
             // As Go reads it, the last common name counts.
             if kind == COMMON_NAME {
                 name = Some(attribute.text()?);
@@ -39,45 +40,6 @@ pub(crate) fn user(subject: &[u8]) -> Option<User> {
     }
     let name = name.filter(|name| !name.is_empty())?;
     Some(User { name, groups, ..User::default() })
-}
-
-/// The elements of a DER value that are yet to be read.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Elements<'a> {
-    /// The content of the next element, which must have this tag; the inner `None` at the end, the outer one if it is malformed.
-    #[expect(clippy::option_option, reason = "malformed, at the end, or there")]
-    fn next(&mut self, tag: u8) -> Option<Option<Elements<'a>>> {
-        if self.0.is_empty() {
-            return Some(None);
-        }
-        let (found, content) = self.element()?;
-        (found == tag).then_some(Some(Elements(content)))
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let (tag, content) = self.element()?;
-        let text = std::str::from_utf8(content).ok()?;
-        STRINGS.contains(&tag).then(|| text.to_owned())
-    }
-
-    fn element(&mut self) -> Option<(u8, &'a [u8])> {
-        let (tag, rest) = self.0.split_first()?;
-        let (first, mut rest) = rest.split_first()?;
-        let mut length = usize::from(*first);
-        if length >= 0x80 {
-            // The length of the length: a subject has less than 64 KiB.
-            let (bytes, after) = rest.split_at_checked(length & 0x7f)?;
-            if bytes.is_empty() || bytes.len() > 2 {
-                return None;
-            }
-            length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            rest = after;
-        }
-        let (content, after) = rest.split_at_checked(length)?;
-        self.0 = after;
-        Some((*tag, content))
-    }
 }
 
 #[cfg(test)]

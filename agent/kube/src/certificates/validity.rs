@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 
-const SEQUENCE: u8 = 0x30;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+use crate::der::{Elements, SEQUENCE};
+
 /// The context-specific tag of a certificate's version.
 const VERSION: u8 = 0xa0;
 
@@ -22,9 +19,9 @@ pub(crate) struct Validity {
 impl Validity {
     /// That of a certificate in DER; `None` if it cannot be read.
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
-        let mut certificate = Elements(certificate).next(SEQUENCE)?;
+        let mut certificate = Elements::new(certificate).next(SEQUENCE)?;
         let mut fields = certificate.next(SEQUENCE)?;
-        if fields.0.first() == Some(&VERSION) {
+        if fields.tag() == Some(VERSION) {
             fields.element()?;
         }
         // The serial number, the algorithm and the issuer.
@@ -46,50 +43,6 @@ impl Validity {
         let total = Duration::try_from(self.not_after.duration_since(self.not_before));
         let wait = total.unwrap_or_default().mul_f64(0.2_f64.mul_add(chance, 0.7));
         self.not_before.checked_add(wait).unwrap_or(self.not_after)
-    }
-}
-
-/// The elements of a DER value that are yet to be read.
-struct Elements<'a>(&'a [u8]);
-
-impl<'a> Elements<'a> {
-    /// The content of the next element, which must have this tag.
-    fn next(&mut self, tag: u8) -> Option<Elements<'a>> {
-        let (found, content) = self.element()?;
-        (found == tag).then_some(Elements(content))
-    }
-
-    fn time(&mut self) -> Option<Timestamp> {
-        let (tag, content) = self.element()?;
-        let text = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
-        let text = match tag {
-            // Years from 1950 to 2049 (RFC 5280, 4.1.2.5.1).
-            UTC_TIME => {
-                let century = if text.get(..1)? < "5" { "20" } else { "19" };
-                format!("{century}{text}")
-            }
-            GENERALIZED_TIME => text.to_owned(),
-            _ => return None,
-        };
-        let at = DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
-        TimeZone::UTC.to_timestamp(at).ok()
-    }
-
-    fn element(&mut self) -> Option<(u8, &'a [u8])> {
-        let (tag, rest) = self.0.split_first()?;
-        let (first, mut rest) = rest.split_first()?;
-        let mut length = usize::from(*first);
-        if length >= 0x80 {
-            let (bytes, after) = rest.split_at_checked(length & 0x7f)?;
-            if bytes.is_empty() || bytes.len() > 3 {
-                return None;
-            }
-            length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-            rest = after;
-        }
-        let (content, after) = rest.split_at_checked(length)?;
-        self.0 = after;
-        Some((*tag, content))
     }
 }
 
