@@ -67,6 +67,7 @@ use node::pod_cidr::{self, ToldRanges};
 pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
+pub use pods::MirrorPods;
 use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::Objects;
 pub use pods::source::ApiPods;
@@ -188,6 +189,12 @@ impl ClusterNode {
         let (client, known) = (self.client.clone(), self.known.clone());
         let ready = (self.objects.known(), self.told.subscribe());
         ApiPods::new(client, &self.settings.name, known, ready)
+    }
+
+    /// The mirror pods of the node's static pods.
+    #[must_use]
+    pub fn mirrors(&self) -> MirrorPods {
+        MirrorPods::new(self.known.subscribe())
     }
 
     /// The issuer of tokens for the agent.

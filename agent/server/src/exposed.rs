@@ -9,6 +9,7 @@ use agent::AgentView;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use api::manifest::pod_json;
 use http::{Method, Response, StatusCode, Uri};
+use kube_node::MirrorPods;
 use tokio::sync::Mutex;
 
 use super::answer::{self, Body, Refusal};
@@ -27,6 +28,8 @@ use super::stats::{self, Places, ProcMachine, Statistics, Summarizer};
 pub struct Exposed {
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
+    /// Those of the cluster, if the node is in one.
+    mirrors: Option<MirrorPods>,
     statistics: Statistics,
     starts: PodStarts,
     /// Whose turn it is to measure: many clients at a time cost the runtime no more than one.
@@ -44,7 +47,20 @@ impl Exposed {
         };
         let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
         let statistics = Statistics::new(Arc::clone(&cri), summarizer);
-        Self { view, cri, statistics, starts: PodStarts::new(), turn: Mutex::default() }
+        let (starts, turn) = (PodStarts::new(), Mutex::default());
+        Self { view, cri, mirrors: None, statistics, starts, turn }
+    }
+
+    /// The same as a node of the cluster that has these mirror pods.
+    #[must_use]
+    pub fn in_cluster(self, mirrors: Option<MirrorPods>) -> Self {
+        Self { mirrors, ..self }
+    }
+
+    /// Whether a uid in a URL is that of a pod, or of the mirror pod that shows it.
+    pub(crate) fn names(&self, uid: &str, pod: &str) -> bool {
+        let shown = self.mirrors.as_ref().and_then(|mirrors| mirrors.shown_by(uid));
+        uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
     }
 
     /// The node's name.

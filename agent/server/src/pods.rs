@@ -7,6 +7,25 @@ use api::pod::PodUid;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use super::answer::Refusal;
+use super::exposed::Exposed;
+
+/// The pod that a URL names, and its uid. A uid in the URL must be its own, or that of the mirror pod that shows it.
+///
+/// A kubelet looks at uids of port-forwards alone, and does not know that of a mirror pod there.
+pub(crate) fn named(
+    exposed: &Exposed,
+    pod: Option<Pod>,
+    wanted: Option<&str>,
+) -> Result<(Pod, PodUid), Refusal> {
+    let pod = pod.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    if wanted.is_some_and(|wanted| !exposed.names(wanted, &uid)) {
+        return Err(Refusal::not_found("pod not found"));
+    }
+    Ok((pod, PodUid::new(uid)))
+}
+
 /// Whether a pod has a container of that name.
 pub(crate) fn has_container(pod: &Pod, name: &str) -> bool {
     let Some(spec) = &pod.spec else {

@@ -93,7 +93,7 @@ impl Client {
         };
         let pod = exposed.view.pod(&target.namespace, &target.pod);
         let headers = request.headers();
-        let url = streams::url(exposed.cri.as_ref(), kind, pod, &target, &query, headers).await?;
+        let url = streams::url(exposed, kind, pod, &target, &query, headers).await?;
         let (answer, tunnel) = tunnel::open(request, &url).await?;
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
         Ok(answer)

@@ -8,6 +8,7 @@ use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::answer::Refusal;
+use super::exposed::Exposed;
 use super::pods;
 use super::query::Query;
 use super::route::Target;
@@ -26,7 +27,7 @@ pub(crate) enum Kind {
 
 /// The runtime's URL for a stream of a pod.
 pub(crate) async fn url(
-    cri: &dyn Cri,
+    exposed: &Exposed,
     kind: Kind,
     pod: Option<Pod>,
     target: &Target,
@@ -45,16 +46,12 @@ pub(crate) async fn url(
         }
         Kind::PortForward | Kind::Exec | Kind::Attach => Vec::new(),
     };
-    let pod = pod.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
-    let uid = pod.metadata.uid.clone().unwrap_or_default();
-    if target.uid.as_ref().is_some_and(|wanted| *wanted != uid) {
-        return Err(Refusal::not_found("pod not found"));
-    }
+    let (pod, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
     // Before the runtime makes a URL, and perhaps a process, that nothing would use.
     if !is_upgrade(headers) {
         return Err(Refusal::bad_request("Upgrade request required"));
     }
-    let uid = PodUid::new(uid);
+    let cri = exposed.cri.as_ref();
     let url = match kind {
         Kind::Exec => {
             let container = running(cri, &uid, &target.container).await?;

@@ -1,6 +1,7 @@
 //! Static pods beside those of the cluster: the API server shows them as mirror pods.
 
-use cluster::Kind;
+use cluster::{Kind, Part};
+use harness::streaming::{self, Streams, Transport};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
@@ -174,6 +175,52 @@ async fn logs_of_a_mirror_pod_are_those_of_the_static_pod() {
     let pods: Value = serde_json::from_str(&pods).unwrap();
     assert_eq!(pods["items"].as_array().unwrap().len(), 1, "{pods}");
     served.end().await;
+}
+
+/// A client may have the uid from the API server.
+#[tokio::test]
+async fn uid_of_a_mirror_pod_names_the_static_pod() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let served = Served::with(joined, &["--manifests", &manifests]).await;
+    let mirror = served.joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    let of_static = mirror["metadata"]["annotations"][HASH].as_str().unwrap().to_owned();
+    let plain = served.plain().await;
+    for uid in [uid(&mirror), of_static] {
+        let url =
+            |kind: &str, rest: &str| format!("{}/{kind}/default/web-n1/{uid}{rest}", plain.url);
+        let stdout = Streams { stdout: true, ..Streams::default() };
+        let exec = url("exec", "/app?command=echo&command=hello&output=1");
+        let mut command = streaming::command(&exec, stdout, Transport::Spdy).await.unwrap();
+        assert_eq!(streaming::text(&mut command.stdout).await, "hello\n");
+        assert_eq!(command.ended().await.unwrap(), 0);
+        let attach = url("attach", "/app?output=1");
+        streaming::command(&attach, stdout, Transport::Spdy).await.map(drop).unwrap();
+        streaming::port_forward(&url("portForward", ""), Transport::Spdy).await.map(drop).unwrap();
+    }
+    served.end().await;
+}
+
+#[tokio::test]
+async fn mirror_pod_keeps_the_time_at_which_it_began_with_the_next_agent() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let manifests = manifests(&joined, "sleep 3600");
+    let agent = joined.agent(&["--manifests", &manifests]);
+    joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    agent.stop().await;
+    // Long before: a second would not be seen.
+    let began = json!("2026-01-01T00:00:00Z");
+    let store = joined.server.store();
+    let changed = store.change(&cluster::Key::pod("default", "web-n1"), Part::Status, |pod| {
+        pod["status"]["startTime"] = began.clone();
+        pod["status"]["conditions"] = json!([]);
+        Ok(())
+    });
+    changed.unwrap();
+    let agent = joined.agent(&["--manifests", &manifests]);
+    let after = joined.wait_for_pod("web-n1", "ready again", is_ready).await;
+    assert_eq!(after["status"]["startTime"], began);
+    joined.end(agent).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use agent::PodReport;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::PodStatus;
 
-use super::mirror::is_mirror;
+use super::mirror::{is_mirror, shown};
 use super::status_json::differs;
 
 /// What the server has taken of a pod.
@@ -40,7 +40,7 @@ pub(crate) fn is_due(
         !Arc::ptr_eq(&written.status, &report.published) || written.finished != report.finished;
     let ends = may_be_deleted(at_server, report.finished) && (anew || !written.deleted);
     let status = || at_server.api().status.clone().unwrap_or_default();
-    is_new || ends || anew && differs(&status(), &report.published)
+    is_new || ends || anew && differs(&status(), &shown(at_server, &report.published))
 }
 
 /// Whether the pod's object may go: it was deleted, its end is written, and nothing of it is left.

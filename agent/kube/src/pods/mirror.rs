@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 
 /// The annotation of mirror pods, with the hash of the static pod.
@@ -41,6 +42,17 @@ pub(crate) fn is_mirror(pod: &Pod) -> bool {
 /// The uid under which the agent reports what a pod at the server shows.
 pub(crate) fn reported_uid(pod: &Pod) -> PodUid {
     annotation(pod, MIRROR).map_or_else(|| pod.uid().clone(), PodUid::new)
+}
+
+/// The status to write to a pod at the server, of what the agent reports. A mirror pod began when its status says so: the agent
+/// that wrote that may have been another one, of which nothing is left in a static pod.
+///
+/// Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
+pub(crate) fn shown(at_server: &Pod, reported: &PodStatus) -> PodStatus {
+    let status = at_server.api().status.as_ref().filter(|_| is_mirror(at_server));
+    let began = status.and_then(|status| status.start_time.clone());
+    let start_time = began.or_else(|| reported.start_time.clone());
+    PodStatus { start_time, ..reported.clone() }
 }
 
 /// What is to be done about a mirror pod.
@@ -188,6 +200,25 @@ mod tests {
         assert_eq!(reported_uid(&mirror("a", "1")).as_str(), "1");
         assert_eq!(reported_uid(&pod("a", "u", json!({}))).as_str(), "u");
         assert!(is_mirror(&mirror("a", "1")) && !is_mirror(&own("a", "1")));
+    }
+
+    #[test]
+    fn mirror_pod_keeps_the_time_at_which_it_began() {
+        let status = |at: Option<&str>| -> PodStatus {
+            serde_json::from_value(json!({"phase": "Running", "startTime": at})).unwrap()
+        };
+        let (then, now) =
+            (status(Some("2026-11-28T10:00:00Z")), status(Some("2026-11-28T11:00:00Z")));
+        let with = |pod: Pod, status: &PodStatus| {
+            let mut api = pod.api().clone();
+            api.status = Some(status.clone());
+            Pod::new(api)
+        };
+        assert_eq!(shown(&with(mirror("a", "1"), &then), &now), then);
+        assert_eq!(shown(&with(mirror("a", "1"), &status(None)), &now), now);
+        assert_eq!(shown(&mirror("a", "1"), &now), now);
+        // That of another pod is in the object from which the agent began.
+        assert_eq!(shown(&with(pod("a", "u", json!({})), &then), &now), now);
     }
 
     #[test]

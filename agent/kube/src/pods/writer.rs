@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::due::{Written, is_due, may_be_deleted};
-use super::mirror::reported_uid;
+use super::mirror::{reported_uid, shown};
 use super::status_json::patch;
 use super::{KnownPods, path};
 use crate::client::{ApiClient, ApiError, PatchKind};
@@ -111,7 +111,7 @@ impl Writer {
             return Ok(written);
         };
         let before = pod.api().status.clone().unwrap_or_default();
-        let own = report.published.as_ref().clone();
+        let own = shown(&pod, &report.published);
         let after = merged(&pod, &before, own, !report.finished, Timestamp::now());
         let patch = patch(pod.uid().as_str(), &before, &after)
             .map_err(|error| ApiError::Malformed(error.to_string()))?;

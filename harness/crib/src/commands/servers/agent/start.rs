@@ -310,7 +310,8 @@ impl Serving<'_> {
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
-        let exposed = Arc::new(Exposed::new(&config_shown, agent.view(), Arc::clone(&cri)));
+        let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
+        let exposed = Arc::new(exposed.in_cluster(node.as_ref().map(ClusterNode::mirrors)));
         systemd::notify("READY=1");
         tokio::select! {
             () = shutdown.cancelled() => {}
