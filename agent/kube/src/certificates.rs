@@ -4,4 +4,4 @@ pub(crate) mod bootstrap;
 mod request;
 pub(crate) mod rotation;
 pub(crate) mod store;
-mod validity;
+pub(crate) mod validity;

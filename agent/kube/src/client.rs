@@ -8,6 +8,7 @@ mod backoff;
 mod error;
 mod exec;
 mod exec_credential;
+mod files;
 mod kubeconfig;
 mod kubeconfig_file;
 mod reflector;

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use fetch::pki_types::pem::PemObject as _;
-use fetch::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use fetch::pki_types::{CertificateDer, ServerName};
 use fetch::{Identity, Url};
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -19,6 +18,7 @@ use tokio::sync::Mutex;
 
 use super::exec::ExecPlugin;
 use super::exec_credential::VERSIONS;
+use super::files::{self, Files, TokenFile};
 use super::kubeconfig_file::{Cluster, Exec, File, User};
 
 /// Why a kubeconfig cannot be used.
@@ -60,6 +60,8 @@ pub struct Connection {
     pub(crate) identity: Option<Identity>,
     /// What requests say beside that.
     pub(crate) credentials: Credentials,
+    /// The files that it was read from.
+    pub(crate) files: Files,
 }
 
 /// What a server's certificate is verified with.
@@ -81,7 +83,7 @@ pub(crate) enum Credentials {
     /// Always the same.
     Fixed(HeaderValue),
     /// A token in a file, which another program may replace.
-    File(PathBuf),
+    File(Arc<TokenFile>),
     /// What a program gives, which may be a certificate too.
     Plugin(Arc<ExecPlugin>),
 }
@@ -146,6 +148,7 @@ impl Reader<'_> {
         let server = Url::of_server(&cluster.server).ok_or_else(|| {
             self.problem(format!("server {:?} is not an http or https URL", cluster.server))
         })?;
+        let files = self.files(&cluster, &user);
         let roots = self.data(
             "certificate-authority",
             cluster.certificate_authority_data.as_deref(),
@@ -154,8 +157,9 @@ impl Reader<'_> {
         let written = written(&cluster, roots.as_deref());
         let exec = user.exec.as_ref().filter(|exec| exec.provide_cluster_info);
         let told = exec.map(|_| told(written.clone(), &cluster));
+        let roots = roots.map(|pem| files::certificates(&pem)).transpose();
         let roots =
-            roots.map(|pem| self.certificates("certificate-authority", &pem)).transpose()?;
+            roots.map_err(|problem| self.problem(format!("certificate-authority {problem}")))?;
         let trust = match (roots, cluster.insecure_skip_tls_verify) {
             (Some(_), true) => {
                 return Err(self.problem(
@@ -184,7 +188,21 @@ impl Reader<'_> {
             proxy: filled(cluster.proxy_url),
             identity: self.identity(&user)?,
             credentials: self.credentials(user, told)?,
+            files,
         })
+    }
+
+    /// The files that may be replaced: what is given as data stays, and so does a certificate or a key beside data.
+    fn files(&self, cluster: &Cluster, user: &User) -> Files {
+        let in_file = |data: &Option<String>, file: &Option<String>| {
+            let file = filled(file.clone()).filter(|_| filled(data.clone()).is_none());
+            file.map(|file| self.beside(&file))
+        };
+        let authority =
+            in_file(&cluster.certificate_authority_data, &cluster.certificate_authority);
+        let certificate = in_file(&user.client_certificate_data, &user.client_certificate);
+        let key = in_file(&user.client_key_data, &user.client_key);
+        Files::new(authority, certificate.zip(key))
     }
 
     fn identity(&self, user: &User) -> Result<Option<Identity>, KubeconfigError> {
@@ -199,10 +217,8 @@ impl Reader<'_> {
             (Some(_), None) => return Err(self.problem("client-certificate is without client-key")),
             (None, Some(_)) => return Err(self.problem("client-key is without client-certificate")),
         };
-        let key = PrivateKeyDer::from_pem_slice(&key)
-            .map_err(|error| self.problem(format!("client-key is no PEM key: {error}")))?;
-        let certificates = self.certificates("client-certificate", &certificate)?;
-        Ok(Some(Identity { certificates, key }))
+        let identity = files::identity(&certificate, &key);
+        identity.map(Some).map_err(|problem| self.problem(problem))
     }
 
     /// `cluster` describes the server to a plugin.
@@ -221,7 +237,7 @@ impl Reader<'_> {
             has_certificate.into_iter().flatten().any(|certificate| !certificate.is_empty());
         // The file counts where both are given, as in client-go.
         if let Some(file) = filled(user.token_file) {
-            return Ok(Credentials::File(self.beside(&file)));
+            return Ok(Credentials::File(Arc::new(TokenFile::new(self.beside(&file)))));
         }
         if let Some(token) = filled(user.token) {
             let header = fetch::bearer(&token);
@@ -285,23 +301,6 @@ impl Reader<'_> {
         }
         let file = file.filter(|file| !file.is_empty());
         file.map(|file| read(&self.beside(file))).transpose()
-    }
-
-    fn certificates(
-        &self,
-        field: &str,
-        pem: &[u8],
-    ) -> Result<Vec<CertificateDer<'static>>, KubeconfigError> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        match certificates {
-            Ok(certificates) if certificates.is_empty() => {
-                Err(self.problem(format!("{field} has no PEM certificate")))
-            }
-            Ok(certificates) => Ok(certificates),
-            Err(error) => {
-                Err(self.problem(format!("{field} has no valid PEM certificate: {error}")))
-            }
-        }
     }
 
     fn beside(&self, file: &str) -> PathBuf {
@@ -386,8 +385,9 @@ mod tests {
         assert_eq!(found.server_name, Some(ServerName::try_from("kubernetes").unwrap()));
         assert_eq!(found.proxy.as_deref(), Some("http://p:1"));
         assert_eq!(found.identity.unwrap().certificates, [key.cert.der().clone()]);
-        let token = directory.path().join("token");
-        assert!(matches!(found.credentials, Credentials::File(path) if path == token));
+        std::fs::write(directory.path().join("token"), "in-file\n").unwrap();
+        let Credentials::File(token) = found.credentials else { panic!("{:?}", found.credentials) };
+        assert_eq!(token.header().unwrap(), "Bearer in-file");
     }
 
     #[rstest]

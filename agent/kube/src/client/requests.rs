@@ -1,6 +1,5 @@
 //! A client of one API server: objects are JSON values, as the server sends them, so that unknown fields stay.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use bytes::Bytes;
 use fetch::{Identity, Pairs, Response, Url};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -16,6 +16,7 @@ use super::exec_credential::Credential;
 use super::kubeconfig::{Connection, Credentials};
 use super::transport::Transport;
 use super::watch::WatchStream;
+use crate::certificates::validity::Validity;
 
 /// How long a request may take, unless it is said. A server ends its own after a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,7 +53,17 @@ impl ApiClient {
     ///
     /// If a certificate or the key cannot be used.
     pub fn new(connection: Connection) -> Result<Self, fetch::TlsError> {
-        let transport = Arc::new(Transport::new(&connection)?);
+        Self::with(connection, true)
+    }
+
+    /// A client that is yet to get its certificate: requests wait until then, or until they have lasted too long.
+    pub(crate) fn unknown(connection: Connection) -> Result<Self, fetch::TlsError> {
+        let credentials = Credentials::Nothing;
+        Self::with(Connection { identity: None, credentials, ..connection }, false)
+    }
+
+    fn with(mut connection: Connection, is_known: bool) -> Result<Self, fetch::TlsError> {
+        let transport = Arc::new(Transport::new(&mut connection, is_known)?);
         let server = connection.server.without_user();
         let server = server.trim_end_matches('/').into();
         Ok(Self { transport, server, credentials: connection.credentials, limit: PATIENCE })
@@ -68,6 +79,23 @@ impl ApiClient {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Waits until it is known who the client is.
+    pub(crate) async fn known(&self) {
+        self.transport.known().await;
+    }
+
+    /// Is the client that a connection to the same server says, from now on.
+    pub(crate) fn become_known(&self, mut connection: Connection) -> Result<(), fetch::TlsError> {
+        self.transport.become_known(&mut connection)
+    }
+
+    /// When the certificate ends that the client shows, if it shows one.
+    #[must_use]
+    pub fn certificate_ends(&self) -> Option<Timestamp> {
+        let certificate = self.transport.certificate()?;
+        Some(Validity::of(&certificate)?.not_after)
     }
 
     /// The object or list at a path.
@@ -169,6 +197,7 @@ impl ApiClient {
         query: &Pairs<'_>,
         body: Option<(&'static str, &Value)>,
     ) -> Result<Response, ApiError> {
+        self.known().await;
         let url = format!("{}{path}", self.server);
         let url = Url::of_server(&url).ok_or_else(|| ApiError::Malformed(url))?.with_query(query);
         let mut headers = HeaderMap::new();
@@ -188,7 +217,7 @@ impl ApiClient {
             let sent = http.send(method.clone(), &url, headers, bytes.clone());
             sent.await.map_err(ApiError::Unreachable)
         };
-        let path = match &self.credentials {
+        let file = match &self.credentials {
             Credentials::Nothing => return send(None).await,
             Credentials::Fixed(header) => return send(Some(header.clone())).await,
             Credentials::Plugin(plugin) => {
@@ -200,9 +229,13 @@ impl ApiClient {
                 let other = plugin.other_than(&credential).await?;
                 return send(self.used(&other)?).await;
             }
-            Credentials::File(path) => path,
+            Credentials::File(file) => file,
         };
-        send(Some(in_file(path)?)).await
+        let response = send(Some(file.header()?)).await?;
+        if response.status == StatusCode::UNAUTHORIZED {
+            file.forget();
+        }
+        Ok(response)
     }
 
     /// Shows a plugin's certificate from now on. Returns its header.
@@ -210,17 +243,6 @@ impl ApiClient {
         self.transport.use_credential(credential).map_err(ApiError::Certificate)?;
         Ok(credential.header.clone())
     }
-}
-
-/// The header of the token in a file.
-fn in_file(path: &Path) -> Result<HeaderValue, ApiError> {
-    let problem = |problem: String| {
-        let path = path.display().to_string();
-        ApiError::Token { path, problem }
-    };
-    let token = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-    let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
-    header.ok_or_else(|| problem("there is no token in it".to_owned()))
 }
 
 fn user_agent() -> HeaderValue {

@@ -1,13 +1,16 @@
-//! Connections to a server, as the client that this is at present: with another certificate, it makes others.
+//! Connections to a server, as the client that this is at present: with another certificate, or other
+//! authorities, it makes others.
 
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use fetch::pki_types::{CertificateDer, ServerName};
 use fetch::{Client, Identity, Options, TlsError};
+use tokio::sync::watch;
 
 use super::any_server::any_server;
 use super::exec_credential::Credential;
+use super::files::{Content, Files};
 use super::kubeconfig::{Connection, Trust};
 
 /// The limit of a connection attempt (client-go's).
@@ -16,37 +19,62 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Connections to one server.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    trust: Trust,
     server_name: Option<ServerName<'static>>,
     proxy: Option<String>,
+    files: Mutex<Files>,
     now: RwLock<Now>,
+    /// Whether it is known who the client is.
+    is_known: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct Now {
     http: Client,
+    trust: Trust,
+    identity: Option<Identity>,
     /// The credential of a plugin whose certificate is used.
     credential: Option<Arc<Credential>>,
 }
 
 impl Transport {
-    pub(crate) fn new(connection: &Connection) -> Result<Self, TlsError> {
-        let trust = connection.trust.clone();
+    /// Connections of the client that the connection says; not `is_known`: of one that will say later who it is.
+    pub(crate) fn new(connection: &mut Connection, is_known: bool) -> Result<Self, TlsError> {
         let (server_name, proxy) = (connection.server_name.clone(), connection.proxy.clone());
-        let identity = connection.identity.as_ref().map(cloned);
-        let http = client(&trust, server_name.clone(), proxy.clone(), identity)?;
-        let now = RwLock::new(Now { http, credential: None });
-        Ok(Self { trust, server_name, proxy, now })
+        let (trust, identity) = (connection.trust.clone(), connection.identity.take());
+        let http = client(&trust, server_name.clone(), proxy.clone(), identity.as_ref())?;
+        let now = RwLock::new(Now { http, trust, identity, credential: None });
+        let files = Mutex::new(std::mem::take(&mut connection.files));
+        Ok(Self { server_name, proxy, files, now, is_known: watch::Sender::new(is_known) })
+    }
+
+    /// Waits until it is known who the client is.
+    pub(crate) async fn known(&self) {
+        // The sender is here.
+        let _ = self.is_known.subscribe().wait_for(|is_known| *is_known).await;
     }
 
     /// What sends requests now.
     pub(crate) fn http(&self) -> Client {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).http.clone()
+        self.reload();
+        self.read().http.clone()
+    }
+
+    /// The certificate that the client shows.
+    pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.read().identity.as_ref()?.certificates.first().cloned()
+    }
+
+    /// Is the client that another connection to the server says, from now on.
+    pub(crate) fn become_known(&self, connection: &mut Connection) -> Result<(), TlsError> {
+        *self.files() = std::mem::take(&mut connection.files);
+        self.replace(Some(connection.trust.clone()), connection.identity.take(), None)?;
+        self.is_known.send_replace(true);
+        Ok(())
     }
 
     /// Shows another certificate from now on. Requests that are under way keep their connections.
     pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), TlsError> {
-        self.replace(identity, None)
+        self.replace(None, Some(cloned(identity)), None)
     }
 
     /// Shows the certificate of a plugin's credential, if it has one.
@@ -54,22 +82,48 @@ impl Transport {
         let Some(identity) = &credential.identity else {
             return Ok(());
         };
-        let is_used = {
-            let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-            now.credential.as_ref().is_some_and(|used| Arc::ptr_eq(used, credential))
-        };
-        if is_used { Ok(()) } else { self.replace(identity, Some(Arc::clone(credential))) }
+        let is_used =
+            self.read().credential.as_ref().is_some_and(|used| Arc::ptr_eq(used, credential));
+        if is_used {
+            return Ok(());
+        }
+        self.replace(None, Some(cloned(identity)), Some(Arc::clone(credential)))
     }
 
+    /// Uses files that were replaced.
+    fn reload(&self) {
+        let mut files = self.files();
+        let Some(Content { authority, identity }) = files.replaced(Instant::now()) else {
+            return;
+        };
+        match self.replace(authority.map(Trust::Roots), identity, None) {
+            Ok(()) => tracing::info!("read files of the kubeconfig again"),
+            Err(error) => files.refuse_last(&error.to_string()),
+        }
+    }
+
+    /// Replaces what is given.
     fn replace(
         &self,
-        identity: &Identity,
+        trust: Option<Trust>,
+        identity: Option<Identity>,
         credential: Option<Arc<Credential>>,
     ) -> Result<(), TlsError> {
-        let identity = Some(cloned(identity));
-        let http = client(&self.trust, self.server_name.clone(), self.proxy.clone(), identity)?;
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Now { http, credential };
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let trust = trust.unwrap_or_else(|| now.trust.clone());
+        let identity = identity.or_else(|| now.identity.as_ref().map(cloned));
+        let (name, proxy) = (self.server_name.clone(), self.proxy.clone());
+        let http = client(&trust, name, proxy, identity.as_ref())?;
+        *now = Now { http, trust, identity, credential };
         Ok(())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +136,7 @@ fn client(
     trust: &Trust,
     server_name: Option<ServerName<'static>>,
     proxy: Option<String>,
-    identity: Option<Identity>,
+    identity: Option<&Identity>,
 ) -> Result<Client, TlsError> {
     let (roots, verifier) = match trust {
         Trust::System => (None, None),
@@ -93,10 +147,50 @@ fn client(
         only_roots: roots.is_some(),
         roots: roots.unwrap_or_default(),
         verifier,
-        identity,
+        identity: identity.map(cloned),
         server_name,
         proxy,
         connect_timeout: Some(CONNECT),
         read_timeout: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs::{rename, write};
+
+    use super::*;
+
+    #[test]
+    fn client_shows_the_certificate_that_is_in_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            write(directory.path().join("new"), text).unwrap();
+            rename(directory.path().join("new"), directory.path().join(name)).unwrap();
+        };
+        let pair = || rcgen::generate_simple_self_signed(["n1".to_owned()]).unwrap();
+        let (first, second) = (pair(), pair());
+        put("tls.crt", &first.cert.pem());
+        put("tls.key", &first.signing_key.serialize_pem());
+        let config = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n\
+                      clusters: [{name: k, cluster: {server: 'https://h'}}]\n\
+                      users: [{name: u, user: {client-certificate: tls.crt, client-key: tls.key}}]\n";
+        put("config", config);
+        let mut connection = Connection::load(&directory.path().join("config")).unwrap();
+        let transport = Transport::new(&mut connection, true).unwrap();
+        let shown = || {
+            // As if the last look had been a while ago.
+            transport.files().forget_look();
+            transport.http();
+            transport.certificate().unwrap()
+        };
+        assert_eq!(shown(), *first.cert.der());
+        // Until the key is replaced too, the former pair is in use.
+        put("tls.crt", &second.cert.pem());
+        assert_eq!(shown(), *first.cert.der());
+        put("tls.key", &second.signing_key.serialize_pem());
+        assert_eq!(shown(), *second.cert.der());
+    }
 }

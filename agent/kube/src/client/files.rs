@@ -1,0 +1,253 @@
+//! The files that a kubeconfig names, which other programs may replace: authorities, the client's certificate and key, and a token.
+//!
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/transport/transport.go (cachingCertificateLoader, and the gate
+//! ClientsAllowCARotation, which is on), transport/token_source.go. There, files are read again within five minutes, and a token within
+//! one; here they are looked at before each request, once a second at most.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fetch::Identity;
+use fetch::pki_types::pem::PemObject as _;
+use fetch::pki_types::{CertificateDer, PrivateKeyDer};
+use http::HeaderValue;
+
+use super::error::ApiError;
+
+/// How often files are looked at, at most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The files of a connection, as they were seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    authority: Option<PathBuf>,
+    /// The certificate and the key, if both are in files.
+    identity: Option<(PathBuf, PathBuf)>,
+    looked_at: Option<Instant>,
+    used: Vec<Option<Stamp>>,
+    /// Those that could not be used, so that it is logged once.
+    refused: Vec<Option<Stamp>>,
+}
+
+/// What tells a file from one that was there before: device, inode, size, and when it was changed.
+type Stamp = (u64, u64, u64, i64, i64);
+
+/// What is in the files.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) authority: Option<Vec<CertificateDer<'static>>>,
+    pub(crate) identity: Option<Identity>,
+}
+
+impl Files {
+    /// Those of a connection that are about to be read.
+    pub(crate) fn new(authority: Option<PathBuf>, identity: Option<(PathBuf, PathBuf)>) -> Self {
+        let mut files = Self { authority, identity, ..Self::default() };
+        files.used = files.stamps();
+        files
+    }
+
+    /// What is in them, if one was replaced since that was last said. Files that cannot be used, or not together, count once they can.
+    pub(crate) fn replaced(&mut self, now: Instant) -> Option<Content> {
+        let is_due = self.looked_at.is_none_or(|at| now.duration_since(at) >= LOOK);
+        if self.used.is_empty() || !is_due {
+            return None;
+        }
+        self.looked_at = Some(now);
+        let stamps = self.stamps();
+        if stamps == self.used {
+            return None;
+        }
+        match self.content() {
+            Ok(content) => {
+                self.used = stamps;
+                Some(content)
+            }
+            Err(problem) => {
+                self.refuse(stamps, &problem);
+                None
+            }
+        }
+    }
+
+    /// Says that what was last found cannot be used.
+    pub(crate) fn refuse_last(&mut self, problem: &str) {
+        let stamps = std::mem::take(&mut self.used);
+        // They are read again, until they can be used.
+        self.used = stamps.iter().map(|_| None).collect();
+        self.refuse(stamps, problem);
+    }
+
+    /// Looks again at once.
+    #[cfg(test)]
+    pub(crate) fn forget_look(&mut self) {
+        self.looked_at = None;
+    }
+
+    fn refuse(&mut self, stamps: Vec<Option<Stamp>>, problem: &str) {
+        if self.refused != stamps {
+            tracing::warn!(
+                problem,
+                "files of the kubeconfig were replaced, and cannot be used; the former ones stay in use"
+            );
+        }
+        self.refused = stamps;
+    }
+
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.authority.iter().chain(identity).map(|path| stamp(path)).collect()
+    }
+
+    fn content(&self) -> Result<Content, String> {
+        let read = |path: &Path| {
+            std::fs::read(path)
+                .map_err(|error| format!("failed to read {}: {error}", path.display()))
+        };
+        let authority = self.authority.as_deref().map(|path| {
+            certificates(&read(path)?).map_err(|problem| format!("{}: {problem}", path.display()))
+        });
+        let identity = self.identity.as_ref().map(|(certificate, key)| {
+            let found = identity(&read(certificate)?, &read(key)?);
+            found.map_err(|problem| format!("{}: {problem}", certificate.display()))
+        });
+        Ok(Content { authority: authority.transpose()?, identity: identity.transpose()? })
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+}
+
+/// ◆ The certificate and key of a client, or what is wrong with them.
+pub(crate) fn identity(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("client-key is no PEM key: {error}"))?;
+    let certificates = certificates(certificate);
+    let certificates = certificates.map_err(|problem| format!("client-certificate {problem}"))?;
+    Ok(Identity { certificates, key })
+}
+
+/// ◆ The certificates in PEM, or what is wrong with them.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => Err("has no PEM certificate".to_owned()),
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(format!("has no valid PEM certificate: {error}")),
+    }
+}
+
+/// A token in a file, and what it was last.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    last: Mutex<Option<HeaderValue>>,
+}
+
+impl TokenFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, last: Mutex::default() }
+    }
+
+    /// The header with the token. While there is none in the file, the last one counts.
+    pub(crate) fn header(&self) -> Result<HeaderValue, ApiError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match (self.read(), &*last) {
+            (Ok(header), _) => Ok(last.insert(header).clone()),
+            (Err(error), Some(last)) => {
+                tracing::warn!(%error, "failed to read a token; the last one stays in use");
+                Ok(last.clone())
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Forgets the last one, which the server refused.
+    pub(crate) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn read(&self) -> Result<HeaderValue, ApiError> {
+        let problem = |problem: String| {
+            let path = self.path.display().to_string();
+            ApiError::Token { path, problem }
+        };
+        let token = std::fs::read_to_string(&self.path);
+        let token = token.map_err(|error| problem(error.to_string()))?;
+        let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
+        header.ok_or_else(|| problem("there is no token in it".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, path).unwrap();
+    }
+
+    #[test]
+    fn replaced_files_are_read_again_once_they_can_be_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["tls.crt", "tls.key"].map(|name| directory.path().join(name));
+        let pair = || rcgen::generate_simple_self_signed(["n1".to_owned()]).unwrap();
+        let (first, second) = (pair(), pair());
+        write(&certificate, &first.cert.pem());
+        write(&key, &first.signing_key.serialize_pem());
+        let mut files = Files::new(None, Some((certificate.clone(), key.clone())));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(files.replaced(at(0)).is_none());
+        write(&certificate, &second.cert.pem());
+        // That is too early to look again.
+        assert!(files.replaced(at(0)).is_none());
+        write(&key, "");
+        assert!(files.replaced(at(1)).is_none());
+        write(&key, &second.signing_key.serialize_pem());
+        let content = files.replaced(at(2)).unwrap();
+        assert_eq!(content.identity.unwrap().certificates, [second.cert.der().clone()]);
+        assert!(files.replaced(at(3)).is_none());
+        files.refuse_last("they are not a pair");
+        assert!(files.replaced(at(4)).is_some());
+        std::fs::remove_file(&key).unwrap();
+        assert!(files.replaced(at(5)).is_none());
+        assert!(Files::default().replaced(at(6)).is_none());
+    }
+
+    #[test]
+    fn authority_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ca.crt");
+        let made = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let mut files = Files::new(Some(path.clone()), None);
+        write(&path, &made.cert.pem());
+        let content = files.replaced(Instant::now()).unwrap();
+        assert_eq!(content.authority.unwrap(), [made.cert.der().clone()]);
+    }
+
+    #[test]
+    fn token_that_cannot_be_read_is_the_last_one_unless_that_was_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        let token = TokenFile::new(path.clone());
+        assert!(token.header().is_err());
+        write(&path, "one\n");
+        assert_eq!(token.header().unwrap(), "Bearer one");
+        write(&path, "two");
+        assert_eq!(token.header().unwrap(), "Bearer two");
+        write(&path, "");
+        assert_eq!(token.header().unwrap(), "Bearer two");
+        token.forget();
+        assert!(token.header().is_err());
+    }
+}
