@@ -44,6 +44,7 @@ mod time;
 mod tokens;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,7 @@ use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use certificates::bootstrap::{BootstrapError, bootstrap, is_valid};
+pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
 use certificates::rotation::Rotation;
 pub use certificates::store::server_certificate;
 use client::ApiClient;
@@ -146,6 +147,7 @@ pub struct ClusterNode {
     told: ToldRanges,
     limits: NodeLimits,
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
+    bootstrap: Option<Bootstrap>,
 }
 
 impl ClusterNode {
@@ -168,6 +170,7 @@ impl ClusterNode {
             told: ToldRanges::default(),
             limits: NodeLimits::default(),
             services: None,
+            bootstrap: None,
         }
     }
 
@@ -181,6 +184,12 @@ impl ClusterNode {
     #[must_use]
     pub fn limits(&self) -> NodeLimits {
         self.limits.clone()
+    }
+
+    /// The same node, which has yet to get the certificate of its client.
+    #[must_use]
+    pub fn with_bootstrap(self, bootstrap: Option<Bootstrap>) -> Self {
+        Self { bootstrap, ..self }
     }
 
     /// The pods that are bound to the node, for the agent.
@@ -203,8 +212,15 @@ impl ClusterNode {
         Arc::new(ApiTokens::new(self.client.clone()))
     }
 
-    /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped.
-    pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) {
+    /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped. Static pods of the agent run
+    /// while the node gets its certificate.
+    ///
+    /// # Errors
+    /// If it gets none.
+    pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) -> Result<Infallible, BootstrapError> {
+        if let Some(bootstrap) = &self.bootstrap {
+            bootstrap.run(&self.client).await?;
+        }
         let NodeSettings { name, addresses, server_port, certificates, status, .. } =
             self.settings.clone();
         let registration = Registration {

@@ -18,7 +18,7 @@ use rcgen::{
 };
 
 use super::api_server::{ApiServer, TOKEN};
-use super::joined::{Joined, NODE, wait};
+use super::joined::{Joined, NODE, pod, wait};
 use crate::command::*;
 use crate::nodes::agent_flags::free_port;
 
@@ -176,8 +176,17 @@ fn bootstrapping(joined: &Joined) -> (String, PathBuf) {
 async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends() {
     let joined = Joined::new(ApiServer::start()).await;
     let (from, kubeconfig) = bootstrapping(&joined);
-    let agent = joined.agent(&["--bootstrap-kubeconfig", &from, "--rotate-certificates"]);
+    let manifests = joined.place.file("static/web.yaml", &pod("web", "sleep 3600"));
+    let flags = ["--bootstrap-kubeconfig", &from, "--rotate-certificates", "--manifests"];
+    let agent = joined.agent(&[&flags[..], &[&manifests]].concat());
     let first = wait_for_request(&joined).await;
+    // Static pods need no certificate.
+    harness::eventually(PATIENCE, "the static pod runs", async || {
+        let running = joined.running().await;
+        if running.len() == 1 { Ok(()) } else { Err(running) }
+    })
+    .await;
+    assert_eq!(joined.server.count("POST /api/v1/nodes"), 0);
     assert!(first["metadata"]["name"].as_str().unwrap().starts_with("node-csr-"), "{first}");
     let spec = &first["spec"];
     assert_eq!(spec["signerName"], "kubernetes.io/kube-apiserver-client-kubelet");
@@ -192,6 +201,7 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     // More than nine tenths of its time have gone.
     answer(&joined, &first, &certificate(&first, 10 * HOUR, HOUR / 2));
     joined.wait_for_ready_node().await;
+    joined.wait_for_phase("web-n1", "Running").await;
     let pki = joined.place.path("root/pki");
     let current = pki.join("kubelet-client-current.pem");
     let written: Value =
@@ -255,7 +265,7 @@ async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
 }
 
 #[tokio::test]
-async fn node_whose_request_is_denied_does_not_start() {
+async fn node_whose_request_is_denied_ends() {
     let joined = Joined::new(ApiServer::start()).await;
     let (from, kubeconfig) = bootstrapping(&joined);
     let agent = joined.agent(&["--bootstrap-kubeconfig", &from]);
@@ -266,4 +276,18 @@ async fn node_whose_request_is_denied_does_not_start() {
     ended.err_has("was denied: who is that (Unknown)");
     assert!(!kubeconfig.exists());
     joined.end_runtime().await;
+}
+
+#[tokio::test]
+async fn token_in_a_file_may_be_replaced() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let token = joined.place.file("token", "wrong");
+    with_user(&joined, "tokenFile: token");
+    let agent = joined.agent(&[]);
+    let asked = || joined.server.count("POST /api/v1/nodes").into();
+    wait("a registration that is refused", asked, |count| count.as_u64() > Some(0)).await;
+    assert!(joined.node().is_null());
+    std::fs::write(&token, TOKEN).unwrap();
+    joined.wait_for_ready_node().await;
+    joined.end(agent).await;
 }

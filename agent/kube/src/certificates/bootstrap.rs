@@ -32,7 +32,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     /// Its client cannot.
-    #[error("failed to use the client certificate of the bootstrap kubeconfig")]
+    #[error("failed to use the client certificate of a kubeconfig")]
     Client(#[from] fetch::TlsError),
     /// There is no certificate.
     #[error(transparent)]
@@ -83,40 +83,59 @@ pub fn is_valid(kubeconfig: &Path, now: Timestamp) -> bool {
     true
 }
 
-/// Asks for a certificate of the node, with the credentials of the kubeconfig `from`, keeps it in `directory`, and writes a kubeconfig
-/// that uses it to `kubeconfig`.
-///
-/// # Errors
-/// If there is no certificate.
-pub async fn bootstrap(
-    from: &Path,
-    kubeconfig: &Path,
-    directory: &Path,
-    node: &str,
-) -> Result<(), BootstrapError> {
-    let connection = Connection::load(from)?;
-    let cluster = connection.cluster.clone();
-    let client = ApiClient::new(connection)?;
-    let store = client_store(directory);
-    let key = match store.pending_key()? {
-        Some(key) => key,
-        None => {
-            let key = KeyPair::generate().map_err(RequestError::Make)?.serialize_pem();
-            store.keep_key(&key)?;
-            key
-        }
-    };
-    let pair = KeyPair::from_pem(&key)
-        .map_err(|source| BootstrapError::Key { path: directory.to_owned(), source })?;
-    wait_for_server(&client).await;
-    let wanted = Wanted::client(node);
-    let name = wanted.digested_name(&pair);
-    let certificate = request(&client, &wanted, &pair, Some(&name), SIGNED).await?;
-    store.put(&certificate, &key, Timestamp::now())?;
-    store.forget_key();
-    write_private(kubeconfig, &written(&cluster, &store.current()))?;
-    tracing::info!(kubeconfig = %kubeconfig.display(), "the node has its own client certificate");
-    Ok(())
+/// A node that has no certificate yet, and asks for one with the credentials of the kubeconfig `from`. It keeps the certificate in
+/// `directory`, and writes a kubeconfig that uses it to `kubeconfig`.
+#[derive(Clone, Debug)]
+pub struct Bootstrap {
+    /// The bootstrap kubeconfig.
+    pub from: PathBuf,
+    /// The kubeconfig to write.
+    pub kubeconfig: PathBuf,
+    /// The directory of the node's certificates.
+    pub directory: PathBuf,
+    /// The node's name.
+    pub node: String,
+}
+
+impl Bootstrap {
+    /// A client for the node. Its requests wait for the certificate.
+    ///
+    /// # Errors
+    /// If the bootstrap kubeconfig cannot be used.
+    pub fn client(&self) -> Result<ApiClient, BootstrapError> {
+        Ok(ApiClient::unknown(Connection::load(&self.from)?)?)
+    }
+
+    /// Asks for the certificate, and gives it to the node's client.
+    ///
+    /// # Errors
+    /// If there is no certificate.
+    pub(crate) async fn run(&self, of_node: &ApiClient) -> Result<(), BootstrapError> {
+        let connection = Connection::load(&self.from)?;
+        let cluster = connection.cluster.clone();
+        let client = ApiClient::new(connection)?;
+        let store = client_store(&self.directory);
+        let key = match store.pending_key()? {
+            Some(key) => key,
+            None => {
+                let key = KeyPair::generate().map_err(RequestError::Make)?.serialize_pem();
+                store.keep_key(&key)?;
+                key
+            }
+        };
+        let pair = KeyPair::from_pem(&key)
+            .map_err(|source| BootstrapError::Key { path: self.directory.clone(), source })?;
+        wait_for_server(&client).await;
+        let wanted = Wanted::client(&self.node);
+        let name = wanted.digested_name(&pair);
+        let certificate = request(&client, &wanted, &pair, Some(&name), SIGNED).await?;
+        store.put(&certificate, &key, Timestamp::now())?;
+        store.forget_key();
+        write_private(&self.kubeconfig, &written(&cluster, &store.current()))?;
+        of_node.become_known(Connection::load(&self.kubeconfig)?)?;
+        tracing::info!(kubeconfig = %self.kubeconfig.display(), "the node has its own client certificate");
+        Ok(())
+    }
 }
 
 /// ◆ A kubeconfig with the certificate and key in a file.

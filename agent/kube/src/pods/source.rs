@@ -25,6 +25,7 @@ use crate::client::{ApiClient, Change, Reflector};
 /// A source of the pods that are bound to a node.
 pub struct ApiPods {
     server: String,
+    client: ApiClient,
     reflector: Reflector,
     /// The pods by namespace and name, each with the version that it was decoded from.
     decoded: BTreeMap<(String, String), (String, Pod)>,
@@ -48,9 +49,10 @@ impl ApiPods {
         let server = client.server().to_owned();
         // The node authorizer lets a node follow its own pods, by this selector alone.
         let selector = format!("spec.nodeName={node}");
-        let reflector = Reflector::new(client, "/api/v1/pods").with_fields(selector);
+        let reflector = Reflector::new(client.clone(), "/api/v1/pods").with_fields(selector);
         Self {
             server,
+            client,
             reflector,
             decoded: BTreeMap::new(),
             merged: SourcePods::default(),
@@ -120,6 +122,7 @@ impl PodSource for ApiPods {
     }
 
     async fn next(&mut self) -> Option<Arc<[Pod]>> {
+        self.client.known().await;
         loop {
             match self.reflector.next().await {
                 Change::Listed | Change::Object => return Some(self.set().await),

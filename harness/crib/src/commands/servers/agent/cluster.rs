@@ -11,7 +11,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use crib_base::service_stream::{self, Outcome};
 use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
-use kube_node::{Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings};
+use kube_node::{
+    Bootstrap, Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings,
+};
 use tokio::sync::watch;
 
 #[derive(Debug, Default, Args)]
@@ -72,7 +74,7 @@ impl ClusterArgs {
         match (self.to_bootstrap(), &self.kubeconfig) {
             (Some((from, _)), _) => match Connection::load(from) {
                 Ok(_) => Ok(()),
-                Err(error) => Err(in_words("--bootstrap-kubeconfig", &error)),
+                Err(error) => Err(of_bootstrap(&error)),
             },
             (None, Some(path)) => client(path).map(drop),
             (None, None) => Ok(()),
@@ -85,14 +87,26 @@ impl ClusterArgs {
         (!kube_node::is_valid(to, Timestamp::now())).then_some((from, to))
     }
 
-    /// A client of the cluster's API server, if there is one, after the node has got its certificate.
-    pub(super) async fn client(&self, config: &Config) -> Result<Option<ApiClient>, String> {
-        if let Some((from, to)) = self.to_bootstrap() {
-            let directory = self.cert_dir(config);
-            let asked = kube_node::bootstrap(from, to, &directory, &config.node_name);
-            asked.await.map_err(|error| in_words("--bootstrap-kubeconfig", &error))?;
+    /// How the node gets its first certificate, if it has none.
+    pub(super) fn bootstrap(&self, config: &Config) -> Option<Bootstrap> {
+        let (from, kubeconfig) = self.to_bootstrap()?;
+        Some(Bootstrap {
+            from: from.to_owned(),
+            kubeconfig: kubeconfig.to_owned(),
+            directory: self.cert_dir(config),
+            node: config.node_name.clone(),
+        })
+    }
+
+    /// A client of the cluster's API server, if there is one. That of a node without a certificate waits for it.
+    pub(super) fn client(
+        &self,
+        bootstrap: Option<&Bootstrap>,
+    ) -> Result<Option<ApiClient>, String> {
+        match bootstrap {
+            Some(bootstrap) => bootstrap.client().map(Some).map_err(|error| of_bootstrap(&error)),
+            None => self.kubeconfig.as_deref().map(client).transpose(),
         }
-        self.kubeconfig.as_deref().map(client).transpose()
     }
 
     /// Where certificates are kept.
@@ -162,6 +176,11 @@ impl ClusterArgs {
 fn client(path: &Path) -> Result<ApiClient, String> {
     let connection = Connection::load(path).map_err(|error| in_words("--kubeconfig", &error))?;
     ApiClient::new(connection).map_err(|error| in_words("--kubeconfig", &error))
+}
+
+/// What is wrong with the first certificate, in words.
+pub(super) fn of_bootstrap(error: &dyn Error) -> String {
+    in_words("--bootstrap-kubeconfig", error)
 }
 
 fn in_words(flag: &str, error: &dyn Error) -> String {

@@ -1,5 +1,6 @@
 //! The one way in which the agent starts, for `crib agent` and `crib kubelet`: settings and a KubeletConfiguration become an agent.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -266,11 +267,8 @@ impl Serving<'_> {
             Some(directory) => directory.read(&objects).await,
             None => objects.clone(),
         });
-        let asked = tokio::select! {
-            asked = settings.cluster.client(&config) => asked,
-            () = shutdown.cancelled() => return Err(Exit::Interrupted),
-        };
-        let client = or_say(asked, Exit::BadInput)?;
+        let bootstrap = settings.cluster.bootstrap(&config);
+        let client = or_say(settings.cluster.client(bootstrap.as_ref()), Exit::BadInput)?;
         let server = match &client {
             Some(_) => {
                 let signed = settings.cluster.signed(file, &config);
@@ -291,6 +289,7 @@ impl Serving<'_> {
         let node = client.map(|client| {
             let settings = settings.cluster.node(file, &config, port, certificates);
             ClusterNode::new(client, settings, Arc::clone(&store), objects.clone())
+                .with_bootstrap(bootstrap)
         });
         let (tables, proxy) = (Tables::default(), settings.cluster.service_proxy());
         let node = node.map(|node| node.with_services(proxy, Arc::new(tables.clone())));
@@ -313,22 +312,25 @@ impl Serving<'_> {
         let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
         let exposed = Arc::new(exposed.in_cluster(node.as_ref().map(ClusterNode::mirrors)));
         systemd::notify("READY=1");
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = contended => tracing::info!("another process opened the lock file"),
-            () = self.watchdog.feed(|| view.health()) => {}
-            () = exposed.follow() => {}
-            () = sockets.serve(Arc::clone(&exposed)) => {}
-            () = follow(directory, objects, &store) => {}
-            () = serve_node(server, &exposed) => {}
-            () = take_part(node, &agent, cri) => {}
-            () = serve_services(services) => {}
-            () = heap::trim_periodically() => {}
-        }
+        let ended = tokio::select! {
+            () = shutdown.cancelled() => Ok(Exit::Success),
+            () = contended => {
+                tracing::info!("another process opened the lock file");
+                Ok(Exit::Success)
+            }
+            () = self.watchdog.feed(|| view.health()) => Ok(Exit::Success),
+            () = exposed.follow() => Ok(Exit::Success),
+            () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
+            () = follow(directory, objects, &store) => Ok(Exit::Success),
+            () = serve_node(server, &exposed) => Ok(Exit::Success),
+            Err(problem) = take_part(node, &agent, cri) => Err(problem),
+            () = serve_services(services) => Ok(Exit::Success),
+            () = heap::trim_periodically() => Ok(Exit::Success),
+        };
         systemd::notify("STOPPING=1");
         tracing::info!("stopping; the pods keep running");
         agent.stop().await;
-        Ok(Exit::Success)
+        or_say(ended, Exit::BadInput)
     }
 
     async fn connect(&self) -> Result<Arc<dyn Cri>, agent::cri::grpc::ConnectError> {
@@ -384,10 +386,14 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
     std::future::pending().await
 }
 
-/// Keeps the agent's node in its cluster, if it has one. Never returns.
-async fn take_part(node: Option<ClusterNode>, agent: &agent::Agent, cri: Arc<dyn Cri>) {
+/// Keeps the agent's node in its cluster, if it has one. Returns if it gets no certificate.
+async fn take_part(
+    node: Option<ClusterNode>,
+    agent: &agent::Agent,
+    cri: Arc<dyn Cri>,
+) -> Result<Infallible, String> {
     match node {
-        Some(node) => node.run(agent, cri).await,
+        Some(node) => node.run(agent, cri).await.map_err(|error| cluster::of_bootstrap(&error)),
         None => std::future::pending().await,
     }
 }
