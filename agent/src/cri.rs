@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -18,11 +19,13 @@ use crate::pod_spec::spec::{
 pub mod fake;
 pub mod grpc;
 mod lists;
+mod operations;
 pub mod stats;
 mod wire;
 
 pub use grpc::ConnectError;
 pub use lists::{LastLists, ListedContainer, ListedSandbox, Lists};
+pub use operations::Operation;
 use stats::{ContainerStats, Metric, MetricDescriptor, SandboxStats};
 
 /// The container runtime: one method per CRI call, each with the kubelet's deadline.
@@ -148,11 +151,29 @@ pub trait Cri: Send + Sync {
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError>;
     /// How many bytes a container's writable layer takes; 0 if the runtime does not say. (ContainerStats)
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError>;
+    /// Writes a checkpoint of a container to a file. (CheckpointContainer)
+    async fn checkpoint(
+        &self,
+        _id: &ContainerId,
+        _location: &Path,
+        _timeout: Duration,
+    ) -> Result<(), CriError> {
+        Err(CriError::unimplemented("CheckpointContainer"))
+    }
     /// Reopens a container's log file. (ReopenContainerLog)
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError>;
 
     /// Subscribes to events of containers and sandboxes. (GetContainerEvents)
     async fn events(&self) -> Result<EventStream, CriError>;
+
+    /// The calls that have ended, by a kubelet's names.
+    fn operations(&self) -> BTreeMap<&'static str, Operation> {
+        BTreeMap::new()
+    }
+    /// The process that serves the socket, if that is known.
+    async fn server_process(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Events of containers and sandboxes; an error is the last item.
@@ -370,7 +391,7 @@ impl CriError {
 
     /// The error as gRPC's Go library writes it, as in the messages of a kubelet.
     #[must_use]
-    pub(crate) fn go_text(&self) -> String {
+    pub fn go_text(&self) -> String {
         let code = match self.code {
             Code::NotFound => "NotFound",
             Code::Unimplemented => "Unimplemented",

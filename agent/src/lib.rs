@@ -110,11 +110,13 @@ pub mod reporting {
     //! [`status`] computes the status that an API server gets: phase, conditions, reasons. It is published as a kubelet does, when a sync
     //! begins (`worker::publishing`). [`report`] has what `crib run` shows: the latest report of each pod, and the transitions between
     //! reports in order, each with its cause (`causes` ◆). `events` has what a kubelet records as events: `events::texts` ◆ their words,
-    //! `events::correlate` ◆ how they are counted and aggregated. [`histogram`] ◆ counts durations.
+    //! `events::correlate` ◆ how they are counted and aggregated. [`histogram`] ◆ counts durations, and [`measures`] has those of
+    //! the agent's own work.
 
     pub(crate) mod causes;
     pub(crate) mod events;
     pub mod histogram;
+    pub mod measures;
     pub mod report;
     pub mod status;
 }
@@ -146,6 +148,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::Pod;
+use api::qos::QosClass;
 use file_tree::Trash;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
@@ -174,8 +177,10 @@ use images::collector::{ImageCollector, SystemDiskSpace};
 use observation::cache::Cache;
 use observation::pleg::RelistPeriods;
 use observation::readiness::Readiness;
+use pod_spec::spec::cgroup::class_path;
 use pod_spec::user_namespaces::UserNamespaces;
 use reporting::events::EventRecorder;
+use reporting::measures::{Measured, Measures};
 use reporting::report::status_store::StatusStore;
 use shared::Shared;
 use storage::volumes::claim::Claims;
@@ -205,6 +210,8 @@ pub struct Parts {
 struct NodeResources {
     capacity: BTreeMap<String, String>,
     allocatable: BTreeMap<String, String>,
+    /// The cgroup of all pods, if the runtime is told one.
+    pods_cgroup: Option<String>,
 }
 
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
@@ -215,6 +222,7 @@ pub struct Agent {
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     probes: ProbeCounts,
+    measures: Measures,
     resources: Arc<NodeResources>,
     status_store: StatusStore,
     events: EventRecorder,
@@ -248,6 +256,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let (failed_sender, failed) = tokio::sync::mpsc::unbounded_channel();
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
+    let measures = Measures::default();
     let periods = RelistPeriods {
         alone: config.relist_period,
         with_events: config.event_driven_pleg.then_some(config.relist_period_with_events),
@@ -259,6 +268,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         requests,
         runtime_sender,
         failed_sender,
+        measures.clone(),
     ));
     tasks.spawn(status_store_task.run(Arc::clone(&clock)));
     if let Some(rotation) = config.log_rotation {
@@ -313,6 +323,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let resources = Arc::new(NodeResources {
         capacity: node.capacity.clone(),
         allocatable: offer.allocatable.clone(),
+        pods_cgroup: class_path(&node, QosClass::Guaranteed),
     });
     let probes = prober.counts().clone();
     let shared = Shared {
@@ -336,6 +347,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         status_store: status_store.clone(),
         events: events.clone(),
         starts: worker::starts::Starts::default(),
+        measures: measures.clone(),
         kill_now: kill_now_receiver,
     };
     let (pods_sender, pods) = watch::channel(Arc::default());
@@ -355,6 +367,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         sources_ready,
         readiness,
         probes,
+        measures,
         resources,
         status_store,
         events,
@@ -373,6 +386,7 @@ pub struct AgentView {
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     probes: ProbeCounts,
+    measures: Measures,
     resources: Arc<NodeResources>,
 }
 
@@ -387,6 +401,12 @@ impl AgentView {
     #[must_use]
     pub fn allocatable(&self) -> &BTreeMap<String, String> {
         &self.resources.allocatable
+    }
+
+    /// The cgroup of all pods, if the runtime is told one.
+    #[must_use]
+    pub fn pods_cgroup(&self) -> Option<&str> {
+        self.resources.pods_cgroup.as_deref()
     }
 
     /// What the runtime said last that it can do; `None` before it has been asked.
@@ -426,6 +446,12 @@ impl AgentView {
     #[must_use]
     pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
         self.probes.all()
+    }
+
+    /// What the agent has measured of its own work.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        self.measures.now()
     }
 
     /// The latest report of every pod.
@@ -494,6 +520,7 @@ impl Agent {
             sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
             probes: self.probes.clone(),
+            measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),
         }
     }

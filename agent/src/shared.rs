@@ -30,6 +30,7 @@ use crate::pod_spec::runtime_class;
 use crate::pod_spec::spec::Node;
 use crate::pod_spec::user_namespaces::UserNamespaces;
 use crate::reporting::events::EventRecorder;
+use crate::reporting::measures::Measures;
 use crate::reporting::report::status_store::StatusStore;
 use crate::storage::volumes::claim::Claims;
 use crate::storage::volumes::in_memory::InMemory;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) images: Arc<Images>,
     pub(crate) prober: Prober,
     pub(crate) status_store: StatusStore,
+    pub(crate) measures: Measures,
     /// What the node offers, by which pods are taken or rejected.
     pub(crate) offer: Offer,
     /// What keeps pods from being brought to their desired state.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
@@ -18,6 +19,7 @@ use crate::observation::cache::{Generation, Snapshot, Snapshots};
 use crate::observed::Observed;
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
+use crate::reporting::measures::WorkKind;
 use crate::reporting::report::transitions::Stage;
 use crate::reporting::status::eviction::Eviction;
 use crate::shared::Shared;
@@ -117,6 +119,8 @@ struct Worker {
     resizing: Resizing,
     /// Its turn to start, until it rests.
     turn: Turn,
+    /// What the next round is.
+    next_work: WorkKind,
 }
 
 /// Why and how the pod ends.
@@ -219,6 +223,7 @@ impl Worker {
             settling: Settling::default(),
             resizing,
             turn: None,
+            next_work: WorkKind::Create,
         }
     }
 
@@ -231,7 +236,12 @@ impl Worker {
         while self.phase != Phase::Gone {
             let event = match self.phase {
                 Phase::Syncing => self.sync().await,
-                Phase::Terminating => Box::pin(self.terminate()).await,
+                Phase::Terminating => {
+                    let since = Instant::now();
+                    let ended = Box::pin(self.terminate()).await;
+                    self.shared.measures.worked(WorkKind::Kill, since.elapsed());
+                    ended
+                }
                 Phase::Terminated => self.await_removal().await,
                 Phase::Removing => Box::pin(self.remove()).await,
                 Phase::Gone => return,
@@ -266,6 +276,15 @@ impl Worker {
         let Some(pod) = self.pod.clone() else {
             return Synced::Phase(PhaseEvent::Deleted);
         };
+        let kind = std::mem::replace(&mut self.next_work, WorkKind::Sync);
+        let since = Instant::now();
+        let synced = Box::pin(self.sync_with(pod, snapshot)).await;
+        self.shared.measures.worked(kind, since.elapsed());
+        synced
+    }
+
+    /// The same with what was seen.
+    async fn sync_with(&mut self, pod: Pod, snapshot: Snapshot) -> Synced {
         let observed = self.observe(&snapshot);
         self.settle(&observed);
         self.follow_resize(&pod, &observed);
@@ -368,6 +387,7 @@ impl Worker {
                     // Whatever failed may succeed now.
                     self.history.holds.release_all();
                     self.reported.published.make_due();
+                    self.next_work = self.next_work.min(WorkKind::Update);
                 }
                 if self.pod.as_ref() != Some(&pod) {
                     self.volumes.set_pod(&pod);

@@ -11,6 +11,7 @@ pub(crate) mod objects;
 pub(crate) mod pods;
 pub(crate) mod server;
 pub(crate) mod server_client;
+pub(crate) mod server_handlers;
 pub(crate) mod server_streams;
 pub(crate) mod services;
 pub(crate) mod several_nodes;

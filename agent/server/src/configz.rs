@@ -78,6 +78,8 @@ fn server(settings: &Settings, others: OtherPorts) -> Value {
             "anonymous": {"enabled": settings.anonymous},
         },
         "authorization": {"mode": mode, "webhook": webhook},
+        "enableDebuggingHandlers": settings.handlers.debugging,
+        "enableSystemLogHandler": settings.handlers.system_logs.is_some(),
     })
 }
 
@@ -181,6 +183,7 @@ mod tests {
                 keep_refused: Duration::from_secs(30),
             },
             tls_1_3_alone: false,
+            handlers: crate::Handlers::default(),
         };
         let others = OtherPorts { healthz: 10248, read_only: 0, address: [127, 0, 0, 1].into() };
         let file = KubeletConfiguration {

@@ -15,9 +15,11 @@ use tokio::sync::Mutex;
 use super::answer::{self, Body, Refusal};
 use super::health;
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
+use super::metrics::http::{HttpCounts, ServerType};
 use super::metrics::own::{self, Own};
 use super::metrics::process::{self, Files, Process};
 use super::metrics::resource;
+use super::metrics::slis::Slis;
 use super::metrics::starts::PodStarts;
 use super::metrics::text::{MEDIA_TYPE, Metrics};
 use super::query::Query;
@@ -32,6 +34,9 @@ pub struct Exposed {
     mirrors: Option<MirrorPods>,
     statistics: Statistics,
     starts: PodStarts,
+    slis: Slis,
+    /// Requests to all servers of the node.
+    pub(crate) http: HttpCounts,
     /// Whose turn it is to measure: many clients at a time cost the runtime no more than one.
     turn: Mutex<()>,
 }
@@ -47,8 +52,16 @@ impl Exposed {
         };
         let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
         let statistics = Statistics::new(Arc::clone(&cri), summarizer);
-        let (starts, turn) = (PodStarts::new(), Mutex::default());
-        Self { view, cri, mirrors: None, statistics, starts, turn }
+        Self {
+            view,
+            cri,
+            mirrors: None,
+            statistics,
+            starts: PodStarts::new(),
+            slis: Slis::default(),
+            http: HttpCounts::default(),
+            turn: Mutex::default(),
+        }
     }
 
     /// The same as a node of the cluster that has these mirror pods.
@@ -68,6 +81,11 @@ impl Exposed {
         &self.statistics.summarizer.places.node
     }
 
+    /// The agent's directory.
+    pub(crate) fn root_dir(&self) -> &Path {
+        &self.statistics.summarizer.places.root_dir
+    }
+
     /// Counts starts of pods. Never returns.
     pub async fn follow(&self) {
         self.starts.follow(&self.view).await;
@@ -75,8 +93,13 @@ impl Exposed {
 
     /// The answer to a request on a port that asks for no rights. With `health_alone` there is nothing else.
     pub async fn answer(&self, method: &Method, uri: &Uri, health_alone: bool) -> Response<Body> {
+        // As by a kubelet, requests for the health alone are not counted.
+        let is_counted = !health_alone;
+        let path = route::decoded(uri.path()).unwrap_or_default();
+        let in_flight = is_counted.then(|| self.http.begin(method, &path, ServerType::ReadOnly));
         let answered = self.answered(method, uri, health_alone).await;
-        answered.unwrap_or_else(Refusal::answer)
+        let response = answered.unwrap_or_else(Refusal::answer);
+        response.map(|body| answer::holding(body, in_flight))
     }
 
     async fn answered(
@@ -105,10 +128,18 @@ impl Exposed {
             Page::Summary | Page::Metrics | Page::Cadvisor | Page::Resource => {
                 Some(self.turn.lock().await)
             }
-            Page::Health | Page::HealthCheck(_) | Page::Pods | Page::Probes => None,
+            Page::Health
+            | Page::HealthCheck(_)
+            | Page::Pods
+            | Page::Probes
+            | Page::Slis
+            | Page::ResetSlis => None,
         };
         match page {
-            Page::Health => health(health::of_all(query, &self.view.health())),
+            Page::Health => {
+                let said = |check, is_well| self.slis.observe(check, is_well);
+                health(health::of_all(query, &self.view.health(), said))
+            }
             Page::HealthCheck(check) => health(health::of_check(check, &self.view.health())),
             Page::Pods => Ok(answer::json(pod_json::list(&self.view.pod_list()))),
             Page::Summary => {
@@ -130,6 +161,15 @@ impl Exposed {
                 let process = process().await;
                 Ok(text(&own::probes(&self.view.probe_counts(), &process)))
             }
+            Page::Slis => {
+                let mut metrics = self.slis.metrics();
+                own::add_process_start(&mut metrics, &process().await);
+                Ok(text(&metrics))
+            }
+            Page::ResetSlis => {
+                self.slis.reset();
+                Ok(answer::text("metrics reset\n"))
+            }
             Page::Resource => {
                 let summary = logged(self.statistics.summary(true).await);
                 Ok(text(&resource::metrics(summary.as_ref())))
@@ -141,7 +181,7 @@ impl Exposed {
         let mut fresh = LastLists::default();
         let lists = logged(self.cri.list_all(&mut fresh).await).flatten();
         let process = process().await;
-        own::metrics(&Own {
+        let mut metrics = own::metrics(&Own {
             node: self.node(),
             version: kube_node::VERSION,
             lists: lists.as_ref(),
@@ -149,7 +189,9 @@ impl Exposed {
             pod_starts: &self.starts.durations(),
             cgroup_version: cgroup_version(),
             process: &process,
-        })
+        });
+        self.http.add_to(&mut metrics);
+        metrics
     }
 
     async fn cadvisor(&self) -> Metrics {
@@ -200,13 +242,17 @@ fn text(metrics: &Metrics) -> Response<Body> {
 pub(crate) fn no_route(error: NoRoute) -> Refusal {
     let status = match error {
         NoRoute::NotFound => StatusCode::NOT_FOUND,
-        NoRoute::Method => StatusCode::METHOD_NOT_ALLOWED,
+        NoRoute::Method
+        | NoRoute::NoDebugging
+        | NoRoute::NoSystemLogs
+        | NoRoute::NoProfiles
+        | NoRoute::NoFlags => StatusCode::METHOD_NOT_ALLOWED,
     };
     Refusal::new(status, error.to_string())
 }
 
 /// What this process uses.
-async fn process() -> Process {
+pub(crate) async fn process() -> Process {
     let read = || {
         let own = Path::new("/proc/self");
         let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();

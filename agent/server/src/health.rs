@@ -20,7 +20,7 @@ pub(crate) enum Check {
 impl Check {
     const ALL: [Self; 3] = [Self::Ping, Self::Log, Self::SyncLoop];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
             Self::Log => "log",
@@ -49,8 +49,13 @@ pub(crate) fn of_check(check: Check, sync_loop: &Result<(), String>) -> Result<S
     }
 }
 
-/// The answer for all checks but those that the query excludes. Reasons are for those who may ask for one check.
-pub(crate) fn of_all(query: &Query, sync_loop: &Result<(), String>) -> Result<String, String> {
+/// The answer for all checks but those that the query excludes. Reasons are for those who may ask for one check. `said` is told what
+/// each one says.
+pub(crate) fn of_all(
+    query: &Query,
+    sync_loop: &Result<(), String>,
+    said: impl Fn(Check, bool),
+) -> Result<String, String> {
     let mut excluded = query.all("exclude");
     let mut lines = String::new();
     let mut fails = false;
@@ -63,8 +68,10 @@ pub(crate) fn of_all(query: &Query, sync_loop: &Result<(), String>) -> Result<St
             writeln!(lines, "[+]{name} excluded: ok")
         } else if check.fails(sync_loop).is_some() {
             fails = true;
+            said(check, false);
             writeln!(lines, "[-]{name} failed: reason withheld")
         } else {
+            said(check, true);
             writeln!(lines, "[+]{name} ok")
         };
     }
@@ -111,7 +118,7 @@ mod tests {
         #[case] expected: Result<&str, &str>,
     ) {
         let sync_loop = if is_well { Ok(()) } else { Err("late".to_owned()) };
-        let answer = of_all(&Query::parse(query), &sync_loop);
+        let answer = of_all(&Query::parse(query), &sync_loop, |_, _| {});
         assert_eq!(answer.as_deref().map_err(String::as_str), expected);
     }
 

@@ -14,14 +14,16 @@
 //! | `metrics` | the same, and what the agent counts, as Prometheus' text |
 //! | `expiring` ◆ | how long the API server's answers count |
 //! | `route` ◆, `query` ◆ | what a URL asks for |
-//! | `logs`, `pods`, `streams` | logs, pods, and the runtime's URLs of exec, attach and port-forward |
+//! | `logs`, `pods`, `streams`, `commands` | logs, pods, the runtime's URLs of exec, attach and port-forward; commands without a stream, and checkpoints |
+//! | `system_logs`, `zpages` ◆ | the machine's logs; what this process is |
 //! | `tunnel` | passes an upgraded connection through |
 //!
 //! It knows the agent by its [`agent::AgentView`] and the runtime by [`agent::cri::Cri`].
 //!
 //! # Invariants
 //! - Nothing is served before the client is known and allowed: one decoded path decides about rights and about what is served.
-//! - No name in a URL is used as a file's: log files are where the runtime says.
+//! - No name in a URL is used as a file's: log files are where the runtime says. Those of the machine are looked for in its log
+//!   directory, and no link leads out of it.
 //! - Nothing of a client but its request reaches the runtime's stream server: no token, no cookie.
 //!
 //! # Tasks
@@ -32,6 +34,7 @@ mod answer;
 mod attributes;
 mod authenticate;
 mod authorize;
+mod commands;
 mod configz;
 mod connections;
 mod expiring;
@@ -47,8 +50,10 @@ mod served_certificate;
 mod stats;
 mod streams;
 mod subject;
+mod system_logs;
 mod tls;
 mod tunnel;
+mod zpages;
 
 use std::io;
 use std::net::SocketAddr;
@@ -95,6 +100,25 @@ pub struct Settings {
     pub authorization: Authorization,
     /// Whether clients need TLS 1.3; otherwise 1.2 will do.
     pub tls_1_3_alone: bool,
+    /// What there is beside what each node has.
+    pub handlers: Handlers,
+}
+
+/// What a server has for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handlers {
+    /// Whether there is anything of it: commands, streams, logs (`enableDebuggingHandlers`).
+    pub debugging: bool,
+    /// The directory of the machine's logs; `None`: they are not shown (`enableSystemLogHandler`).
+    pub system_logs: Option<PathBuf>,
+    /// Whether containers are checkpointed (gate ContainerCheckpoint).
+    pub checkpoints: bool,
+}
+
+impl Default for Handlers {
+    fn default() -> Self {
+        Self { debugging: true, system_logs: Some(PathBuf::from("/var/log")), checkpoints: true }
+    }
 }
 
 /// Who decides what a client may do.
@@ -203,7 +227,10 @@ impl Server {
             tokens: tokens.map(|keep| TokenReviewer::new(client, keep)),
             anonymous: self.settings.anonymous,
         };
-        let api = Arc::new(Api { exposed, configz, authenticator, authorizer });
+        let flags = zpages::flags(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));
+        let handlers = self.settings.handlers;
+        let api = Api { exposed, configz, authenticator, authorizer, handlers, flags };
+        let api = Arc::new(api);
         connections::serve(self.listener, self.tls, api).await;
     }
 }

@@ -1,8 +1,10 @@
 //! Metrics of the agent, its node and its pods, with the names of a kubelet and of cAdvisor.
 
 pub(crate) mod cadvisor;
+pub(crate) mod http;
 pub(crate) mod own;
 pub(crate) mod process;
 pub(crate) mod resource;
+pub(crate) mod slis;
 pub(crate) mod starts;
 pub(crate) mod text;

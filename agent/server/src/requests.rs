@@ -1,23 +1,32 @@
 //! One request: who asks, whether that is allowed, and the answer.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{Request, Response, StatusCode};
+use http::header::{ACCEPT, WARNING};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use jiff::Timestamp;
+use kube_node::VERSION;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 
+use super::Handlers;
 use super::answer::{self, Body, Refusal};
 use super::attributes;
 use super::authenticate::{Authenticator, Unauthenticated};
 use super::authorize::{Authorizer, Unauthorized};
+use super::commands;
 use super::exposed::{self, Exposed};
 use super::logs;
+use super::metrics::http::ServerType;
 use super::pods;
 use super::query::Query;
 use super::route::{self, Route};
 use super::streams::{self, Kind};
+use super::system_logs;
 use super::tunnel::{self, Tunnel};
+use super::zpages::{self, Form};
 
 /// What all requests share.
 pub(crate) struct Api {
@@ -26,6 +35,37 @@ pub(crate) struct Api {
     pub(crate) configz: String,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Authorizer,
+    pub(crate) handlers: Handlers,
+    /// The flags of this process.
+    pub(crate) flags: BTreeMap<String, String>,
+}
+
+impl Api {
+    /// What the process is, or with which flags it runs, in the form that the client takes.
+    async fn page(&self, route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+        let is_flagz = *route == Route::Flagz;
+        let accepted = headers.get(ACCEPT).map(|value| value.to_str().unwrap_or_default());
+        let Some(form) = Form::accepted(accepted, if is_flagz { "Flagz" } else { "Statusz" })
+        else {
+            let mut response = answer::json(zpages::not_acceptable());
+            *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+            return Ok(response);
+        };
+        let text = if is_flagz {
+            zpages::flagz(form, &self.flags)
+        } else {
+            let started_at = exposed::process().await.started_at;
+            let started_at = started_at.and_then(|at| Timestamp::from_second(at as i64).ok());
+            zpages::statusz(form, VERSION, started_at.unwrap_or_default(), Timestamp::now())
+        };
+        let mut response = answer::of_kind(form.media_type(), answer::whole(text));
+        if form.is_deprecated() {
+            let warning =
+                "299 - \"This version of the endpoint is deprecated. Please use a newer version.\"";
+            response.headers_mut().insert(WARNING, HeaderValue::from_static(warning));
+        }
+        Ok(response)
+    }
 }
 
 /// A client's connection.
@@ -41,8 +81,18 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let path = route::decoded(request.uri().path()).unwrap_or_default();
+        let http = &self.api.exposed.http;
+        let in_flight = http.begin(request.method(), &path, ServerType::ReadWrite);
         let answered = Box::pin(self.served(&mut request)).await;
-        answered.unwrap_or_else(Refusal::answer)
+        let response = answered.unwrap_or_else(Refusal::answer);
+        match self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(tunnel) => {
+                tunnel.hold(in_flight);
+                response
+            }
+            None => response.map(|body| answer::holding(body, in_flight)),
+        }
     }
 
     async fn served(&self, request: &mut Request<Incoming>) -> Result<Response<Body>, Refusal> {
@@ -72,7 +122,8 @@ impl Client {
             };
             Refusal::new(status, error.to_string())
         })?;
-        let route = route::route(request.method(), &path).map_err(exposed::no_route)?;
+        let route = route::route(request.method(), &path, &api.handlers);
+        let route = route.map_err(exposed::no_route)?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let exposed = &api.exposed;
         let (kind, target) = match route {
@@ -82,6 +133,20 @@ impl Client {
                 let list = pods::running_list(exposed.cri.as_ref()).await;
                 let list = list.map_err(|error| Refusal::internal(error.to_string()))?;
                 return Ok(answer::json(list));
+            }
+            Route::Statusz | Route::Flagz => return api.page(&route, request.headers()).await,
+            Route::SystemLogs(path) => {
+                // There is no such route without it.
+                let directory = api.handlers.system_logs.clone().unwrap_or_default();
+                return system_logs::serve(&directory, &path).await;
+            }
+            Route::Run(target) => {
+                let pod = exposed.view.pod(&target.namespace, &target.pod);
+                return commands::run(exposed, pod, &target, &query).await;
+            }
+            Route::Checkpoint(target) => {
+                let pod = exposed.view.pod(&target.namespace, &target.pod);
+                return commands::checkpoint(exposed, pod, &target, &query).await;
             }
             Route::Logs(target) => {
                 let pod = exposed.view.pod(&target.namespace, &target.pod);

@@ -3,6 +3,7 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+use super::Handlers;
 use super::health::Check;
 
 /// What needs no rights on the read-only port.
@@ -24,6 +25,10 @@ pub(crate) enum Page {
     Probes,
     /// `/metrics/resource`
     Resource,
+    /// `/metrics/slis`
+    Slis,
+    /// The same, to be forgotten.
+    ResetSlis,
 }
 
 impl Page {
@@ -38,19 +43,25 @@ impl Page {
             ["metrics", "cadvisor"] => Self::Cadvisor,
             ["metrics", "probes"] => Self::Probes,
             ["metrics", "resource"] => Self::Resource,
+            ["metrics", "slis"] => Self::Slis,
             _ => return None,
         })
     }
 
-    /// Whether it is for a method.
-    fn takes(self, method: &Method) -> bool {
-        match self {
-            Self::Health | Self::HealthCheck(_) | Self::Pods => method == Method::GET,
-            Self::Summary => [Method::GET, Method::POST].contains(method),
-            Self::Metrics | Self::Cadvisor | Self::Probes | Self::Resource => {
-                [Method::GET, Method::HEAD, Method::POST].contains(method)
-            }
-        }
+    /// What it is for a method.
+    fn by(self, method: &Method) -> Result<Self, NoRoute> {
+        let taken = match self {
+            Self::Health | Self::HealthCheck(_) | Self::Pods => &[Method::GET][..],
+            Self::Summary => &[Method::GET, Method::POST],
+            Self::Slis if method == Method::DELETE => return Ok(Self::ResetSlis),
+            Self::Metrics
+            | Self::Cadvisor
+            | Self::Probes
+            | Self::Resource
+            | Self::Slis
+            | Self::ResetSlis => &[Method::GET, Method::HEAD, Method::POST],
+        };
+        if taken.contains(method) { Ok(self) } else { Err(NoRoute::Method) }
     }
 }
 
@@ -71,6 +82,16 @@ pub(crate) enum Route {
     Attach(Target),
     /// `/portForward/{namespace}/{pod}[/{uid}]`
     PortForward(Target),
+    /// `/run/{namespace}/{pod}[/{uid}]/{container}`
+    Run(Target),
+    /// `/checkpoint/{namespace}/{pod}/{container}`
+    Checkpoint(Target),
+    /// `/logs/{path}`
+    SystemLogs(String),
+    /// `/statusz`
+    Statusz,
+    /// `/flagz`
+    Flagz,
 }
 
 /// A pod, and a container of it; of a port-forward the container's name is empty.
@@ -92,6 +113,18 @@ pub(crate) enum NoRoute {
     /// It is not for this method.
     #[error("405: Method Not Allowed")]
     Method,
+    /// It is for people, who are not served.
+    #[error("Debug endpoints are disabled.\n")]
+    NoDebugging,
+    /// The machine's logs are not shown.
+    #[error("logs endpoint is disabled.\n")]
+    NoSystemLogs,
+    /// There are no profiles.
+    #[error("profiling endpoint is disabled.\n")]
+    NoProfiles,
+    /// What is logged cannot be changed.
+    #[error("flags endpoint is disabled.\n")]
+    NoFlags,
 }
 
 /// The path without escapes; `None` if that is not text.
@@ -102,54 +135,113 @@ pub(crate) fn decoded(path: &str) -> Option<String> {
 /// The page that a decoded path names.
 pub(crate) fn page(method: &Method, path: &str) -> Result<Page, NoRoute> {
     let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let page = Page::at(&words).ok_or(NoRoute::NotFound)?;
-    if page.takes(method) { Ok(page) } else { Err(NoRoute::Method) }
+    Page::at(&words).ok_or(NoRoute::NotFound)?.by(method)
 }
 
-/// What a decoded path names.
-pub(crate) fn route(method: &Method, path: &str) -> Result<Route, NoRoute> {
+/// What a decoded path names, if there are these handlers.
+pub(crate) fn route(method: &Method, path: &str, handlers: &Handlers) -> Result<Route, NoRoute> {
     let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    if let ["logs", _, ..] = words.as_slice()
+        && handlers.debugging
+        && handlers.system_logs.is_some()
+    {
+        // What is below is a path of files, in which Go's router leaves nothing out.
+        let below = path.trim_start_matches('/').strip_prefix("logs/").unwrap_or_default();
+        let route = Route::SystemLogs(below.to_owned());
+        return if method == Method::GET { Ok(route) } else { Err(NoRoute::Method) };
+    }
+    if let Some(disabled) = disabled(&words, handlers) {
+        return Err(disabled);
+    }
     if words.iter().skip(1).rev().skip(1).any(|word| word.is_empty()) {
         return Err(NoRoute::NotFound);
     }
     if let Some(page) = Page::at(&words) {
-        return if page.takes(method) { Ok(Route::Page(page)) } else { Err(NoRoute::Method) };
+        return page.by(method).map(Route::Page);
     }
+    if !handlers.debugging {
+        return Err(NoRoute::NotFound);
+    }
+    let route = match words.as_slice() {
+        ["configz"] => Route::Config,
+        ["statusz"] => Route::Statusz,
+        ["flagz"] => Route::Flagz,
+        ["runningpods"] | ["runningpods", ""] => Route::RunningPods,
+        [_, .., ""] => return Err(NoRoute::NotFound),
+        ["checkpoint", ..] if !handlers.checkpoints => return Err(NoRoute::NotFound),
+        words => of_pod(words).ok_or(NoRoute::NotFound)?,
+    };
+    let taken = match route {
+        Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
+            &[Method::GET, Method::POST][..]
+        }
+        Route::Run(_) | Route::Checkpoint(_) => &[Method::POST],
+        Route::Statusz | Route::Flagz => &[Method::GET, Method::HEAD, Method::POST],
+        Route::Page(_)
+        | Route::Config
+        | Route::RunningPods
+        | Route::Logs(_)
+        | Route::SystemLogs(_) => &[Method::GET],
+    };
+    if taken.contains(method) { Ok(route) } else { Err(NoRoute::Method) }
+}
+
+/// What is refused because there is no handler for it.
+fn disabled(words: &[&str], handlers: &Handlers) -> Option<NoRoute> {
+    let for_people = matches!(
+        words,
+        [
+            "run" | "exec" | "attach" | "portForward" | "containerLogs" | "runningpods" | "logs",
+            _,
+            ..
+        ] | ["debug", "pprof", _, ..]
+    );
+    match words {
+        _ if for_people && !handlers.debugging => Some(NoRoute::NoDebugging),
+        _ if !handlers.debugging => None,
+        ["logs", _, ..] => Some(NoRoute::NoSystemLogs),
+        ["debug", "pprof", _, ..] => Some(NoRoute::NoProfiles),
+        ["debug", "flags", "v"] => Some(NoRoute::NoFlags),
+        _ => None,
+    }
+}
+
+/// What is at a path that begins with what is wanted, and goes on with a pod.
+fn of_pod(words: &[&str]) -> Option<Route> {
     let target = |namespace: &str, pod: &str, uid: Option<&str>, container: &str| Target {
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
         uid: uid.map(str::to_owned),
         container: container.to_owned(),
     };
-    let route = match words.as_slice() {
-        ["configz"] => Route::Config,
-        ["runningpods"] | ["runningpods", ""] => Route::RunningPods,
-        [_, .., ""] => return Err(NoRoute::NotFound),
-        ["containerLogs", namespace, pod, container] => {
+    let (kind, words) = words.split_first()?;
+    Some(match (*kind, words) {
+        ("containerLogs", [namespace, pod, container]) => {
             Route::Logs(target(namespace, pod, None, container))
         }
-        ["exec", namespace, pod, container] => Route::Exec(target(namespace, pod, None, container)),
-        ["exec", namespace, pod, uid, container] => {
-            Route::Exec(target(namespace, pod, Some(uid), container))
+        ("checkpoint", [namespace, pod, container]) => {
+            Route::Checkpoint(target(namespace, pod, None, container))
         }
-        ["attach", namespace, pod, container] => {
-            Route::Attach(target(namespace, pod, None, container))
-        }
-        ["attach", namespace, pod, uid, container] => {
-            Route::Attach(target(namespace, pod, Some(uid), container))
-        }
-        ["portForward", namespace, pod] => Route::PortForward(target(namespace, pod, None, "")),
-        ["portForward", namespace, pod, uid] => {
+        ("portForward", [namespace, pod]) => Route::PortForward(target(namespace, pod, None, "")),
+        ("portForward", [namespace, pod, uid]) => {
             Route::PortForward(target(namespace, pod, Some(uid), ""))
         }
-        _ => return Err(NoRoute::NotFound),
-    };
-    let streams = matches!(route, Route::Exec(_) | Route::Attach(_) | Route::PortForward(_));
-    if method == Method::GET || (streams && method == Method::POST) {
-        Ok(route)
-    } else {
-        Err(NoRoute::Method)
-    }
+        (kind, [namespace, pod, rest @ ..]) => {
+            let (uid, container) = match rest {
+                [container] => (None, *container),
+                [uid, container] => (Some(*uid), *container),
+                _ => return None,
+            };
+            let target = target(namespace, pod, uid, container);
+            match kind {
+                "exec" => Route::Exec(target),
+                "attach" => Route::Attach(target),
+                "run" => Route::Run(target),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -185,8 +277,49 @@ mod tests {
     #[case("/attach/ns/p/u/c", Route::Attach(target(Some("u"), "c")))]
     #[case("/portForward/ns/p", Route::PortForward(target(None, "")))]
     #[case("/portForward/ns/p/u", Route::PortForward(target(Some("u"), "")))]
+    #[case("/metrics/slis", Route::Page(Page::Slis))]
+    #[case("/statusz", Route::Statusz)]
+    #[case("/flagz", Route::Flagz)]
+    #[case("/logs/", Route::SystemLogs(String::new()))]
+    #[case("/logs/pods//a/", Route::SystemLogs("pods//a/".to_owned()))]
     fn path_names_what_is_served(#[case] path: &str, #[case] expected: Route) {
-        assert_eq!(route(&Method::GET, path), Ok(expected));
+        assert_eq!(route(&Method::GET, path, &Handlers::default()), Ok(expected));
+    }
+
+    #[rstest]
+    #[case(Method::POST, "/run/ns/p/c", Route::Run(target(None, "c")))]
+    #[case(Method::POST, "/run/ns/p/u/c", Route::Run(target(Some("u"), "c")))]
+    #[case(Method::POST, "/checkpoint/ns/p/c", Route::Checkpoint(target(None, "c")))]
+    #[case(Method::DELETE, "/metrics/slis", Route::Page(Page::ResetSlis))]
+    fn path_is_for_a_method(#[case] method: Method, #[case] path: &str, #[case] expected: Route) {
+        assert_eq!(route(&method, path, &Handlers::default()), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("/containerLogs/ns/p/c", NoRoute::NoDebugging)]
+    #[case("/exec/ns/p/c", NoRoute::NoDebugging)]
+    #[case("/run/", NoRoute::NoDebugging)]
+    #[case("/runningpods/", NoRoute::NoDebugging)]
+    #[case("/logs/", NoRoute::NoDebugging)]
+    #[case("/debug/pprof/heap", NoRoute::NoDebugging)]
+    #[case("/debug/flags/v", NoRoute::NotFound)]
+    #[case("/checkpoint/ns/p/c", NoRoute::NotFound)]
+    #[case("/configz", NoRoute::NotFound)]
+    #[case("/statusz", NoRoute::NotFound)]
+    fn nothing_is_there_for_people_without_debugging(
+        #[case] path: &str,
+        #[case] expected: NoRoute,
+    ) {
+        let handlers = Handlers { debugging: false, ..Handlers::default() };
+        assert_eq!(route(&Method::GET, path, &handlers), Err(expected));
+        assert_eq!(route(&Method::GET, "/pods", &handlers), Ok(Route::Page(Page::Pods)));
+    }
+
+    #[test]
+    fn handlers_can_be_disabled_one_by_one() {
+        let handlers = Handlers { system_logs: None, checkpoints: false, ..Handlers::default() };
+        assert_eq!(route(&Method::GET, "/logs/x", &handlers), Err(NoRoute::NoSystemLogs));
+        assert_eq!(route(&Method::POST, "/checkpoint/ns/p/c", &handlers), Err(NoRoute::NotFound));
     }
 
     #[rstest]
@@ -207,12 +340,21 @@ mod tests {
     #[case(Method::HEAD, "/stats/summary", NoRoute::Method)]
     #[case(Method::DELETE, "/metrics/resource", NoRoute::Method)]
     #[case(Method::POST, "/configz", NoRoute::Method)]
+    #[case(Method::GET, "/run/ns/p/c", NoRoute::Method)]
+    #[case(Method::GET, "/checkpoint/ns/p/c", NoRoute::Method)]
+    #[case(Method::POST, "/checkpoint/ns/p/u/c", NoRoute::NotFound)]
+    #[case(Method::POST, "/logs/x", NoRoute::Method)]
+    #[case(Method::GET, "/logs", NoRoute::NotFound)]
+    #[case(Method::PUT, "/debug/flags/v", NoRoute::NoFlags)]
+    #[case(Method::GET, "/debug/pprof/", NoRoute::NoProfiles)]
+    #[case(Method::GET, "/debug/pprof", NoRoute::NotFound)]
+    #[case(Method::DELETE, "/metrics", NoRoute::Method)]
     fn other_paths_and_methods_are_refused(
         #[case] method: Method,
         #[case] path: &str,
         #[case] expected: NoRoute,
     ) {
-        assert_eq!(route(&method, path), Err(expected));
+        assert_eq!(route(&method, path, &Handlers::default()), Err(expected));
     }
 
     #[test]
@@ -227,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_is_read_without_a_panic(path in "(/|%|[a-z]|exec|2F){0,12}") {
-            let _ = decoded(&path).map(|path| route(&Method::GET, &path));
+            let _ = decoded(&path).map(|path| route(&Method::GET, &path, &Handlers::default()));
         }
     }
 }

@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::answer::{Body, Refusal, whole};
+use super::metrics::http::InFlight;
 
 /// How long the runtime's server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +41,8 @@ pub(crate) struct Tunnel {
     runtime: OnUpgrade,
     /// The connection to the runtime, until it is upgraded.
     _driving: JoinSet<()>,
+    /// The request, which lasts as long.
+    in_flight: Option<InFlight>,
 }
 
 /// Whether a request asks for an upgrade.
@@ -121,6 +124,7 @@ async fn asked(
         client: hyper::upgrade::on(&mut *request),
         runtime: hyper::upgrade::on(&mut answer),
         _driving: driving,
+        in_flight: None,
     };
     let (head, _) = answer.into_parts();
     Ok((Response::from_parts(head, whole(Bytes::new())), Some(tunnel)))
@@ -140,6 +144,11 @@ fn parts(url: &str) -> Option<(String, Uri)> {
 }
 
 impl Tunnel {
+    /// Counts a request until the tunnel has ended.
+    pub(crate) fn hold(&mut self, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
+    }
+
     /// Carries bytes until both sides have closed.
     pub(crate) async fn run(self) -> hyper::Result<()> {
         let (client, runtime) = tokio::try_join!(self.client, self.runtime)?;

@@ -1,7 +1,7 @@
 //! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::pod::PodUid;
@@ -17,11 +17,12 @@ use tonic::Status;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 
+use super::operations::Operations;
 use super::stats::{ContainerStats, Metric, MetricDescriptor, SandboxStats};
 use super::{
     CgroupDriver, Cri, CriError, EventStream, ExecOutput, FsUsage, Image, LastLists,
-    ListedContainer, ListedSandbox, Lists, RegistryAuth, RuntimeStatus, StreamOptions, Version,
-    wire,
+    ListedContainer, ListedSandbox, Lists, Operation, RegistryAuth, RuntimeStatus, StreamOptions,
+    Version, wire,
 };
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
@@ -44,11 +45,13 @@ struct GrpcCri {
     deadline: Duration,
     /// For the events, the only call whose answers are a stream.
     runtime: RuntimeServiceClient<Channel>,
+    operations: Operations,
+    socket: PathBuf,
 }
 
 impl GrpcCri {
     fn new(path: PathBuf, images: Option<PathBuf>, deadline: Duration) -> Self {
-        let of_runtime = channel(path);
+        let of_runtime = channel(path.clone());
         let of_images = images.map_or_else(|| of_runtime.clone(), channel);
         let grpc = |channel| {
             Grpc::new(channel)
@@ -60,6 +63,8 @@ impl GrpcCri {
             images: grpc(of_images),
             deadline,
             runtime: RuntimeServiceClient::new(of_runtime).max_decoding_message_size(MAX_MESSAGE),
+            operations: Operations::default(),
+            socket: path,
         }
     }
 
@@ -360,6 +365,31 @@ impl Cri for GrpcCri {
         let answer = self.call(request, Some(self.deadline)).await?;
         let layer = answer.stats.and_then(|stats| stats.writable_layer);
         Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
+    }
+
+    fn operations(&self) -> BTreeMap<&'static str, Operation> {
+        self.operations.all()
+    }
+
+    async fn server_process(&self) -> Option<u32> {
+        let stream = UnixStream::connect(&self.socket).await.ok()?;
+        let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
+        // One of another PID namespace has none here, and systemd may listen for another one.
+        Some(pid).filter(|pid| *pid > 1)
+    }
+
+    async fn checkpoint(
+        &self,
+        id: &ContainerId,
+        location: &Path,
+        timeout: Duration,
+    ) -> Result<(), CriError> {
+        let request = v1::CheckpointContainerRequest {
+            container_id: id.as_str().to_owned(),
+            location: location.display().to_string(),
+            timeout: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        };
+        self.call(request, Some(timeout)).await.map(drop)
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> Result<(), CriError> {

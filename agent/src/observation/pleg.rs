@@ -17,6 +17,7 @@ use crate::cri::{Cri, CriError, EventKind, LastLists, PodRef, RuntimeEvent};
 use crate::observation::cache::{Generation, Request, Snapshot};
 use crate::observed::ContainerId;
 use crate::reporting::causes::Causes;
+use crate::reporting::measures::Measures;
 
 pub(crate) mod diff;
 mod events;
@@ -81,6 +82,7 @@ struct Pleg {
     pods: BTreeMap<PodUid, WatchedPod>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
     failed: FailedInspections,
+    measures: Measures,
     runtime_name: String,
     work: JoinSet<Completed>,
     listing: bool,
@@ -88,6 +90,8 @@ struct Pleg {
     last_lists: LastLists,
     /// When the listing began that is under way, or was the last one.
     listing_since: Instant,
+    /// There was a listing.
+    has_listed: bool,
     events: bool,
     next_relist: Instant,
     /// Another listing was requested during the one that is under way.
@@ -105,6 +109,7 @@ pub(crate) async fn run(
     mut requests: mpsc::UnboundedReceiver<Request>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
     failed: FailedInspections,
+    measures: Measures,
 ) {
     let (sender, mut stream) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
@@ -118,11 +123,13 @@ pub(crate) async fn run(
         pods: BTreeMap::new(),
         runtime_pods,
         failed,
+        measures,
         runtime_name: String::new(),
         work: JoinSet::new(),
         listing: false,
         last_lists: LastLists::default(),
         listing_since: Instant::now(),
+        has_listed: false,
         events: false,
         next_relist: Instant::now(),
         relist_again: false,
@@ -320,8 +327,10 @@ impl Pleg {
 
     fn relist(&mut self) {
         self.listing = true;
-        self.listing_since = Instant::now();
+        let last = std::mem::replace(&mut self.listing_since, Instant::now());
+        let since_last = std::mem::replace(&mut self.has_listed, true).then(|| last.elapsed());
         let (cri, begun) = (Arc::clone(&self.cri), self.clock.now());
+        self.measures.relist_begins(begun, since_last);
         let (mut last, before) = match self.runtime_pods.borrow().as_ref() {
             Some(before) => (std::mem::take(&mut self.last_lists), Arc::clone(&before.pods)),
             None => Default::default(),
@@ -404,6 +413,7 @@ impl Pleg {
 
     fn listed(&mut self, result: Result<RuntimeListing, CriError>) {
         self.listing = false;
+        self.measures.relist_ends(self.listing_since.elapsed());
         let listed = match result {
             Ok(listed) => listed,
             Err(error) => {

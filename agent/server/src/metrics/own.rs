@@ -175,12 +175,17 @@ fn add_process(metrics: &mut Metrics, process: &Process) {
     }
 }
 
-/// The metrics of probes.
-pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> Metrics {
-    let mut metrics = Metrics::default();
+/// Adds when the process was started.
+pub(crate) fn add_process_start(metrics: &mut Metrics, process: &Process) {
     if let Some(started_at) = process.started_at {
         metrics.add(&START, &[], started_at);
     }
+}
+
+/// The metrics of probes.
+pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> Metrics {
+    let mut metrics = Metrics::default();
+    add_process_start(&mut metrics, process);
     for (name, count) in counts {
         let of_probe = [
             ("probe_type", name.kind.as_str()),

@@ -4,7 +4,7 @@
 //! an agent that starts a thousand pods has a thousand calls under way.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cri::codec::{Bytes, Encoded, Message, decode};
 use cri::v1;
@@ -63,6 +63,7 @@ calls! {
         Attach(AttachRequest) -> AttachResponse,
         PortForward(PortForwardRequest) -> PortForwardResponse,
         ExecSync(ExecSyncRequest) -> ExecSyncResponse,
+        CheckpointContainer(CheckpointContainerRequest) -> CheckpointContainerResponse,
         ReopenContainerLog(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
     }
     "runtime.v1.ImageService" {
@@ -96,7 +97,12 @@ impl GrpcCri {
         let is_of_images = C::PATH.starts_with("/runtime.v1.ImageService/");
         let grpc = if is_of_images { &self.images } else { &self.grpc };
         let answer = Box::pin(send(grpc.clone(), C::PATH, message, deadline));
-        async move { answer.await.map_err(|status| wire::error(C::NAME, &status)) }
+        let (operations, since) = (self.operations.clone(), Instant::now());
+        async move {
+            let answer = answer.await;
+            operations.count(C::NAME, since.elapsed(), answer.is_err());
+            answer.map_err(|status| wire::error(C::NAME, &status))
+        }
     }
 }
 

@@ -188,7 +188,6 @@ fn drop_ins_replace_fields_and_merge_objects() {
 #[case("podPidsLimit: 100", "podPidsLimit: crib's agent")]
 #[case("podPidsLimit: 0", "podPidsLimit: crib's agent")]
 #[case("kubeletCgroups: /x", "kubeletCgroups: crib's agent")]
-#[case("enableDebuggingHandlers: false", "enableDebuggingHandlers: crib's agent")]
 #[case("tracing: {endpoint: 'localhost:4317'}", "tracing: crib's agent")]
 #[case("userNamespaces: {idsPerPod: 131072}", "userNamespaces.idsPerPod: crib's agent")]
 #[case("shutdownGracePeriod: 10s", "shutdownGracePeriod: crib's agent")]

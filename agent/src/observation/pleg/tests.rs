@@ -42,6 +42,7 @@ fn scene_with(events: bool) -> Scene {
         requests,
         sender,
         mpsc::unbounded_channel().0,
+        Measures::default(),
     ));
     Scene { fake, cache, pods, _task: task }
 }

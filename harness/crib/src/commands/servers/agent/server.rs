@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent::Config;
 use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use clap::{ArgAction, Args, ValueEnum};
-use kubelet_server::{Authorization, KeyPairFiles, Server, ServerError, Settings};
+use kubelet_server::{Authorization, Handlers, KeyPairFiles, Server, ServerError, Settings};
 
 /// Where a kubelet's server listens.
 const PORT: u16 = 10250;
@@ -86,6 +86,7 @@ impl ServerArgs {
             token_reviews: self.token_reviews(file),
             authorization: self.authorization(file)?,
             tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
+            handlers: handlers(file),
         };
         let server = Server::bind(settings).await.map_err(|error| {
             let problem = in_words(&error);
@@ -205,6 +206,19 @@ impl ServerArgs {
                 keep_refused: given(refused).unwrap_or(REFUSED),
             },
         })
+    }
+}
+
+/// What of the server is for people.
+fn handlers(file: &KubeletConfiguration) -> Handlers {
+    let gates = file.feature_gates.as_ref();
+    let gate = gates.and_then(|gates| gates.get("ContainerCheckpoint").copied());
+    let all = Handlers::default();
+    let shows_logs = file.enable_system_log_handler.unwrap_or(true);
+    Handlers {
+        debugging: file.enable_debugging_handlers.unwrap_or(all.debugging),
+        system_logs: all.system_logs.filter(|_| shows_logs),
+        checkpoints: gate.unwrap_or(all.checkpoints),
     }
 }
 

@@ -1,0 +1,148 @@
+//! Commands in containers whose output is the answer, and checkpoints of containers.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/server/server.go getRun, checkpoint; pkg/kubelet/kubelet.go CheckpointContainer;
+//! k8s.io/cri-client, ExecSync and CheckpointContainer.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agent::cri::CriError;
+use http::Response;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::answer::{self, Body, Refusal};
+use super::exposed::Exposed;
+use super::pods;
+use super::query::Query;
+use super::route::Target;
+
+/// The least time that a checkpoint may take: the limit of most calls.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the command of a query in a container. It is given as one text, words between spaces.
+pub(crate) async fn run(
+    exposed: &Exposed,
+    pod: Option<Pod>,
+    target: &Target,
+    query: &Query,
+) -> Result<Response<Body>, Refusal> {
+    let (_, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
+    let failed = |error: CriError| Refusal::internal(error.go_text());
+    let cri = exposed.cri.as_ref();
+    let found = pods::running(cri, &uid, &target.container).await.map_err(failed)?;
+    let none = || Refusal::internal(format!("container not found ({:?})", target.container));
+    let container = found.ok_or_else(none)?;
+    let text = query.all("cmd").into_iter().next().unwrap_or_default();
+    let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    // The client ends it by going away.
+    let output = cri.exec_sync(&container.id, &command, None).await.map_err(failed)?;
+    if output.exit_code != 0 {
+        let (code, stderr) = (output.exit_code, String::from_utf8_lossy(&output.stderr));
+        return Err(Refusal::internal(format!("command '{text}' exited with {code}: {stderr}")));
+    }
+    let bytes = [output.stdout, output.stderr].concat();
+    // So a kubelet says, whatever it is.
+    Ok(answer::of_kind("application/json", answer::whole(bytes)))
+}
+
+/// Checkpoints a container to a new file in the agent's directory, whose path is the answer.
+pub(crate) async fn checkpoint(
+    exposed: &Exposed,
+    pod: Option<Pod>,
+    target: &Target,
+    query: &Query,
+) -> Result<Response<Body>, Refusal> {
+    let (pod, uid) = pods::named(exposed, pod, None)?;
+    if !pods::has_container(&pod, &target.container) {
+        return Err(Refusal::not_found(format!("container {} does not exist", target.container)));
+    }
+    let limit = limit(query)?;
+    let Target { namespace, pod: name, container, .. } = target;
+    let failed = |problem: String| {
+        Refusal::internal(format!(
+            "checkpointing of {namespace}/{name}/{container} failed ({problem})"
+        ))
+    };
+    let limit = limit.map_err(|problem| failed(problem.to_owned()))?;
+    let cri = exposed.cri.as_ref();
+    let found = pods::running(cri, &uid, container).await;
+    let found = found.map_err(|error| failed(error.go_text()))?;
+    let none = || failed(format!("container {container} not found"));
+    let found = found.ok_or_else(none)?;
+    let directory = exposed.root_dir().join("checkpoints");
+    let made = file_tree::private::make(&directory);
+    made.map_err(|error| failed(error.to_string()))?;
+    // The names are the pod's own, which the API has checked.
+    let file = file_name(&pod, container, Timestamp::now());
+    let file = file.ok_or_else(|| failed("its names are no names of files".to_owned()))?;
+    let location = directory.join(file);
+    let made = cri.checkpoint(&found.id, &location, limit).await;
+    made.map_err(|error| failed(error.go_text()))?;
+    let items = serde_json::json!({"items": [location.display().to_string()]});
+    Ok(answer::json(items.to_string()))
+}
+
+/// ◆ How long a checkpoint may take: `timeout`, in seconds, if that is longer than most calls may take. The inner error is that of
+/// the call.
+fn limit(query: &Query) -> Result<Result<Duration, &'static str>, Refusal> {
+    let Some(text) = query.all("timeout").pop() else {
+        return Ok(Ok(LIMIT));
+    };
+    let parsed = text.parse::<i64>();
+    // Such an answer a kubelet has for it.
+    let seconds =
+        parsed.map_err(|_| Refusal::not_found("cannot parse value of timeout parameter"))?;
+    Ok(match u64::try_from(seconds) {
+        Ok(seconds) => Ok(Duration::from_secs(seconds).max(LIMIT)),
+        Err(_) => Err("CheckpointContainer requires the timeout value to be > 0"),
+    })
+}
+
+/// ◆ The name of a checkpoint's file; `None` if the names in it are no names of files.
+fn file_name(pod: &Pod, container: &str, now: Timestamp) -> Option<String> {
+    let metadata = &pod.metadata;
+    let (name, namespace) = (metadata.name.as_deref()?, metadata.namespace.as_deref()?);
+    let at = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let file = format!("checkpoint-{name}_{namespace}-{container}-{at}.tar");
+    (Path::new(&file).file_name()?.to_str() == Some(&file)).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", Ok(Ok(120)))]
+    #[case("timeout=10", Ok(Ok(120)))]
+    #[case("timeout=10&timeout=300", Ok(Ok(300)))]
+    #[case("timeout=-1", Ok(Err("CheckpointContainer requires the timeout value to be > 0")))]
+    #[case("timeout=1m", Err("cannot parse value of timeout parameter"))]
+    fn timeout_is_in_seconds(
+        #[case] query: &str,
+        #[case] expected: Result<Result<u64, &'static str>, &str>,
+    ) {
+        let found = limit(&Query::parse(query)).map_err(|refusal| refusal.message);
+        let found = found.map(|limit| limit.map(|limit| limit.as_secs()));
+        assert_eq!(found, expected.map_err(str::to_owned));
+    }
+
+    #[rstest]
+    #[case("web", "app", Some("checkpoint-web_ns-app-2026-11-28T10:00:00Z.tar"))]
+    #[case("../web", "app", None)]
+    #[case("web", "a/b", None)]
+    fn file_has_the_names_of_pod_and_container(
+        #[case] name: &str,
+        #[case] container: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns"}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let now = "2026-11-28T10:00:00.9Z".parse().unwrap();
+        assert_eq!(file_name(&pod, container, now).as_deref(), expected);
+    }
+}

@@ -1,0 +1,203 @@
+//! `kubelet_http_…`: requests of clients, from their heads to the ends of their answers.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/server/metrics/metrics.go, pkg/kubelet/server/server.go ServeHTTP.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use agent::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+use http::Method;
+
+use super::text::{Description, Metrics, counter, gauge, histogram};
+
+const REQUESTS: Description<'_> = counter(
+    "kubelet_http_requests_total",
+    "[ALPHA] Number of the http requests received since the server started",
+);
+const DURATION: Description<'_> = histogram(
+    "kubelet_http_requests_duration_seconds",
+    "[ALPHA] Duration in seconds to serve http requests",
+);
+const IN_FLIGHT: Description<'_> =
+    gauge("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests");
+
+/// Paths that have a name of their own.
+const PATHS: [&str; 19] = [
+    "attach",
+    "checkpoint",
+    "configz",
+    "containerLogs",
+    "debug",
+    "exec",
+    "flagz",
+    "healthz",
+    "logs",
+    "metrics",
+    "metrics/cadvisor",
+    "metrics/probes",
+    "metrics/resource",
+    "pods",
+    "portForward",
+    "run",
+    "runningpods",
+    "stats",
+    "statusz",
+];
+/// Those whose requests last.
+const LONG_RUNNING: [&str; 3] = ["attach", "debug", "exec"];
+const OTHER: &str = "other";
+
+/// Which of the node's servers is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ServerType {
+    /// The one that anyone may ask.
+    ReadOnly,
+    /// The other one.
+    ReadWrite,
+}
+
+/// Method, path and server.
+type Key = (&'static str, &'static str, ServerType);
+
+/// What is counted. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HttpCounts(Arc<Mutex<BTreeMap<Key, Counts>>>);
+
+#[derive(Debug)]
+struct Counts {
+    in_flight: u64,
+    requests: u64,
+    durations: Histogram,
+}
+
+/// A request that has no whole answer yet.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    counts: HttpCounts,
+    key: Key,
+    since: Instant,
+}
+
+impl HttpCounts {
+    /// Counts a request until what is returned is dropped.
+    pub(crate) fn begin(&self, method: &Method, path: &str, server: ServerType) -> InFlight {
+        let key = (method_label(method), path_label(path), server);
+        let mut all = self.lock();
+        let counts = all.entry(key).or_insert_with(|| Counts {
+            in_flight: 0,
+            requests: 0,
+            durations: Histogram::new(DEFAULT_BOUNDS),
+        });
+        counts.requests += 1;
+        counts.in_flight += 1;
+        InFlight { counts: self.clone(), key, since: Instant::now() }
+    }
+
+    pub(crate) fn add_to(&self, metrics: &mut Metrics) {
+        for ((method, path, server), counts) in self.lock().iter() {
+            let server = match server {
+                ServerType::ReadOnly => "readonly",
+                ServerType::ReadWrite => "readwrite",
+            };
+            let long_running = if LONG_RUNNING.contains(path) { "true" } else { "false" };
+            let labels = [
+                ("method", *method),
+                ("path", *path),
+                ("server_type", server),
+                ("long_running", long_running),
+            ];
+            metrics.add(&REQUESTS, &labels, counts.requests as f64);
+            metrics.add(&IN_FLIGHT, &labels, counts.in_flight as f64);
+            metrics.add_histogram(&DURATION, &labels, &counts.durations);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Counts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(counts) = self.counts.lock().get_mut(&self.key) {
+            counts.in_flight = counts.in_flight.saturating_sub(1);
+            counts.durations.observe(self.since.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// ◆ Methods that HTTP has, so that clients make no labels.
+fn method_label(method: &Method) -> &'static str {
+    const METHODS: [&str; 8] =
+        ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
+    METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER)
+}
+
+/// ◆ The first part of a path, or the first two of metrics, if a path begins so.
+fn path_label(path: &str) -> &'static str {
+    let mut parts = path.trim_start_matches('/').splitn(3, '/');
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    let mut known = PATHS.into_iter();
+    match second {
+        Some(second) if first == "metrics" => {
+            known.find(|known| known.strip_prefix("metrics/") == Some(second))
+        }
+        Some(_) | None => known.find(|known| *known == first),
+    }
+    .unwrap_or(OTHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("/pods", "pods")]
+    #[case("/pods/", "pods")]
+    #[case("/exec/ns/p/c", "exec")]
+    #[case("/metrics", "metrics")]
+    #[case("/metrics/cadvisor", "metrics/cadvisor")]
+    #[case("/metrics/cadvisor/x", "metrics/cadvisor")]
+    #[case("/metrics/slis", "other")]
+    #[case("/statusz", "statusz")]
+    #[case("/x", "other")]
+    #[case("", "other")]
+    fn path_has_a_label(#[case] path: &str, #[case] expected: &str) {
+        assert_eq!(path_label(path), expected);
+    }
+
+    #[test]
+    fn request_is_counted_until_its_answer_has_ended() {
+        let counts = HttpCounts::default();
+        let shown = || {
+            let mut metrics = Metrics::default();
+            counts.add_to(&mut metrics);
+            metrics.text()
+        };
+        let first = counts.begin(&Method::GET, "/exec/a/b/c", ServerType::ReadWrite);
+        drop(counts.begin(
+            &Method::from_bytes(b"ODD").unwrap_or_default(),
+            "/pods",
+            ServerType::ReadOnly,
+        ));
+        let of_exec = r#"{long_running="true",method="GET",path="exec",server_type="readwrite"}"#;
+        let of_pods = r#"{long_running="false",method="other",path="pods",server_type="readonly"}"#;
+        let has = |text: &str, name: &str, labels: &str, value: u8| {
+            let line = format!("kubelet_http_{name}{labels} {value}");
+            assert!(text.lines().any(|have| have == line), "no {line} in {text}");
+        };
+        let text = shown();
+        has(&text, "requests_total", of_exec, 1);
+        has(&text, "inflight_requests", of_exec, 1);
+        has(&text, "inflight_requests", of_pods, 0);
+        has(&text, "requests_duration_seconds_count", of_pods, 1);
+        has(&text, "requests_duration_seconds_count", of_exec, 0);
+        drop(first);
+        let text = shown();
+        has(&text, "inflight_requests", of_exec, 0);
+        has(&text, "requests_duration_seconds_count", of_exec, 1);
+    }
+}
