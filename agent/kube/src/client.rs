@@ -5,6 +5,7 @@
 
 mod any_server;
 mod backoff;
+mod counts;
 mod error;
 mod exec;
 mod exec_credential;
@@ -17,6 +18,7 @@ mod transport;
 mod watch;
 
 pub(crate) use backoff::Backoff;
+pub use counts::RequestCounts;
 pub use error::ApiError;
 pub use kubeconfig::{Connection, KubeconfigError};
 pub(crate) use reflector::Key;

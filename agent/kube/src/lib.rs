@@ -8,6 +8,7 @@
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
+//! | `view` | what the node's server may know of all that |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
 //! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
@@ -42,6 +43,7 @@ mod pods;
 mod services;
 mod time;
 mod tokens;
+mod view;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -68,7 +70,6 @@ use node::pod_cidr::{self, ToldRanges};
 pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
-pub use pods::MirrorPods;
 use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::Objects;
 pub use pods::source::ApiPods;
@@ -76,6 +77,7 @@ use pods::writer::Writer;
 pub use services::ServiceProxy;
 use services::Services;
 use tokens::ApiTokens;
+pub use view::{ClaimedVolume, ClusterView};
 
 /// What a node is registered as.
 #[derive(Clone, Debug, Default)]
@@ -200,10 +202,11 @@ impl ClusterNode {
         ApiPods::new(client, &self.settings.name, known, ready)
     }
 
-    /// The mirror pods of the node's static pods.
+    /// What others may know of the cluster.
     #[must_use]
-    pub fn mirrors(&self) -> MirrorPods {
-        MirrorPods::new(self.known.subscribe())
+    pub fn view(&self) -> ClusterView {
+        let (client, store) = (self.client.clone(), Arc::clone(&self.store));
+        ClusterView::new(client, self.known.subscribe(), store)
     }
 
     /// The issuer of tokens for the agent.

@@ -9,7 +9,9 @@ use agent::AgentView;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use api::manifest::pod_json;
 use http::{Method, Response, StatusCode, Uri};
-use kube_node::MirrorPods;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube_node::ClusterView;
 use tokio::sync::Mutex;
 
 use super::answer::{self, Body, Refusal};
@@ -22,6 +24,7 @@ use super::metrics::resource;
 use super::metrics::slis::Slis;
 use super::metrics::starts::PodStarts;
 use super::metrics::text::{MEDIA_TYPE, Metrics};
+use super::metrics::work;
 use super::query::Query;
 use super::route::{self, NoRoute, Page};
 use super::stats::{self, Places, ProcMachine, Statistics, Summarizer};
@@ -30,8 +33,8 @@ use super::stats::{self, Places, ProcMachine, Statistics, Summarizer};
 pub struct Exposed {
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
-    /// Those of the cluster, if the node is in one.
-    mirrors: Option<MirrorPods>,
+    /// The cluster that the node is in, if it is in one.
+    cluster: Option<ClusterView>,
     statistics: Statistics,
     starts: PodStarts,
     slis: Slis,
@@ -49,13 +52,14 @@ impl Exposed {
             node: config.node_name.clone(),
             root_dir: config.root_dir.clone(),
             logs: config.pod_logs_dir.clone(),
+            pods_cgroup: view.pods_cgroup().map(PathBuf::from),
         };
         let summarizer = Summarizer::new(Arc::new(ProcMachine::new()), places);
         let statistics = Statistics::new(Arc::clone(&cri), summarizer);
         Self {
             view,
             cri,
-            mirrors: None,
+            cluster: None,
             statistics,
             starts: PodStarts::new(),
             slis: Slis::default(),
@@ -64,15 +68,15 @@ impl Exposed {
         }
     }
 
-    /// The same as a node of the cluster that has these mirror pods.
+    /// The same as a node of a cluster.
     #[must_use]
-    pub fn in_cluster(self, mirrors: Option<MirrorPods>) -> Self {
-        Self { mirrors, ..self }
+    pub fn in_cluster(self, cluster: Option<ClusterView>) -> Self {
+        Self { cluster, ..self }
     }
 
     /// Whether a uid in a URL is that of a pod, or of the mirror pod that shows it.
     pub(crate) fn names(&self, uid: &str, pod: &str) -> bool {
-        let shown = self.mirrors.as_ref().and_then(|mirrors| mirrors.shown_by(uid));
+        let shown = self.cluster.as_ref().and_then(|cluster| cluster.shown_by(uid));
         uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
     }
 
@@ -145,7 +149,7 @@ impl Exposed {
             Page::Summary => {
                 let only_cpu_and_memory = query.only_cpu_and_memory();
                 if !only_cpu_and_memory {
-                    self.statistics.measure_volumes(|| self.view.pod_list().items);
+                    self.measure_volumes();
                 }
                 let summary = self.statistics.summary(only_cpu_and_memory).await;
                 let summary = summary.map_err(|error| {
@@ -177,7 +181,21 @@ impl Exposed {
         }
     }
 
+    fn measure_volumes(&self) {
+        self.statistics.measure_volumes(|| {
+            let claims = |pod: &Pod| {
+                self.cluster
+                    .as_ref()
+                    .map(|cluster| cluster.claimed_volumes(pod))
+                    .unwrap_or_default()
+            };
+            let pods = self.view.pod_list().items.into_iter();
+            pods.map(|pod| (claims(&pod), pod)).map(|(claims, pod)| (pod, claims)).collect()
+        });
+    }
+
     async fn own(&self) -> Metrics {
+        self.measure_volumes();
         let mut fresh = LastLists::default();
         let lists = logged(self.cri.list_all(&mut fresh).await).flatten();
         let process = process().await;
@@ -191,6 +209,14 @@ impl Exposed {
             process: &process,
         });
         self.http.add_to(&mut metrics);
+        work::add_operations(&mut metrics, &self.cri.operations());
+        work::add_measured(&mut metrics, &self.view.measured());
+        work::add_volumes(&mut metrics, &self.statistics.claimed_volumes());
+        if let Some(cluster) = &self.cluster {
+            let left = cluster.certificate_ends().map(|at| at.duration_since(Timestamp::now()));
+            work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
+            work::add_certificate(&mut metrics, left);
+        }
         metrics
     }
 

@@ -8,3 +8,4 @@ pub(crate) mod resource;
 pub(crate) mod slis;
 pub(crate) mod starts;
 pub(crate) mod text;
+pub(crate) mod work;

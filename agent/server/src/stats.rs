@@ -8,7 +8,9 @@ use agent::cri::stats::SandboxStats;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kube_node::ClaimedVolume;
 
+mod cgroup;
 mod convert;
 mod disk;
 mod machine;
@@ -22,7 +24,7 @@ pub(crate) use machine::ProcMachine;
 pub(crate) use proc::boot;
 use summarizer::Answers;
 pub(crate) use summarizer::{Places, Summarizer};
-use summary::Summary;
+use summary::{Summary, VolumeStats};
 
 /// Measures.
 pub(crate) struct Statistics {
@@ -44,20 +46,28 @@ impl Statistics {
             }
             self.cri.image_fs_info().await.map(|all| all.into_iter().next())
         };
+        let runtime = self.cri.server_process().await;
         let (lists, pods, images) =
             tokio::try_join!(self.cri.list_all(&mut fresh), self.pods(), images)?;
-        let answers = Answers { lists: lists.unwrap_or_default(), pods, images };
+        let answers = Answers { lists: lists.unwrap_or_default(), pods, images, runtime };
         self.summed(answers, only_cpu_and_memory).await
     }
 
     /// Measures volumes of pods beside everything else, unless that was done of late. The next summary has what comes of it.
-    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<Pod>) {
-        let volumes = &self.summarizer.volumes;
-        if volumes.begin(Timestamp::now()) {
-            let (volumes, pods) = (Arc::clone(volumes), pods());
-            let root_dir = self.summarizer.places.root_dir.clone();
-            tokio::task::spawn_blocking(move || volumes.measure(&root_dir, &pods));
+    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<(Pod, Vec<ClaimedVolume>)>) {
+        let summarizer = Arc::clone(&self.summarizer);
+        if summarizer.volumes.begin(Timestamp::now()) {
+            let pods = pods();
+            tokio::task::spawn_blocking(move || {
+                let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
+                volumes.measure(&places.root_dir, machine.as_ref(), &pods);
+            });
         }
+    }
+
+    /// What was measured last of volumes of claims.
+    pub(crate) fn claimed_volumes(&self) -> Vec<VolumeStats> {
+        self.summarizer.volumes.claimed()
     }
 
     /// What the node uses as a whole.

@@ -1,7 +1,7 @@
 //! A client of one API server: objects are JSON values, as the server sends them, so that unknown fields stay.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fetch::{Identity, Pairs, Response, Url};
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::counts::{Counter, RequestCounts};
 use super::error::ApiError;
 use super::exec_credential::Credential;
 use super::kubeconfig::{Connection, Credentials};
@@ -34,6 +35,7 @@ pub struct ApiClient {
     /// The server's URL, without a slash at its end.
     server: Arc<str>,
     credentials: Credentials,
+    counter: Arc<Counter>,
     limit: Duration,
 }
 
@@ -66,7 +68,8 @@ impl ApiClient {
         let transport = Arc::new(Transport::new(&mut connection, is_known)?);
         let server = connection.server.without_user();
         let server = server.trim_end_matches('/').into();
-        Ok(Self { transport, server, credentials: connection.credentials, limit: PATIENCE })
+        let (credentials, counter) = (connection.credentials, Arc::default());
+        Ok(Self { transport, server, credentials, counter, limit: PATIENCE })
     }
 
     /// The same client, whose requests may take so long.
@@ -89,6 +92,12 @@ impl ApiClient {
     /// Is the client that a connection to the same server says, from now on.
     pub(crate) fn become_known(&self, mut connection: Connection) -> Result<(), fetch::TlsError> {
         self.transport.become_known(&mut connection)
+    }
+
+    /// The requests that had an answer, or failed, of this client and its clones.
+    #[must_use]
+    pub fn counts(&self) -> RequestCounts {
+        self.counter.counts()
     }
 
     /// When the certificate ends that the client shows, if it shows one.
@@ -213,9 +222,11 @@ impl ApiClient {
         let send = async |authorization: Option<HeaderValue>| {
             let mut headers = headers.clone();
             headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
-            let http = self.transport.http();
-            let sent = http.send(method.clone(), &url, headers, bytes.clone());
-            sent.await.map_err(ApiError::Unreachable)
+            let (http, since) = (self.transport.http(), Instant::now());
+            let sent = http.send(method.clone(), &url, headers, bytes.clone()).await;
+            let status = sent.as_ref().ok().map(|response| response.status);
+            self.counter.count(&method, status, since.elapsed());
+            sent.map_err(ApiError::Unreachable)
         };
         let file = match &self.credentials {
             Credentials::Nothing => return send(None).await,

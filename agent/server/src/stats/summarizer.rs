@@ -12,6 +12,7 @@ use agent::cri::{FsUsage, ListedContainer, ListedState, Lists};
 use agent::observed::{ContainerId, SandboxId};
 use jiff::Timestamp;
 
+use super::cgroup::Cgroups;
 use super::machine::Machine;
 use super::rates::Rates;
 use super::summary::{
@@ -33,6 +34,8 @@ pub(crate) struct Places {
     pub(crate) root_dir: PathBuf,
     /// The directory of logs of pods.
     pub(crate) logs: PathBuf,
+    /// The cgroup of all pods, if there is one.
+    pub(crate) pods_cgroup: Option<PathBuf>,
 }
 
 /// What the runtime said.
@@ -41,23 +44,27 @@ pub(super) struct Answers {
     pub(super) lists: Lists,
     pub(super) pods: Vec<cri_stats::SandboxStats>,
     pub(super) images: Option<FsUsage>,
+    /// Its process.
+    pub(super) runtime: Option<u32>,
 }
 
 /// Sums up. It may block.
 pub(crate) struct Summarizer {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) places: Places,
-    pub(super) volumes: Arc<Volumes>,
+    pub(super) volumes: Volumes,
+    cgroups: Cgroups,
     rates: Mutex<Rates>,
 }
 
 impl Summarizer {
     pub(crate) fn new(machine: Arc<dyn Machine>, places: Places) -> Self {
-        Self { machine, places, volumes: Arc::default(), rates: Mutex::default() }
+        let (cgroups, rates) = (Cgroups::new(), Mutex::default());
+        Self { machine, places, volumes: Volumes::default(), cgroups, rates }
     }
 
     pub(super) fn summary(&self, answers: Answers, only_cpu_and_memory: bool) -> Summary {
-        let Answers { lists: (sandboxes, containers), pods, images } = answers;
+        let Answers { lists: (sandboxes, containers), pods, images, runtime } = answers;
         let now = Timestamp::now();
         let containers: HashMap<ContainerId, ListedContainer> = containers
             .into_iter()
@@ -115,7 +122,8 @@ impl Summarizer {
             pods.push(stats);
         }
         self.rates().forget(now);
-        let node = self.node(images.as_ref(), only_cpu_and_memory, &mut disks, now);
+        let mut node = self.node(images.as_ref(), only_cpu_and_memory, &mut disks, now);
+        node.system_containers = self.system_containers(runtime, only_cpu_and_memory, now);
         Summary { node, pods }
     }
 
@@ -169,7 +177,7 @@ impl Summarizer {
         let whole = disks.fs(&self.places.root_dir);
         let (volumes, measured_at) = self.volumes.of(&pod.pod_ref.uid);
         let mut on_disk = Vec::new();
-        for volume in volumes {
+        for volume in volumes.own {
             let used = cri_stats::LayerStats {
                 at: measured_at.unwrap_or(now),
                 used_bytes: Some(volume.bytes),
@@ -181,8 +189,9 @@ impl Summarizer {
             if volume.on_disk {
                 on_disk.push(fs.clone());
             }
-            pod.volumes.push(VolumeStats { fs, name: volume.name });
+            pod.volumes.push(VolumeStats { fs, name: volume.name, claim: None });
         }
+        pod.volumes.extend(volumes.claimed);
         let containers = pod.containers.iter();
         let of_containers = containers.flat_map(|one| one.rootfs.iter().chain(&one.logs));
         let sum = convert::fs_of_all(of_containers.chain(&on_disk), whole.as_ref(), now);
@@ -249,6 +258,34 @@ impl Summarizer {
             rlimit: is_known.then_some(limits),
             ..of_both
         }
+    }
+
+    /// What the agent, the runtime and all pods use, as far as they have cgroups of their own.
+    fn system_containers(
+        &self,
+        runtime: Option<u32>,
+        only_cpu_and_memory: bool,
+        now: Timestamp,
+    ) -> Vec<ContainerStats> {
+        let of = |pid: Option<u32>| pid.and_then(|pid| self.cgroups.of_process(pid));
+        let own = of(Some(std::process::id()));
+        let runtime = of(runtime);
+        let all =
+            [("kubelet", own), ("runtime", runtime), ("pods", self.places.pods_cgroup.clone())];
+        let measured = all.into_iter().filter_map(|(name, path)| {
+            let mut stats = self.cgroups.stats(&path?, now)?;
+            name.clone_into(&mut stats.name);
+            if let Some(cpu) = &mut stats.cpu
+                && let Some(total) = cpu.usage_core_nano_seconds
+            {
+                cpu.usage_nano_cores = self.rates().rate(&format!("/{name}"), now, total);
+            }
+            if only_cpu_and_memory {
+                stats.io = None;
+            }
+            Some(stats)
+        });
+        measured.collect()
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {

@@ -16,6 +16,8 @@ pub(crate) struct Summary {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeStats {
     pub(crate) node_name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) system_containers: Vec<ContainerStats>,
     pub(crate) start_time: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu: Option<CpuStats>,
@@ -224,6 +226,15 @@ pub(crate) struct VolumeStats {
     #[serde(flatten)]
     pub(crate) fs: FsStats,
     pub(crate) name: String,
+    #[serde(rename = "pvcRef", skip_serializing_if = "Option::is_none")]
+    pub(crate) claim: Option<ClaimReference>,
+}
+
+/// The claim of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct ClaimReference {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
 }
 
 /// A time as Kubernetes writes it: whole seconds, or null if it is not known.
@@ -274,7 +285,11 @@ mod tests {
                 },
                 interfaces: Vec::new(),
             }),
-            volumes: vec![VolumeStats { fs: fs.clone(), name: "v".to_owned() }],
+            volumes: vec![VolumeStats {
+                fs: fs.clone(),
+                name: "v".to_owned(),
+                claim: Some(ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() }),
+            }],
             ephemeral_storage: Some(fs.clone()),
             processes: Some(ProcessStats { process_count: Some(4) }),
             ..PodStats::default()
@@ -282,6 +297,10 @@ mod tests {
         let rlimit = RlimitStats { time, max_pid: Some(5), running: Some(6) };
         let node = NodeStats {
             node_name: "n1".to_owned(),
+            system_containers: vec![ContainerStats {
+                name: "kubelet".to_owned(),
+                ..ContainerStats::default()
+            }],
             rlimit: Some(rlimit),
             runtime: Some(RuntimeStats { image_fs: Some(fs), container_fs: None }),
             ..NodeStats::default()
@@ -291,6 +310,7 @@ mod tests {
         let expected = json!({
             "node": {
                 "nodeName": "n1",
+                "systemContainers": [{"name": "kubelet", "startTime": null}],
                 "startTime": null,
                 "runtime": {"imageFs": used},
                 "rlimit": {"time": when, "maxpid": 5, "curproc": 6},
@@ -301,7 +321,8 @@ mod tests {
                 "containers": [],
                 "cpu": {"time": when, "usageNanoCores": 3},
                 "network": {"time": when, "name": "eth0", "rxBytes": 0},
-                "volume": [{"time": when, "usedBytes": 1, "inodesUsed": 2, "name": "v"}],
+                "volume": [{"time": when, "usedBytes": 1, "inodesUsed": 2, "name": "v",
+                    "pvcRef": {"name": "c", "namespace": "ns"}}],
                 "ephemeral-storage": used,
                 "process_stats": {"process_count": 4},
             }],

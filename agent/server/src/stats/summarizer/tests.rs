@@ -43,7 +43,12 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn summarizer(machine: FakeMachine, logs: &Path) -> Summarizer {
-    let places = Places { node: "n1".to_owned(), root_dir: "/agent".into(), logs: logs.to_owned() };
+    let places = Places {
+        node: "n1".to_owned(),
+        root_dir: "/agent".into(),
+        logs: logs.to_owned(),
+        pods_cgroup: None,
+    };
     Summarizer::new(Arc::new(machine), places)
 }
 
@@ -129,6 +134,7 @@ fn answers(measures_pods: bool) -> Answers {
         ),
         pods: vec![if measures_pods { of_pod } else { of_none }],
         images: Some(FsUsage { mountpoint: "/images".to_owned(), used_bytes: 500, inodes_used: 0 }),
+        runtime: None,
     }
 }
 

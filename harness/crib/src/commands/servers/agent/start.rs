@@ -310,7 +310,7 @@ impl Serving<'_> {
         let agent = agent::start(config, parts);
         let view = agent.view();
         let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
-        let exposed = Arc::new(exposed.in_cluster(node.as_ref().map(ClusterNode::mirrors)));
+        let exposed = Arc::new(exposed.in_cluster(node.as_ref().map(ClusterNode::view)));
         systemd::notify("READY=1");
         let ended = tokio::select! {
             () = shutdown.cancelled() => Ok(Exit::Success),

@@ -1,0 +1,91 @@
+//! What others may know of the node's cluster: the node's server, for what it shows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent::objects::ObjectStore;
+use api::pod::PodUid;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
+
+use crate::client::{ApiClient, RequestCounts};
+use crate::pods::KnownPods;
+use crate::pods::mirror::{is_mirror, reported_uid};
+
+/// A view of a [`crate::ClusterNode`]. Clones see the same.
+#[derive(Clone, Debug)]
+pub struct ClusterView {
+    client: ApiClient,
+    known: watch::Receiver<Arc<KnownPods>>,
+    store: Arc<ObjectStore>,
+}
+
+/// A volume of a pod that a claim of the cluster is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedVolume {
+    /// The volume's name in the pod.
+    pub volume: String,
+    /// The claim, which is in the pod's namespace.
+    pub claim: String,
+    /// Where it is on the node.
+    pub path: PathBuf,
+}
+
+impl ClusterView {
+    pub(crate) fn new(
+        client: ApiClient,
+        known: watch::Receiver<Arc<KnownPods>>,
+        store: Arc<ObjectStore>,
+    ) -> Self {
+        Self { client, known, store }
+    }
+
+    /// The uid of the static pod that the mirror pod of this uid shows; `None`: it is no mirror pod's.
+    #[must_use]
+    pub fn shown_by(&self, uid: &str) -> Option<PodUid> {
+        let known = self.known.borrow();
+        let pod = known.get(&PodUid::new(uid)).filter(|pod| is_mirror(pod))?;
+        Some(reported_uid(pod))
+    }
+
+    /// The host and port of the API server.
+    #[must_use]
+    pub fn server_host(&self) -> &str {
+        let server = self.client.server();
+        let after = server.split_once("://").map_or(server, |(_, after)| after);
+        after.split('/').next().unwrap_or_default()
+    }
+
+    /// The requests to the API server so far.
+    #[must_use]
+    pub fn requests(&self) -> RequestCounts {
+        self.client.counts()
+    }
+
+    /// When the certificate ends that the node shows the API server, if it shows one.
+    #[must_use]
+    pub fn certificate_ends(&self) -> Option<Timestamp> {
+        self.client.certificate_ends()
+    }
+
+    /// The local volumes of a pod that its claims are bound to. Volumes of hostPaths are not measured, as by a kubelet.
+    #[must_use]
+    pub fn claimed_volumes(&self, pod: &Pod) -> Vec<ClaimedVolume> {
+        let objects = self.store.current();
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let claimed = volumes.filter_map(|volume| {
+            let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                (Some(source), _) => source.claim_name.clone(),
+                (None, Some(_)) => format!("{name}-{}", volume.name),
+                (None, None) => return None,
+            };
+            let bound = objects.bound_claim(namespace, &claim)?.as_ref().ok()?;
+            let path = bound.volume.spec.as_ref()?.local.as_ref()?.path.clone();
+            Some(ClaimedVolume { volume: volume.name.clone(), claim, path: path.into() })
+        });
+        claimed.collect()
+    }
+}

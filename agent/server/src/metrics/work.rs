@@ -1,0 +1,241 @@
+//! ◆ `/metrics`: what the agent measures of its work with the runtime and the API server, with a kubelet's names. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
+//! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::cri::Operation;
+use agent::reporting::measures::Measured;
+use jiff::SignedDuration;
+use kube_node::client::RequestCounts;
+
+use super::text::{Description, Metrics, counter, gauge, histogram};
+use crate::stats::summary::VolumeStats;
+
+const OPERATIONS: Description<'_> = counter(
+    "kubelet_runtime_operations_total",
+    "[ALPHA] Cumulative number of runtime operations by operation type.",
+);
+const OPERATION_ERRORS: Description<'_> = counter(
+    "kubelet_runtime_operations_errors_total",
+    "[ALPHA] Cumulative number of runtime operation errors by operation type.",
+);
+const OPERATION_DURATION: Description<'_> = histogram(
+    "kubelet_runtime_operations_duration_seconds",
+    "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+);
+const STARTED_PODS: Description<'_> =
+    counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
+const STARTED_PODS_ERRORS: Description<'_> = counter(
+    "kubelet_started_pods_errors_total",
+    "[ALPHA] Cumulative number of errors when starting pods",
+);
+const RELIST_DURATION: Description<'_> = histogram(
+    "kubelet_pleg_relist_duration_seconds",
+    "[ALPHA] Duration in seconds for relisting pods in PLEG.",
+);
+const RELIST_INTERVAL: Description<'_> = histogram(
+    "kubelet_pleg_relist_interval_seconds",
+    "[ALPHA] Interval in seconds between relisting in PLEG.",
+);
+const LAST_SEEN: Description<'_> = gauge(
+    "kubelet_pleg_last_seen_seconds",
+    "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
+);
+const WORK: Description<'_> = histogram(
+    "kubelet_pod_worker_duration_seconds",
+    "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+);
+const REQUESTS: Description<'_> = counter(
+    "rest_client_requests_total",
+    "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
+);
+const REQUEST_DURATION: Description<'_> = histogram(
+    "rest_client_request_duration_seconds",
+    "[ALPHA] Request latency in seconds. Broken down by verb, and host.",
+);
+const CERTIFICATE: Description<'_> = gauge(
+    "kubelet_certificate_manager_client_ttl_seconds",
+    "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.",
+);
+const CAPACITY: Description<'_> =
+    gauge("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume");
+const AVAILABLE: Description<'_> = gauge(
+    "kubelet_volume_stats_available_bytes",
+    "[ALPHA] Number of available bytes in the volume",
+);
+const USED: Description<'_> =
+    gauge("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume");
+const INODES: Description<'_> =
+    gauge("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes in the volume");
+const INODES_FREE: Description<'_> =
+    gauge("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume");
+const INODES_USED: Description<'_> =
+    gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
+
+/// Adds the calls of the runtime.
+pub(crate) fn add_operations(metrics: &mut Metrics, all: &BTreeMap<&'static str, Operation>) {
+    for (name, operation) in all {
+        let labels = [("operation_type", *name)];
+        let count = operation.durations.count();
+        metrics.add(&OPERATIONS, &labels, count as f64);
+        if operation.errors > 0 {
+            metrics.add(&OPERATION_ERRORS, &labels, operation.errors as f64);
+        }
+        metrics.add_histogram(&OPERATION_DURATION, &labels, &operation.durations);
+    }
+    // A pod is started by a sandbox.
+    let (started, failed) =
+        all.get("run_podsandbox").map_or((0, 0), |run| (run.durations.count(), run.errors));
+    metrics.add(&STARTED_PODS, &[], started as f64);
+    metrics.add(&STARTED_PODS_ERRORS, &[], failed as f64);
+}
+
+/// Adds what the agent measures of itself.
+pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
+    metrics.add_histogram(&RELIST_DURATION, &[], &measured.relist_durations);
+    metrics.add_histogram(&RELIST_INTERVAL, &[], &measured.relist_intervals);
+    if let Some(at) = measured.last_relist {
+        metrics.add(&LAST_SEEN, &[], at.as_second() as f64);
+    }
+    for (kind, durations) in &measured.work {
+        metrics.add_histogram(&WORK, &[("operation_type", kind.as_str())], durations);
+    }
+}
+
+/// Adds the requests to the API server.
+pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCounts) {
+    for ((code, method), count) in &counts.answers {
+        let labels = [("code", code.as_str()), ("host", host), ("method", method.as_str())];
+        metrics.add(&REQUESTS, &labels, *count as f64);
+    }
+    for (method, durations) in &counts.durations {
+        let labels = [("host", host), ("verb", method.as_str())];
+        metrics.add_histogram(&REQUEST_DURATION, &labels, durations);
+    }
+}
+
+/// Adds how long the client's certificate is good; `None`: it has none.
+pub(crate) fn add_certificate(metrics: &mut Metrics, left: Option<SignedDuration>) {
+    let seconds = left.map_or(f64::INFINITY, |left| left.as_secs() as f64);
+    metrics.add(&CERTIFICATE, &[], seconds);
+}
+
+/// Adds what volumes of claims have. A claim that several pods use counts once.
+pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
+    let mut seen = BTreeSet::new();
+    for volume in volumes {
+        let Some(claim) = volume.claim.as_ref().filter(|claim| seen.insert(*claim)) else {
+            continue;
+        };
+        let labels = [
+            ("namespace", claim.namespace.as_str()),
+            ("persistentvolumeclaim", claim.name.as_str()),
+        ];
+        let fs = &volume.fs;
+        for (what, value) in [
+            (&CAPACITY, fs.capacity_bytes),
+            (&AVAILABLE, fs.available_bytes),
+            (&USED, fs.used_bytes),
+            (&INODES, fs.inodes),
+            (&INODES_FREE, fs.inodes_free),
+            (&INODES_USED, fs.inodes_used),
+        ] {
+            if let Some(value) = value {
+                metrics.add(what, &labels, value as f64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use agent::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+    use agent::reporting::measures::WorkKind;
+
+    use super::*;
+    use crate::stats::summary::{ClaimReference, FsStats};
+
+    fn once(seconds: f64) -> Histogram {
+        let mut histogram = Histogram::new(DEFAULT_BOUNDS);
+        histogram.observe(seconds);
+        histogram
+    }
+
+    fn text(add: impl Fn(&mut Metrics)) -> String {
+        let mut metrics = Metrics::default();
+        add(&mut metrics);
+        metrics.text()
+    }
+
+    fn has(text: &str, line: &str) {
+        assert!(text.lines().any(|have| have == line), "no {line} in {text}");
+    }
+
+    #[test]
+    fn operations_have_their_type() {
+        let run = Operation { errors: 1, durations: once(0.02) };
+        let list = Operation { errors: 0, durations: once(0.02) };
+        let all = [("run_podsandbox", run), ("list_images", list)].into();
+        let text = text(|metrics| add_operations(metrics, &all));
+        has(&text, r#"kubelet_runtime_operations_total{operation_type="list_images"} 1"#);
+        has(&text, r#"kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1"#);
+        has(
+            &text,
+            r#"kubelet_runtime_operations_duration_seconds_count{operation_type="run_podsandbox"} 1"#,
+        );
+        has(&text, "kubelet_started_pods_total 1");
+        has(&text, "kubelet_started_pods_errors_total 1");
+        assert!(!text.contains(r#"errors_total{operation_type="list_images"}"#), "{text}");
+    }
+
+    #[test]
+    fn work_of_the_agent_has_the_names_of_a_kubelet() {
+        let measured = Measured {
+            relist_durations: once(0.02),
+            relist_intervals: once(1.0),
+            last_relist: Some("2026-01-01T00:00:00.5Z".parse().unwrap()),
+            work: [(WorkKind::Create, once(0.5))].into(),
+        };
+        let text = text(|metrics| add_measured(metrics, &measured));
+        has(&text, "kubelet_pleg_relist_duration_seconds_count 1");
+        has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
+        has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");
+        has(&text, r#"kubelet_pod_worker_duration_seconds_sum{operation_type="create"} 0.5"#);
+    }
+
+    #[test]
+    fn requests_have_code_and_host() {
+        let counts = RequestCounts {
+            answers: [(("200".to_owned(), "GET".to_owned()), 3)].into(),
+            durations: [("GET".to_owned(), once(0.02))].into(),
+        };
+        let text = text(|metrics| add_requests(metrics, "h:6443", &counts));
+        has(&text, r#"rest_client_requests_total{code="200",host="h:6443",method="GET"} 3"#);
+        has(&text, r#"rest_client_request_duration_seconds_count{host="h:6443",verb="GET"} 1"#);
+    }
+
+    #[test]
+    fn certificate_is_good_for_ever_if_there_is_none() {
+        let name = "kubelet_certificate_manager_client_ttl_seconds";
+        let of = |left| text(|metrics| add_certificate(metrics, left));
+        has(&of(None), &format!("{name} +Inf"));
+        has(&of(Some(SignedDuration::from_millis(-1500))), &format!("{name} -1"));
+    }
+
+    #[test]
+    fn claim_of_several_pods_is_measured_once() {
+        let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };
+        let fs = FsStats { capacity_bytes: Some(9), ..FsStats::default() };
+        let volume = VolumeStats { fs, name: "v".to_owned(), claim: Some(claim) };
+        let other = VolumeStats { name: "w".to_owned(), ..VolumeStats::default() };
+        let text =
+            text(|metrics| add_volumes(metrics, &[volume.clone(), other.clone(), volume.clone()]));
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected =
+            [r#"kubelet_volume_stats_capacity_bytes{namespace="ns",persistentvolumeclaim="c"} 9"#];
+        assert_eq!(lines, expected);
+    }
+}

@@ -1,0 +1,214 @@
+//! What a cgroup of the machine uses: that of the agent, of the runtime, and the one above all pods.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary_sys_containers.go, pkg/kubelet/cm/container_manager_linux.go getContainer;
+//! cAdvisor's numbers come from the same files.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::proc;
+use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats};
+
+/// The files of cgroups of this machine.
+pub(crate) struct Cgroups {
+    /// `/sys/fs/cgroup`
+    root: PathBuf,
+    /// `/proc`
+    proc: PathBuf,
+}
+
+impl Cgroups {
+    pub(crate) fn new() -> Self {
+        Self { root: PathBuf::from("/sys/fs/cgroup"), proc: PathBuf::from("/proc") }
+    }
+
+    /// The cgroup of a process; `None` if it has none of its own, or others for the processor than for memory.
+    pub(crate) fn of_process(&self, pid: u32) -> Option<PathBuf> {
+        let text = std::fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).ok()?;
+        of_text(&text, self.is_unified())
+    }
+
+    /// What a cgroup uses; `None` if there is no such cgroup.
+    pub(crate) fn stats(&self, path: &Path, now: Timestamp) -> Option<ContainerStats> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
+        let (cpu, memory) = if self.is_unified() {
+            let file = |name: &str| read(self.root.join(relative).join(name));
+            let (cpu, memory) = (file("cpu.stat"), file("memory.stat"));
+            let usage = Usage {
+                nanoseconds: proc::number(&cpu, "usage_usec").and_then(|it| it.checked_mul(1000)),
+                bytes: file("memory.current").trim().parse().ok(),
+                inactive: proc::number(&memory, "inactive_file"),
+                resident: proc::number(&memory, "anon"),
+                faults: proc::number(&memory, "pgfault"),
+                major_faults: proc::number(&memory, "pgmajfault"),
+            };
+            let psi = |name: &str| proc::pressure(&file(name));
+            let (mut cpu, mut memory) = usage.stats(now);
+            if let Some(cpu) = &mut cpu {
+                cpu.psi = psi("cpu.pressure");
+            }
+            if let Some(memory) = &mut memory {
+                memory.psi = psi("memory.pressure");
+            }
+            return either(
+                cpu,
+                memory,
+                psi("io.pressure").map(|psi| IoStats { time: now.into(), psi: Some(psi) }),
+            );
+        } else {
+            let file = |controller: &str, name: &str| {
+                read(self.root.join(controller).join(relative).join(name))
+            };
+            let memory = file("memory", "memory.stat");
+            let usage = Usage {
+                nanoseconds: file("cpuacct", "cpuacct.usage").trim().parse().ok(),
+                bytes: file("memory", "memory.usage_in_bytes").trim().parse().ok(),
+                inactive: proc::number(&memory, "total_inactive_file"),
+                resident: proc::number(&memory, "total_rss"),
+                faults: proc::number(&memory, "total_pgfault"),
+                major_faults: proc::number(&memory, "total_pgmajfault"),
+            };
+            usage.stats(now)
+        };
+        either(cpu, memory, None)
+    }
+
+    fn is_unified(&self) -> bool {
+        self.root.join("cgroup.controllers").exists()
+    }
+}
+
+fn either(
+    cpu: Option<CpuStats>,
+    memory: Option<MemoryStats>,
+    io: Option<IoStats>,
+) -> Option<ContainerStats> {
+    let is_known = cpu.is_some() || memory.is_some();
+    is_known.then(|| ContainerStats { cpu, memory, io, ..ContainerStats::default() })
+}
+
+/// What the files of a cgroup say.
+struct Usage {
+    nanoseconds: Option<u64>,
+    bytes: Option<u64>,
+    inactive: Option<u64>,
+    resident: Option<u64>,
+    faults: Option<u64>,
+    major_faults: Option<u64>,
+}
+
+impl Usage {
+    fn stats(&self, now: Timestamp) -> (Option<CpuStats>, Option<MemoryStats>) {
+        let time = now.into();
+        let cpu = self.nanoseconds.map(|total| CpuStats {
+            time,
+            usage_core_nano_seconds: Some(total),
+            ..CpuStats::default()
+        });
+        let memory = self.bytes.map(|usage| MemoryStats {
+            time,
+            usage_bytes: Some(usage),
+            working_set_bytes: self.inactive.map(|inactive| usage.saturating_sub(inactive)),
+            rss_bytes: self.resident,
+            page_faults: self.faults,
+            major_page_faults: self.major_faults,
+            ..MemoryStats::default()
+        });
+        (cpu, memory)
+    }
+}
+
+/// ◆ The cgroup that `/proc/PID/cgroup` names. The machine's root is that of all processes, and shows none of them.
+fn of_text(text: &str, is_unified: bool) -> Option<PathBuf> {
+    let of = |wanted: &str| {
+        let mut lines = text.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            rest.split_once(':')
+        });
+        let has = |controllers: &str| controllers.split(',').any(|one| one == wanted);
+        lines.find(|(controllers, _)| has(controllers)).map(|(_, path)| path)
+    };
+    let path = if is_unified {
+        of("")?
+    } else {
+        let (cpu, memory) = (of("cpuacct")?, of("memory")?);
+        (cpu == memory).then_some(cpu)?
+    };
+    // Of another cgroup namespace.
+    let is_outside = path.split('/').any(|part| part == "..");
+    (path != "/" && path.starts_with('/') && !is_outside).then(|| PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("0::/system.slice/crib.service\n", true, Some("/system.slice/crib.service"))]
+    #[case("0::/\n", true, None)]
+    #[case("0::/../other\n", true, None)]
+    #[case("1:name=systemd:/a\n", true, None)]
+    #[case("4:memory:/a\n2:cpu,cpuacct:/a\n0::/b\n", false, Some("/a"))]
+    #[case("4:memory:/a\n2:cpu,cpuacct:/b\n", false, None)]
+    #[case("4:memory:/a\n", false, None)]
+    #[case("", true, None)]
+    fn process_has_a_cgroup(
+        #[case] text: &str,
+        #[case] is_unified: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        assert_eq!(of_text(text, is_unified).as_deref(), expected.map(Path::new));
+    }
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroups) {
+        let place = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = place.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let cgroups =
+            Cgroups { root: place.path().join("cgroup"), proc: place.path().join("proc") };
+        (place, cgroups)
+    }
+
+    #[test]
+    fn cgroup_has_cpu_and_memory() {
+        let pressure = "some avg10=1.50 avg60=0.20 avg300=0.00 total=12\n";
+        let unified = [
+            ("cgroup/cgroup.controllers", "cpu memory"),
+            ("cgroup/a/cpu.stat", "usage_usec 5\nuser_usec 4\n"),
+            ("cgroup/a/memory.current", "1000\n"),
+            ("cgroup/a/memory.stat", "anon 300\ninactive_file 200\npgfault 7\npgmajfault 1\n"),
+            ("cgroup/a/cpu.pressure", pressure),
+            ("proc/7/cgroup", "0::/a\n"),
+        ];
+        let separate = [
+            ("cgroup/cpuacct/a/cpuacct.usage", "5000\n"),
+            ("cgroup/memory/a/memory.usage_in_bytes", "1000\n"),
+            (
+                "cgroup/memory/a/memory.stat",
+                "rss 1\ntotal_rss 300\ntotal_inactive_file 200\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
+            ),
+            ("proc/7/cgroup", "2:memory:/a\n1:cpuacct:/a\n"),
+        ];
+        let now = Timestamp::UNIX_EPOCH;
+        for (files, has_pressure) in [(&unified[..], true), (&separate[..], false)] {
+            let (_place, cgroups) = machine(files);
+            let path = cgroups.of_process(7).unwrap();
+            let stats = cgroups.stats(&path, now).unwrap();
+            let (cpu, memory) = (stats.cpu.unwrap(), stats.memory.unwrap());
+            assert_eq!(cpu.usage_core_nano_seconds, Some(5000));
+            assert_eq!(cpu.psi.is_some(), has_pressure);
+            assert_eq!((memory.usage_bytes, memory.working_set_bytes), (Some(1000), Some(800)));
+            assert_eq!((memory.rss_bytes, memory.page_faults), (Some(300), Some(7)));
+            assert_eq!(cgroups.stats(Path::new("/none"), now), None);
+            assert_eq!(cgroups.of_process(8), None);
+        }
+    }
+}
