@@ -60,7 +60,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
-use certificates::rotation::Rotation;
+use certificates::rotation::{Failures, Rotation};
 pub use certificates::store::server_certificate;
 use client::ApiClient;
 use events::Events;
@@ -77,7 +77,7 @@ use pods::writer::Writer;
 pub use services::ServiceProxy;
 use services::Services;
 use tokens::ApiTokens;
-pub use view::{ClaimedVolume, ClusterView};
+pub use view::{CertificateState, ClaimedVolume, ClusterView};
 
 /// What a node is registered as.
 #[derive(Clone, Debug, Default)]
@@ -150,6 +150,8 @@ pub struct ClusterNode {
     limits: NodeLimits,
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
     bootstrap: Option<Bootstrap>,
+    /// Of the client's certificate, and of the server's.
+    failures: [Failures; 2],
 }
 
 impl ClusterNode {
@@ -173,6 +175,7 @@ impl ClusterNode {
             limits: NodeLimits::default(),
             services: None,
             bootstrap: None,
+            failures: Default::default(),
         }
     }
 
@@ -205,8 +208,15 @@ impl ClusterNode {
     /// What others may know of the cluster.
     #[must_use]
     pub fn view(&self) -> ClusterView {
-        let (client, store) = (self.client.clone(), Arc::clone(&self.store));
-        ClusterView::new(client, self.known.subscribe(), store)
+        let Certificates { directory, client, server } = &self.settings.certificates;
+        let [of_client, of_server] = &self.failures;
+        ClusterView {
+            client: self.client.clone(),
+            known: self.known.subscribe(),
+            store: Arc::clone(&self.store),
+            client_failures: client.then(|| of_client.clone()),
+            server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
+        }
     }
 
     /// The issuer of tokens for the agent.
@@ -265,10 +275,12 @@ impl ClusterNode {
             store: self.store,
         };
         let Certificates { directory, client: of_client, server: of_server } = certificates;
+        let [client_failures, server_failures] = self.failures;
+        let client = || self.client.clone();
         let of_client =
-            of_client.then(|| Rotation::of_client(self.client.clone(), &name, &directory));
+            of_client.then(|| Rotation::of_client(client(), &name, &directory, client_failures));
         let of_server = of_server
-            .map(|names| Rotation::of_server(self.client.clone(), &name, names, &directory));
+            .map(|names| Rotation::of_server(client(), &name, names, &directory, server_failures));
         let writer = Writer::new(self.client);
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, status, node_events));

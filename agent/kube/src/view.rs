@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
+use crate::certificates::rotation::{Failures, server_ends};
 use crate::client::{ApiClient, RequestCounts};
 use crate::pods::KnownPods;
 use crate::pods::mirror::{is_mirror, reported_uid};
@@ -16,9 +17,25 @@ use crate::pods::mirror::{is_mirror, reported_uid};
 /// A view of a [`crate::ClusterNode`]. Clones see the same.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
-    client: ApiClient,
-    known: watch::Receiver<Arc<KnownPods>>,
-    store: Arc<ObjectStore>,
+    pub(crate) client: ApiClient,
+    pub(crate) known: watch::Receiver<Arc<KnownPods>>,
+    pub(crate) store: Arc<ObjectStore>,
+    /// Those of the client's certificate, if it is replaced.
+    pub(crate) client_failures: Option<Failures>,
+    /// Where the server's certificate is and its failures, if the cluster signs it.
+    pub(crate) server: Option<(PathBuf, Failures)>,
+}
+
+/// What is known of the certificates of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CertificateState {
+    /// When that of the client ends; `None`: it has none.
+    pub client_ends: Option<Timestamp>,
+    /// How often that of the client could not be replaced; `None`: it is not to be.
+    pub client_failures: Option<u64>,
+    /// When that of the server ends, which is `None` while there is none, and how often there could not be another one; `None`: the
+    /// cluster does not sign it.
+    pub server: Option<(Option<Timestamp>, u64)>,
 }
 
 /// A volume of a pod that a claim of the cluster is bound to.
@@ -33,14 +50,6 @@ pub struct ClaimedVolume {
 }
 
 impl ClusterView {
-    pub(crate) fn new(
-        client: ApiClient,
-        known: watch::Receiver<Arc<KnownPods>>,
-        store: Arc<ObjectStore>,
-    ) -> Self {
-        Self { client, known, store }
-    }
-
     /// The uid of the static pod that the mirror pod of this uid shows; `None`: it is no mirror pod's.
     #[must_use]
     pub fn shown_by(&self, uid: &str) -> Option<PodUid> {
@@ -63,10 +72,17 @@ impl ClusterView {
         self.client.counts()
     }
 
-    /// When the certificate ends that the node shows the API server, if it shows one.
+    /// What is known of the node's certificates. It reads a file.
     #[must_use]
-    pub fn certificate_ends(&self) -> Option<Timestamp> {
-        self.client.certificate_ends()
+    pub fn certificates(&self) -> CertificateState {
+        let of_server = |(directory, failures): &(PathBuf, Failures)| {
+            (server_ends(directory), failures.count())
+        };
+        CertificateState {
+            client_ends: self.client.certificate_ends(),
+            client_failures: self.client_failures.as_ref().map(Failures::count),
+            server: self.server.as_ref().map(of_server),
+        }
     }
 
     /// The local volumes of a pod that its claims are bound to. Volumes of hostPaths are not measured, as by a kubelet.

@@ -213,9 +213,8 @@ impl Exposed {
         work::add_measured(&mut metrics, &self.view.measured());
         work::add_volumes(&mut metrics, &self.statistics.claimed_volumes());
         if let Some(cluster) = &self.cluster {
-            let left = cluster.certificate_ends().map(|at| at.duration_since(Timestamp::now()));
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
-            work::add_certificate(&mut metrics, left);
+            work::add_certificates(&mut metrics, cluster.certificates(), Timestamp::now());
         }
         metrics
     }

@@ -119,22 +119,27 @@ async fn machine_and_process_are_shown_to_those_who_may_see_them() {
     served.end().await;
 }
 
-#[tokio::test]
-async fn handlers_are_those_of_the_configuration() {
+/// A node with these fields in its configuration.
+async fn configured(fields: &str) -> Served {
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let joined = Joined::new(ApiServer::start()).await;
-    let fields = "enableSystemLogHandler: false\nfeatureGates: {ContainerCheckpoint: false}\n";
-    let config = joined.place.file("kubelet.yaml", &format!("{HEAD}{fields}"));
-    let served = Served::with(joined, &["--config", &config]).await;
+    let config = joined.place.file("kubelet.yaml", &format!("{HEAD}{fields}\n"));
+    Served::with(joined, &["--config", &config]).await
+}
+
+#[tokio::test]
+async fn handlers_can_be_disabled_one_by_one() {
+    let fields = "enableSystemLogHandler: false\nfeatureGates: {ContainerCheckpoint: false}";
+    let served = configured(fields).await;
     let disabled = (405, "logs endpoint is disabled.\n".to_owned());
     assert_eq!(served.get("/logs/syslog").await, disabled);
     assert_eq!(sent(&served, Method::POST, "/checkpoint/a/b/c").await.0, 404);
-    let Served { joined, agent, .. } = served;
-    agent.stop().await;
+    served.end().await;
+}
 
-    let config =
-        joined.place.file("kubelet.yaml", &format!("{HEAD}enableDebuggingHandlers: false\n"));
-    let served = Served::with(joined, &["--config", &config]).await;
+#[tokio::test]
+async fn nothing_is_for_people_without_debugging_handlers() {
+    let served = configured("enableDebuggingHandlers: false").await;
     let disabled = (405, "Debug endpoints are disabled.\n".to_owned());
     for path in ["/logs/", "/containerLogs/a/b/c", "/exec/a/b/c", "/runningpods/"] {
         assert_eq!(served.get(path).await, disabled, "{path}");

@@ -188,13 +188,86 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     ] {
         assert_eq!(metric(&text, name).map(|(value, _)| value), Some(value), "{name} in {text}");
     }
-    for name in ["process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes"] {
+    for name in [
+        r#"kubelet_runtime_operations_total{operation_type="run_podsandbox"}"#,
+        r#"kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"}"#,
+        r#"kubelet_pod_worker_duration_seconds_count{operation_type="create"}"#,
+        "kubelet_started_pods_total",
+        "kubelet_pleg_relist_duration_seconds_count",
+        "kubelet_pleg_last_seen_seconds",
+        // The token of the test is no certificate.
+        "kubelet_certificate_manager_client_ttl_seconds",
+        "process_cpu_seconds_total",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+    ] {
         assert!(metric(&text, name).is_some_and(|(value, _)| value > 0.0), "{name} in {text}");
     }
     assert!(
         text.contains("kubernetes_build_info{") && text.contains("git_version=\"v1.36."),
         "{text}"
     );
+    let host = "host=\"127.0.0.1:";
+    let posted = |line: &str| {
+        line.starts_with("rest_client_requests_total{code=\"201\",")
+            && line.contains(host)
+            && line.contains("method=\"POST\"")
+    };
+    assert!(text.lines().any(posted), "{text}");
+    served.end().await;
+}
+
+#[tokio::test]
+async fn local_volume_of_a_claim_is_measured() {
+    let served = served().await;
+    let joined = &served.joined;
+    let disk = joined.place.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let create = |object: Value| {
+        let created = joined.server.store().create(object, jiff::Timestamp::now()).unwrap();
+        created.value.clone()
+    };
+    let claim = create(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "pv", "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Bound"},
+    }));
+    create(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "pv"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]},
+            "local": {"path": disk},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+            ]}]}},
+        },
+    }));
+    let manifest = pod("claims", "sleep 3600")
+        + "    volumeMounts: [{name: v, mountPath: /v}]\n"
+        + "  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n";
+    joined.create_pod(&manifest);
+    joined.wait_for_phase("claims", "Running").await;
+    // Volumes are measured beside the first request.
+    let volume = harness::eventually(PATIENCE, "a volume", async || {
+        let seen = summary(&served, "").await;
+        let volume = seen["pods"][0]["volume"][0].clone();
+        if volume.is_null() { Err(seen) } else { Ok(volume) }
+    })
+    .await;
+    assert_eq!(volume["name"], "v");
+    assert_eq!(volume["pvcRef"], json!({"name": "data", "namespace": "default"}));
+    let labels = r#"{namespace="default",persistentvolumeclaim="data"}"#;
+    let text = metrics(&served, "/metrics").await;
+    for name in ["capacity_bytes", "available_bytes", "used_bytes"] {
+        let found = metric(&text, &format!("kubelet_volume_stats_{name}{labels}"));
+        assert!(found.is_some_and(|(value, _)| value > 0.0), "{name} in {text}");
+    }
     served.end().await;
 }
 

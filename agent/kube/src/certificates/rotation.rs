@@ -3,6 +3,8 @@
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fetch::Identity;
@@ -35,19 +37,35 @@ enum Role {
     Server,
 }
 
+/// How often a certificate could not be replaced. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Failures(Arc<AtomicU64>);
+
+impl Failures {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Replaces a certificate of the node.
 pub(crate) struct Rotation {
     client: ApiClient,
     role: Role,
     wanted: Wanted,
     store: CertificateStore,
+    failures: Failures,
 }
 
 impl Rotation {
     /// Replaces the certificate of `client`, which is in a directory. One that is elsewhere is left alone.
-    pub(crate) fn of_client(client: ApiClient, node: &str, directory: &Path) -> Self {
+    pub(crate) fn of_client(
+        client: ApiClient,
+        node: &str,
+        directory: &Path,
+        failures: Failures,
+    ) -> Self {
         let (wanted, store) = (Wanted::client(node), client_store(directory));
-        Self { client, role: Role::Client, wanted, store }
+        Self { client, role: Role::Client, wanted, store, failures }
     }
 
     /// Asks for a certificate of the node's server with these names, and replaces it.
@@ -56,9 +74,10 @@ impl Rotation {
         node: &str,
         names: Vec<String>,
         directory: &Path,
+        failures: Failures,
     ) -> Self {
         let (wanted, store) = (Wanted::server(node, names), server_store(directory));
-        Self { client, role: Role::Server, wanted, store }
+        Self { client, role: Role::Server, wanted, store, failures }
     }
 
     /// Replaces it, for ever.
@@ -76,6 +95,7 @@ impl Rotation {
                 }
             }
             while let Err(problem) = self.renew().await {
+                self.failures.0.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(problem, role = ?self.role, "failed to get another certificate; will retry");
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(LONGEST);
@@ -109,6 +129,12 @@ async fn sleep_until(at: Timestamp) {
         let left = Duration::try_from(at.duration_since(Timestamp::now()));
         sleep(left.unwrap_or_default().min(LOOK)).await;
     }
+}
+
+/// When the certificate of the node's server ends that the cluster has signed; `None`: there is none.
+pub(crate) fn server_ends(directory: &Path) -> Option<Timestamp> {
+    let identity = read(&server_store(directory))?;
+    Some(Validity::of(identity.certificates.first()?)?.not_after)
 }
 
 /// The certificate and the key in use.

@@ -1,13 +1,14 @@
 //! ◆ `/metrics`: what the agent measures of its work with the runtime and the API server, with a kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
-//! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go.
+//! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::cri::Operation;
 use agent::reporting::measures::Measured;
-use jiff::SignedDuration;
+use jiff::Timestamp;
+use kube_node::CertificateState;
 use kube_node::client::RequestCounts;
 
 use super::text::{Description, Metrics, counter, gauge, histogram};
@@ -58,6 +59,18 @@ const REQUEST_DURATION: Description<'_> = histogram(
 const CERTIFICATE: Description<'_> = gauge(
     "kubelet_certificate_manager_client_ttl_seconds",
     "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.",
+);
+const CLIENT_ERRORS: Description<'_> = counter(
+    "kubelet_certificate_manager_client_expiration_renew_errors",
+    "[ALPHA] Counter of certificate renewal errors.",
+);
+const SERVER_CERTIFICATE: Description<'_> = gauge(
+    "kubelet_certificate_manager_server_ttl_seconds",
+    "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds until certificate expiry (negative if already expired). If serving certificate is invalid or unused, the value will be +INF.",
+);
+const SERVER_ERRORS: Description<'_> = counter(
+    "kubelet_server_expiration_renew_errors",
+    "[ALPHA] Counter of certificate renewal errors.",
 );
 const CAPACITY: Description<'_> =
     gauge("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume");
@@ -116,10 +129,19 @@ pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCo
     }
 }
 
-/// Adds how long the client's certificate is good; `None`: it has none.
-pub(crate) fn add_certificate(metrics: &mut Metrics, left: Option<SignedDuration>) {
-    let seconds = left.map_or(f64::INFINITY, |left| left.as_secs() as f64);
-    metrics.add(&CERTIFICATE, &[], seconds);
+/// Adds how long certificates are good, and how often there were no others. One that there is not is good for ever.
+pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, now: Timestamp) {
+    let left = |ends: Option<Timestamp>| {
+        ends.map_or(f64::INFINITY, |ends| ends.duration_since(now).as_secs() as f64)
+    };
+    metrics.add(&CERTIFICATE, &[], left(state.client_ends));
+    if let Some(failures) = state.client_failures {
+        metrics.add(&CLIENT_ERRORS, &[], failures as f64);
+    }
+    if let Some((ends, failures)) = state.server {
+        metrics.add(&SERVER_CERTIFICATE, &[], left(ends));
+        metrics.add(&SERVER_ERRORS, &[], failures as f64);
+    }
 }
 
 /// Adds what volumes of claims have. A claim that several pods use counts once.
@@ -218,11 +240,22 @@ mod tests {
     }
 
     #[test]
-    fn certificate_is_good_for_ever_if_there_is_none() {
-        let name = "kubelet_certificate_manager_client_ttl_seconds";
-        let of = |left| text(|metrics| add_certificate(metrics, left));
-        has(&of(None), &format!("{name} +Inf"));
-        has(&of(Some(SignedDuration::from_millis(-1500))), &format!("{name} -1"));
+    fn certificates_have_the_time_that_is_left() {
+        let now: Timestamp = "2026-01-01T00:00:01.5Z".parse().unwrap();
+        let of = |state| text(|metrics| add_certificates(metrics, state, now));
+        let none = of(CertificateState::default());
+        has(&none, "kubelet_certificate_manager_client_ttl_seconds +Inf");
+        assert!(!none.contains("errors") && !none.contains("server"), "{none}");
+        let state = CertificateState {
+            client_ends: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            client_failures: Some(2),
+            server: Some((Some("2026-01-01T01:00:01.5Z".parse().unwrap()), 0)),
+        };
+        let all = of(state);
+        has(&all, "kubelet_certificate_manager_client_ttl_seconds -1");
+        has(&all, "kubelet_certificate_manager_client_expiration_renew_errors 2");
+        has(&all, "kubelet_certificate_manager_server_ttl_seconds 3600");
+        has(&all, "kubelet_server_expiration_renew_errors 0");
     }
 
     #[test]
