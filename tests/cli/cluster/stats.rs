@@ -1,5 +1,6 @@
 //! What the agent's HTTPS server says of the use of the node and its pods: statistics, metrics and configuration.
 
+use cluster::{Key, Kind, Part};
 use http::Method;
 use http::header::CONTENT_TYPE;
 
@@ -232,8 +233,13 @@ async fn local_volume_of_a_claim_is_measured() {
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "data", "namespace": "default"},
         "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "pv", "resources": {"requests": {"storage": "1Gi"}}},
-        "status": {"phase": "Bound"},
     }));
+    let key = Key::new(Kind::of("v1", "PersistentVolumeClaim"), "default", "data");
+    let bound = joined.server.store().change(&key, Part::Status, |claim| {
+        claim["status"] = json!({"phase": "Bound"});
+        Ok(())
+    });
+    bound.unwrap();
     create(json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
