@@ -184,6 +184,7 @@ mod tests {
             },
             tls_1_3_alone: false,
             handlers: crate::Handlers::default(),
+            cipher_suites: Vec::new(),
         };
         let others = OtherPorts { healthz: 10248, read_only: 0, address: [127, 0, 0, 1].into() };
         let file = KubeletConfiguration {

@@ -100,6 +100,8 @@ pub struct Settings {
     pub authorization: Authorization,
     /// Whether clients need TLS 1.3; otherwise 1.2 will do.
     pub tls_1_3_alone: bool,
+    /// The cipher suites of TLS 1.2 by their names; empty: all that there are. Those of TLS 1.3 are not chosen, as in Go.
+    pub cipher_suites: Vec<String>,
     /// What there is beside what each node has.
     pub handlers: Handlers,
 }
@@ -170,8 +172,7 @@ impl Server {
         let certificates = authority.map(tls::client_verifier).transpose()?;
         let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
         let served = ServedCertificate::new(files, signed)?;
-        let alone = settings.tls_1_3_alone;
-        let tls = tls::acceptor(Arc::new(served), certificates.as_ref(), alone);
+        let tls = tls::acceptor(Arc::new(served), certificates.as_ref(), &settings);
         let tls = tls.map_err(|source| {
             let path = settings.certificate.certificate.clone();
             TlsError::Use { path, source }

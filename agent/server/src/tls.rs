@@ -20,9 +20,11 @@ use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{
     ALL_VERSIONS, DigitallySignedStruct, DistinguishedName as Subject, Error, RootCertStore,
-    ServerConfig, SignatureScheme,
+    ServerConfig, SignatureScheme, SupportedCipherSuite,
 };
 use tokio_rustls::TlsAcceptor;
+
+use super::Settings;
 
 /// Why the server has no certificate to serve with.
 #[derive(Debug, thiserror::Error)]
@@ -127,15 +129,15 @@ pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>
     Ok(built)
 }
 
-/// Serves with a certificate, and asks clients for theirs if there is something to verify it with. `tls_1_3_alone`: clients need TLS 1.3.
+/// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
 pub(crate) fn acceptor(
     served: Arc<dyn ResolvesServerCert>,
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
-    tls_1_3_alone: bool,
+    settings: &Settings,
 ) -> Result<TlsAcceptor, Error> {
-    let versions = if tls_1_3_alone { &[&TLS13][..] } else { ALL_VERSIONS };
-    let config =
-        ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
+    let versions = if settings.tls_1_3_alone { &[&TLS13][..] } else { ALL_VERSIONS };
+    let provider = with_suites(&settings.cipher_suites);
+    let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions)?;
     let config = match verifier {
         Some(verifier) => {
             let any = AnyCertificate(Arc::clone(verifier));
@@ -147,6 +149,22 @@ pub(crate) fn acceptor(
     // Upgrades need HTTP/1.1.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// What has these cipher suites of TLS 1.2, and all of TLS 1.3; without names all of both.
+fn with_suites(names: &[String]) -> Arc<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    if names.is_empty() {
+        return Arc::new(provider);
+    }
+    let is_named = |suite: &SupportedCipherSuite| {
+        let own = format!("{:?}", suite.suite());
+        // Go has names of its own for these.
+        let short = own.strip_suffix("_SHA256").filter(|own| own.ends_with("_POLY1305"));
+        names.iter().any(|name| *name == own || Some(name.as_str()) == short)
+    };
+    provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_named(suite));
+    Arc::new(provider)
 }
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -216,6 +234,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn suites_of_tls_1_2_are_chosen_by_name() {
+        let count = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let provider = with_suites(&names);
+            let of_1_2 = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_none());
+            let all = provider.cipher_suites.len();
+            (of_1_2.count(), all)
+        };
+        assert_eq!(count(&[]), (6, 9));
+        assert_eq!(count(&["TLS_AES_128_GCM_SHA256"]), (0, 3));
+        let two =
+            ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
+        assert_eq!(count(&two), (2, 5));
+    }
 
     #[test]
     fn own_certificate_is_made_once_and_private() {

@@ -93,11 +93,7 @@ pub const FIELDS: [Field; 134] = [
     used("readOnlyPort", ""),
     used("tlsCertFile", ""),
     used("tlsPrivateKeyFile", ""),
-    only(
-        "tlsCipherSuites",
-        "",
-        "leave it out: the server has those of TLS 1.3, and of TLS 1.2 with ECDHE and GCM or ChaCha20",
-    ),
+    used("tlsCipherSuites", ""),
     only("tlsCurvePreferences", "", "leave it out: the server has X25519, P-256 and P-384"),
     used("tlsMinVersion", ""),
     used("rotateCertificates", ""),

@@ -13,6 +13,22 @@ use std::net::IpAddr;
 
 use super::{FieldProblem, Gates, GoDuration, KubeletConfiguration};
 
+/// The cipher suites that can be named: those of TLS 1.3, which the server always has, and those of TLS 1.2 with forward secrecy and
+/// authenticated encryption, by the names that Go has for them.
+const CIPHER_SUITES: [&str; 11] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+
 /// What is found while a configuration is looked through.
 struct Findings<'a> {
     config: &'a KubeletConfiguration,
@@ -137,6 +153,12 @@ fn addresses(findings: &mut Findings<'_>) {
     findings.one_of("authorization.mode", mode, &["Webhook", "AlwaysAllow"]);
     let version = c.tls_min_version.as_ref();
     findings.one_of("tlsMinVersion", version, &["", "VersionTLS12", "VersionTLS13"]);
+    for suite in c.tls_cipher_suites.iter().flatten() {
+        if !CIPHER_SUITES.contains(&suite.as_str()) {
+            let problem = format!("the server does not have {suite}: leave it out");
+            findings.add("tlsCipherSuites", problem);
+        }
+    }
     if c.tls_cert_file.is_some() != c.tls_private_key_file.is_some() {
         findings.add("tlsCertFile", "tlsCertFile and tlsPrivateKeyFile belong together");
     }

@@ -199,6 +199,10 @@ fn said(document: &Document) -> String {
 #[case("healthzBindAddress: here", "healthzBindAddress: \"here\" is not an IP address")]
 #[case("authorization: {mode: RBAC}", "authorization.mode: \"RBAC\" is none of Webhook")]
 #[case("tlsMinVersion: VersionTLS11", "tlsMinVersion: \"VersionTLS11\" is none of")]
+#[case(
+    "tlsCipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256]",
+    "tlsCipherSuites: the server does not have TLS_RSA_WITH_AES_128_GCM_SHA256: leave it out"
+)]
 #[case("tlsCertFile: /a", "tlsCertFile: tlsCertFile and tlsPrivateKeyFile belong together")]
 #[case("cgroupDriver: runit", "cgroupDriver: \"runit\" is none of cgroupfs, systemd")]
 #[case("systemReserved: {gpu: '1'}", "systemReserved: cannot reserve \"gpu\"")]

@@ -85,6 +85,7 @@ impl ServerArgs {
             anonymous: self.anonymous(file),
             token_reviews: self.token_reviews(file),
             authorization: self.authorization(file)?,
+            cipher_suites: file.tls_cipher_suites.clone().unwrap_or_default(),
             tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
             handlers: handlers(file),
         };
