@@ -1,5 +1,6 @@
 //! What the agent's HTTPS server says of the use of the node and its pods: statistics, metrics and configuration.
 
+use agent::local_node::kubelet_config;
 use cluster::{Key, Kind, Part};
 use http::Method;
 use http::header::CONTENT_TYPE;
@@ -397,6 +398,17 @@ async fn configuration_is_the_one_in_use() {
     assert_eq!(shown["port"], served.port);
     assert_eq!((&shown["healthzPort"], &shown["readOnlyPort"]), (&json!(0), &json!(0)));
     assert_eq!(shown["authorization"]["webhook"]["cacheUnauthorizedTTL"], "1s");
+    // What the agent does, not what a kubelet would do.
+    assert_eq!((&shown["failSwapOn"], &shown["failCgroupV1"]), (&json!(false), &json!(false)));
+    assert_eq!(
+        (&shown["contentType"], &shown["eventRecordQPS"]),
+        (&json!("application/json"), &Value::Null)
+    );
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    assert_eq!(shown["oomScoreAdj"].to_string(), own.trim());
+    let parsed = kubelet_config::parse(&shown.to_string()).unwrap();
+    let fields = kubelet_config::normalized(&parsed.document).unwrap();
+    assert!(kubelet_config::check(&fields).is_ok_and(|it| it.without_effect.is_empty()), "{shown}");
     served.end().await;
 }
 

@@ -168,6 +168,12 @@ impl ClusterArgs {
         }
     }
 
+    /// Shows what the flags say.
+    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+        file.rotate_certificates = self.rotate_certificates.or(file.rotate_certificates);
+        file.server_tls_bootstrap = Some(self.signs_server(file));
+    }
+
     fn signs_server(&self, file: &KubeletConfiguration) -> bool {
         self.rotate_server_certificates.or(file.server_tls_bootstrap).unwrap_or_default()
     }

@@ -105,6 +105,17 @@ impl ImageArgs {
         Ok(secrets.transpose()?.unwrap_or_default().apply(config))
     }
 
+    /// Shows what the flags say.
+    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+        if let Some(policy) = self.image_pull_credentials_verification_policy {
+            file.image_pull_credentials_verification_policy = Some(format!("{policy:?}"));
+        }
+        if !self.preloaded_images_verification_allowlist.is_empty() {
+            let patterns = self.preloaded_images_verification_allowlist.clone();
+            file.preloaded_images_verification_allowlist = Some(patterns);
+        }
+    }
+
     /// The images of a shared runtime may be others' too, so they are removed on request only.
     fn garbage_collection(
         &self,

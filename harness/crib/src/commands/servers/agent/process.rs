@@ -6,7 +6,7 @@ use std::path::Path;
 use agent::local_node::kubelet_config::{
     Host, KERNEL_DEFAULTS, KubeletConfiguration, host_problems,
 };
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Fails, in words, if the configuration does not allow this machine.
 pub(super) fn check(file: &KubeletConfiguration) -> Result<(), String> {
@@ -43,6 +43,16 @@ pub(super) fn set(file: &KubeletConfiguration) {
     {
         tracing::warn!(%error, most, "failed to set maxOpenFiles");
     }
+}
+
+/// Shows what is true of this process, whatever the configuration says, and which machines it would have refused.
+pub(super) fn show(file: &mut KubeletConfiguration) {
+    file.fail_swap_on.get_or_insert(false);
+    file.fail_cgroup_v1.get_or_insert(false);
+    let score = fs::read_to_string("/proc/self/oom_score_adj").ok();
+    file.oom_score_adj = score.and_then(|score| score.trim().parse().ok());
+    let files = getrlimit(Resource::RLIMIT_NOFILE).ok();
+    file.max_open_files = files.and_then(|(soft, _)| i64::try_from(soft).ok());
 }
 
 #[cfg(test)]

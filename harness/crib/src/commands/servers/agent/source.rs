@@ -85,6 +85,25 @@ impl SourceArgs {
         Ok(sources)
     }
 
+    /// Shows what the flags say. Manifests that are not read as a kubelet's are no static pods.
+    pub(super) fn show(&self, file: &mut KubeletConfiguration) {
+        if let Some(path) = &self.manifests {
+            let is_kubelets = self.manifest_mode != Some(Mode::Crib);
+            file.static_pod_path = is_kubelets.then(|| path.display().to_string());
+        }
+        if let Some(url) = &self.manifest_url {
+            file.static_pod_url = Some(url.clone());
+        }
+        // They may be credentials.
+        file.static_pod_url_header = None;
+        let period = |flag: Option<Duration>, file: Option<GoDuration>| {
+            let nanos = flag.and_then(|period| i64::try_from(period.as_nanos()).ok());
+            nanos.map(GoDuration::of_nanos).or(file)
+        };
+        file.file_check_frequency = period(self.file_check_frequency, file.file_check_frequency);
+        file.http_check_frequency = period(self.http_check_frequency, file.http_check_frequency);
+    }
+
     fn directory(
         &self,
         file: &KubeletConfiguration,

@@ -281,7 +281,9 @@ impl Serving<'_> {
             }
         };
         let (server, port) = server.unzip();
-        let configz = server.as_ref().map(|server| server.configz(&config, file, sockets.ports()));
+        let shown = self.in_use();
+        let configz =
+            server.as_ref().map(|server| server.configz(&config, &shown, sockets.ports()));
         let server = server.zip(client.clone()).zip(configz);
         let config_shown = config.clone();
         let serves = server.is_some() && settings.server.makes_certificate(file);
@@ -331,6 +333,25 @@ impl Serving<'_> {
         tracing::info!("stopping; the pods keep running");
         agent.stop().await;
         or_say(ended, Exit::BadInput)
+    }
+
+    /// The configuration with what the flags and the machine have made of it, as far as the agent's own settings do not show it.
+    fn in_use(&self) -> KubeletConfiguration {
+        let mut shown = self.file.clone();
+        process::show(&mut shown);
+        self.settings.cluster.show(&mut shown);
+        self.settings.source.show(&mut shown);
+        self.settings.images.show(&mut shown);
+        shown.container_runtime_endpoint = Some(self.endpoint.to_string());
+        let log = log(self.settings, self.file);
+        let mut logging = shown.logging.unwrap_or_default();
+        let format = log.log_format.unwrap_or_default();
+        logging.format = Some(if format == LogFormat::Json { "json" } else { "text" }.to_owned());
+        if self.settings.log.log_level.is_some() {
+            logging.verbosity = None;
+        }
+        shown.logging = Some(logging);
+        shown
     }
 
     async fn connect(&self) -> Result<Arc<dyn Cri>, agent::cri::grpc::ConnectError> {
