@@ -19,6 +19,7 @@
 //! | [`services`] | names and ports of Services, and the pods behind them; `warnings` ◆: what authors may not expect |
 //! | [`local_node`] | the node's address, resources, configuration, pressure |
 //! | `upkeep` | dead containers and logs |
+//! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
 //! [`start`] has a table of all tasks.
@@ -41,6 +42,7 @@ mod execute;
 mod fixtures;
 pub mod images;
 pub mod labels;
+pub mod machine;
 mod node;
 pub mod objects;
 pub mod observed;
@@ -79,7 +81,7 @@ pub mod decide {
 pub mod local_node {
     //! The node itself: its address, memory, configuration, what pods may take of it, and pressure.
     //!
-    //! - [`allocatable`] ◆, `node_memory`: what pods may request. [`node_address`]: the address that they see.
+    //! - [`allocatable`] ◆: what pods may request. [`node_address`]: the address that they see.
     //! - [`kubelet_config`] ◆: which settings of a kubelet's configuration file have an effect.
     //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; no task acts on it yet. `eviction::local_storage`
     //!   decides when a pod is evicted for its own limits of storage; `worker::storage` measures and acts.
@@ -89,7 +91,6 @@ pub mod local_node {
     pub mod eviction;
     pub mod kubelet_config;
     pub mod node_address;
-    pub(crate) mod node_memory;
 }
 
 mod observation {
@@ -158,7 +159,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
-pub use node::{CgroupDriver, HandlerFeatures, MemoryQos, MemoryReservation, SwapBehavior};
+pub use node::{
+    CgroupDriver, CgroupVersion, HandlerFeatures, MemoryQos, MemoryReservation, SwapBehavior,
+};
 pub use reporting::events::{Event, EventObject, EventType};
 pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
@@ -173,7 +176,8 @@ use checks::probe::check::Checker;
 use checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use checks::probe::prober::Prober;
 use images::Images;
-use images::collector::{ImageCollector, SystemDiskSpace};
+use images::collector::ImageCollector;
+use machine::Machine;
 use observation::cache::Cache;
 use observation::pleg::RelistPeriods;
 use observation::readiness::Readiness;
@@ -197,6 +201,8 @@ pub struct Parts {
     pub clock: Arc<dyn clock::Clock>,
     /// Opens outgoing connections.
     pub dialer: Arc<dyn checks::dialer::Dialer>,
+    /// The machine that the node is on.
+    pub machine: Arc<dyn Machine>,
     /// ConfigMaps, Secrets, claims and the like, which may change.
     pub objects: Arc<objects::ObjectStore>,
     /// Sources of pods.
@@ -248,7 +254,7 @@ pub struct Agent {
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, objects, sources, tokens } = parts;
+    let Parts { cri, clock, dialer, machine, objects, sources, tokens } = parts;
     let (cache, requests) = Cache::new();
     let (status_store, status_store_task, reports) = StatusStore::new();
     let (kill_now, kill_now_receiver) = watch::channel(false);
@@ -292,7 +298,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             clock: Arc::clone(&clock),
             images: Arc::clone(&images),
             policy,
-            disk: Arc::new(SystemDiskSpace),
+            machine: Arc::clone(&machine),
         };
         tasks.spawn(collector.run());
     }
@@ -311,7 +317,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let (prober, prober_task) =
         Prober::new(checker, Arc::clone(&clock), events.clone(), started_at);
     tasks.spawn(prober_task.run());
-    let node = shared::node(&config);
+    let node = shared::node(&config, machine.as_ref());
     let (readiness_sender, readiness) = watch::channel(Readiness::unknown());
     tasks.spawn(observation::readiness::run(
         Arc::clone(&cri),

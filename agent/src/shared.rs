@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::cri::Cri;
 use crate::images::Images;
 use crate::local_node::allocatable::{allocatable, cpus};
-use crate::local_node::node_memory::NodeMemory;
+use crate::machine::{FileSystem, Machine};
 use crate::node::{CgroupVersion, MemoryQos, MemoryReservation};
 use crate::objects::ObjectStore;
 use crate::observation::cache::Cache;
@@ -172,7 +172,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
 }
 
 /// Collects the facts of this node.
-pub(crate) fn node(config: &Config) -> Node {
+pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
     let mut node =
         Node::new(config.node_name.clone(), config.root_dir.clone(), config.pod_logs_dir.clone());
     node.ips.clone_from(&config.node_ips);
@@ -181,7 +181,7 @@ pub(crate) fn node(config: &Config) -> Node {
     node.host_reaches_cluster = config.host_reaches_cluster;
     node.warn_of_missing_cluster_dns = config.warn_of_missing_cluster_dns;
     node.cluster_domain.clone_from(&config.cluster_domain);
-    let memory = NodeMemory::read(Path::new("/"));
+    let memory = machine.kernel();
     node.memory_capacity = memory.capacity;
     node.swap_capacity = memory.swap_capacity;
     node.swap_controller = memory.swap_controller;
@@ -210,7 +210,7 @@ pub(crate) fn node(config: &Config) -> Node {
     let huge_pages = huge_pages::read(Path::new(huge_pages::HUGE_PAGES));
     node.hugepage_sizes = huge_pages.iter().filter_map(|it| it.size_name()).collect();
     capacity.extend(huge_pages.iter().map(|it| it.capacity()));
-    match space(&config.root_dir) {
+    match space(machine, &config.root_dir) {
         Ok(space) => {
             let storage = space.capacity.to_string();
             capacity.insert("ephemeral-storage".to_owned(), storage);
@@ -253,7 +253,7 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion) {
 }
 
 /// The size of the file system of a directory that need not exist yet.
-fn space(directory: &Path) -> io::Result<file_tree::Space> {
+fn space(machine: &dyn Machine, directory: &Path) -> io::Result<FileSystem> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
-    file_tree::space(existing.unwrap_or(directory))
+    machine.file_system(existing.unwrap_or(directory))
 }

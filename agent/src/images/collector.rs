@@ -1,6 +1,5 @@
 //! The task that removes images: decides with `garbage`, and does what that says.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +11,11 @@ use super::garbage::{self, Candidate, ImageFs, ImageGcPolicy, ImageUses};
 use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::cri::{Cri, CriError};
+use crate::machine::Machine;
 use crate::pod_spec::spec::ImageSpec;
 
 /// How often images are listed, and removed if necessary.
 const PERIOD: Duration = Duration::from_secs(300);
-
-/// Tells the size of file systems.
-pub(crate) trait DiskSpace: Send + Sync {
-    /// Size and free space of the file system that has this path.
-    fn space(&self, path: &Path) -> io::Result<ImageFs>;
-}
-
-/// The machine's file systems.
-pub(crate) struct SystemDiskSpace;
-
-impl DiskSpace for SystemDiskSpace {
-    fn space(&self, path: &Path) -> io::Result<ImageFs> {
-        let space = file_tree::space(path)?;
-        Ok(ImageFs { capacity: space.capacity, available: space.available })
-    }
-}
 
 /// Removes images.
 pub(crate) struct ImageCollector {
@@ -39,7 +23,7 @@ pub(crate) struct ImageCollector {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) images: Arc<Images>,
     pub(crate) policy: ImageGcPolicy,
-    pub(crate) disk: Arc<dyn DiskSpace>,
+    pub(crate) machine: Arc<dyn Machine>,
 }
 
 /// Why a collection failed.
@@ -164,14 +148,16 @@ impl ImageCollector {
         let file_systems = self.cri.image_fs_info().await.map_err(CollectError::Observe)?;
         let first = file_systems.into_iter().next();
         let path = first.ok_or(CollectError::NoImageFs)?.mountpoint;
-        let disk = Arc::clone(&self.disk);
-        blocking(move || {
-            Ok(disk.space(Path::new(&path)).unwrap_or_else(|error| {
+        let machine = Arc::clone(&self.machine);
+        let found =
+            blocking(move || machine.file_system(Path::new(&path)).map_err(|error| (path, error)));
+        Ok(match found.await {
+            Ok(found) => ImageFs { capacity: found.capacity, available: found.available },
+            Err((path, error)) => {
                 tracing::warn!(path, %error, "failed to read the size of the image filesystem");
                 ImageFs { capacity: 0, available: 0 }
-            }))
+            }
         })
-        .await
     }
 
     async fn remove(&self, image: &Candidate) -> Result<(), CriError> {

@@ -36,6 +36,7 @@ use crate::clock::{Clock, TokioClock, until};
 use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::fixtures;
+use crate::machine::fake::FakeMachine;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
@@ -50,6 +51,7 @@ thread_local! {
 /// A scripted runtime and an agent that drives it.
 struct Scene {
     fake: FakeCri,
+    machine: FakeMachine,
     clock: Arc<dyn Clock>,
     epoch: Timestamp,
     root: PathBuf,
@@ -104,6 +106,7 @@ impl Scene {
         ROOTS.with_borrow_mut(|roots| roots.push(directory));
         Self {
             fake,
+            machine: FakeMachine::default(),
             clock,
             epoch,
             root,
@@ -142,6 +145,7 @@ impl Scene {
             cri,
             clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
+            machine: Arc::new(self.machine.clone()),
             sources: vec![Box::new(source)],
             tokens: None,
         };

@@ -106,6 +106,7 @@ impl Library {
             cri: self.lost.hide(cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
+            machine: Arc::new(machine::HostMachine::default()),
             objects: Arc::clone(&self.objects),
             sources: vec![source],
             tokens: None,

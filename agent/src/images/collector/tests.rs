@@ -1,6 +1,7 @@
 //! Collections on a paused clock, with the scripted runtime.
 #![allow(clippy::unwrap_used)]
 
+use std::io;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
@@ -10,6 +11,8 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
+use crate::machine::fake::{FakeMachine, disk};
+use crate::machine::{FileSystem, KernelMemory, MemoryUse, ProcessIds};
 use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 
 /// A file system of 1,000 bytes in which the runtime's images and `others` are.
@@ -18,11 +21,24 @@ struct ScriptedDisk {
     others: Mutex<u64>,
 }
 
-impl DiskSpace for ScriptedDisk {
-    fn space(&self, path: &Path) -> io::Result<ImageFs> {
+impl Machine for ScriptedDisk {
+    fn kernel(&self) -> KernelMemory {
+        FakeMachine::default().kernel()
+    }
+
+    fn memory(&self) -> io::Result<MemoryUse> {
+        FakeMachine::default().memory()
+    }
+
+    fn processes(&self) -> io::Result<ProcessIds> {
+        FakeMachine::default().processes()
+    }
+
+    fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
         assert_eq!(path, Path::new("/images"));
         let used = self.cri.image_bytes() + *self.others.lock().unwrap();
-        Ok(ImageFs { capacity: 1000, available: 1000_u64.saturating_sub(used) })
+        let available = 1000_u64.saturating_sub(used);
+        Ok(FileSystem { capacity: 1000, available, ..disk(1, 100) })
     }
 }
 
@@ -59,7 +75,7 @@ impl Node {
             clock,
             images: Arc::new(images),
             policy,
-            disk: Arc::clone(&disk) as Arc<dyn DiskSpace>,
+            machine: Arc::clone(&disk) as Arc<dyn Machine>,
         };
         Self { cri, disk, _root: root, collector: tokio::spawn(collector.run()) }
     }

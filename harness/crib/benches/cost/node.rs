@@ -9,6 +9,7 @@ use std::time::Instant;
 use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
 use agent::{Agent, Config, Parts, ReadinessChange, Transition};
+use machine::HostMachine;
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
@@ -224,6 +225,7 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
+            machine: Arc::new(HostMachine::default()),
             objects: Arc::default(),
             sources: vec![Box::new(manifests)],
             tokens: None,

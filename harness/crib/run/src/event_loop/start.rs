@@ -14,6 +14,7 @@ use api::manifest::Workload;
 use cluster::controllers::{Controllers, CronStarts, Refused};
 use crib_base::pod_dialer::PodDialer;
 use crib_base::report::chain;
+use machine::HostMachine;
 use tokio::sync::mpsc;
 use tokio::time::Instant as Alarm;
 
@@ -144,6 +145,7 @@ impl Loop {
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
+            machine: Arc::new(HostMachine::default()),
             sources: vec![Box::new(fixed)],
             tokens: None,
         };

@@ -25,6 +25,7 @@ use crib_base::{limits, volumes_in_memory};
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::{Exposed, Server};
+use machine::HostMachine;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -306,6 +307,7 @@ impl Serving<'_> {
             cri: Arc::clone(&cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
+            machine: Arc::new(HostMachine::default()),
             sources,
             tokens: node.as_ref().map(ClusterNode::tokens),
         };

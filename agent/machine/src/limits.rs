@@ -3,41 +3,34 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::node::CgroupVersion;
+use agent::CgroupVersion;
+use agent::machine::KernelMemory;
 
-/// What the kernel says of memory and swap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeMemory {
-    /// The machine's memory, bytes; 0: unknown.
-    pub(crate) capacity: i64,
-    /// The machine's swap, bytes.
-    pub(crate) swap_capacity: i64,
-    /// The version of the hierarchy that is mounted at `/sys/fs/cgroup`.
-    pub(crate) cgroup_version: CgroupVersion,
-    /// Whether the swap of a control group can be limited.
-    pub(crate) swap_controller: bool,
+use crate::memory::kilobytes;
+
+/// Whether the unified hierarchy is mounted at `/sys/fs/cgroup`.
+pub(crate) fn is_unified(root: &Path) -> bool {
+    root.join("sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-impl NodeMemory {
-    /// Reads `/proc` and `/sys/fs/cgroup` below `root`, as a kubelet does (Kubernetes 1.36,
-    /// pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, initSwapControllerAvailabilityCheck).
-    pub(crate) fn read(root: &Path) -> Self {
-        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let meminfo = text("proc/meminfo");
-        let cgroups = root.join("sys/fs/cgroup");
-        let (cgroup_version, swap_limit) = if cgroups.join("cgroup.controllers").exists() {
-            let limit = swap_limit_v2(&text("proc/self/cgroup"));
-            (CgroupVersion::V2, limit)
-        } else {
-            let limit = PathBuf::from("memory/memory.memsw.limit_in_bytes");
-            (CgroupVersion::V1, Some(limit))
-        };
-        Self {
-            capacity: bytes(&meminfo, "MemTotal:"),
-            swap_capacity: bytes(&meminfo, "SwapTotal:"),
-            cgroup_version,
-            swap_controller: swap_limit.is_some_and(|file| cgroups.join(file).exists()),
-        }
+/// Reads `/proc` and `/sys/fs/cgroup` below `root`, as a kubelet does (Kubernetes 1.36,
+/// pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, initSwapControllerAvailabilityCheck).
+pub(crate) fn read(root: &Path) -> KernelMemory {
+    let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let meminfo = text("proc/meminfo");
+    let cgroups = root.join("sys/fs/cgroup");
+    let (cgroup_version, swap_limit) = if is_unified(root) {
+        let limit = swap_limit_v2(&text("proc/self/cgroup"));
+        (CgroupVersion::V2, limit)
+    } else {
+        let limit = PathBuf::from("memory/memory.memsw.limit_in_bytes");
+        (CgroupVersion::V1, Some(limit))
+    };
+    KernelMemory {
+        capacity: bytes(&meminfo, "MemTotal:"),
+        swap_capacity: bytes(&meminfo, "SwapTotal:"),
+        cgroup_version,
+        swap_controller: swap_limit.is_some_and(|file| cgroups.join(file).exists()),
     }
 }
 
@@ -48,11 +41,9 @@ fn swap_limit_v2(own_cgroups: &str) -> Option<PathBuf> {
     Some(Path::new(own).join("memory.swap.max"))
 }
 
-/// Parses an amount of `/proc/meminfo` in bytes; 0 if it is absent.
+/// An amount of `/proc/meminfo` in bytes; 0 if it is absent.
 fn bytes(meminfo: &str, name: &str) -> i64 {
-    let amount = meminfo.lines().find_map(|line| line.strip_prefix(name));
-    let kilobytes = amount.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
-    kilobytes.map_or(0, |kilobytes| kilobytes.saturating_mul(1024))
+    kilobytes(meminfo, name).map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -85,13 +76,13 @@ mod tests {
         for file in files {
             write(&format!("sys/fs/cgroup/{file}"), "");
         }
-        let expected = NodeMemory {
+        let expected = KernelMemory {
             capacity: 24_689_764 * 1024,
             swap_capacity: 2_097_148 * 1024,
             cgroup_version: version,
             swap_controller: controller,
         };
-        assert_eq!(NodeMemory::read(root.path()), expected);
+        assert_eq!(read(root.path()), expected);
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! What the agent observes of the machine that it is on: memory from its cgroups and `/proc`, process ids, and file systems.
+//!
+//! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit. It reads files and calls statvfs(3), and
+//! changes nothing.
+
+mod limits;
+mod memory;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use agent::machine::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
+
+/// The machine that this process is on.
+#[derive(Clone, Debug)]
+pub struct HostMachine {
+    root: PathBuf,
+}
+
+impl Default for HostMachine {
+    fn default() -> Self {
+        Self::below(Path::new("/"))
+    }
+}
+
+impl HostMachine {
+    /// A machine whose `/proc` and `/sys` are below this directory.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn text(&self, path: &str) -> io::Result<String> {
+        let path = self.root.join(path);
+        fs::read_to_string(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+}
+
+impl Machine for HostMachine {
+    fn kernel(&self) -> KernelMemory {
+        limits::read(&self.root)
+    }
+
+    fn memory(&self) -> io::Result<MemoryUse> {
+        let meminfo = self.text("proc/meminfo")?;
+        let of_cgroup = |file: &str| self.text(&format!("sys/fs/cgroup/{file}")).ok();
+        let used = if limits::is_unified(&self.root) {
+            memory::of_meminfo(&meminfo, of_cgroup("memory.stat").as_deref())
+        } else {
+            let usage = of_cgroup("memory/memory.usage_in_bytes");
+            let of_root = usage.zip(of_cgroup("memory/memory.stat"));
+            // Without the controller the whole machine is what /proc says.
+            of_root
+                .and_then(|(usage, stat)| memory::of_root_cgroup(&meminfo, &usage, &stat))
+                .or_else(|| memory::of_meminfo(&meminfo, None))
+        };
+        used.ok_or_else(|| malformed("proc/meminfo"))
+    }
+
+    /// Source: Kubernetes 1.36, pkg/kubelet/stats/pidlimit/pidlimit_linux.go.
+    fn processes(&self) -> io::Result<ProcessIds> {
+        let limits = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
+        let limits = limits.iter().filter_map(|path| self.text(path).ok()?.trim().parse().ok());
+        let limit = limits.min().ok_or_else(|| malformed("proc/sys/kernel/pid_max"))?;
+        let running = memory::tasks(&self.text("proc/loadavg")?);
+        let running = running.ok_or_else(|| malformed("proc/loadavg"))?;
+        Ok(ProcessIds { limit, running })
+    }
+
+    fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
+        let device = fs::metadata(path)?.dev();
+        let usage = file_tree::usage(path)?;
+        Ok(FileSystem {
+            device,
+            capacity: usage.space.capacity,
+            available: usage.space.available,
+            inodes: usage.inodes,
+            inodes_free: usage.inodes_free,
+        })
+    }
+}
+
+fn malformed(path: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("/{path} does not say"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal: 1000 kB\nMemFree: 300 kB\nInactive(file): 200 kB\n";
+
+    fn tree(files: &[(&str, &str)]) -> (TempDir, HostMachine) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let machine = HostMachine::below(root.path());
+        (root, machine)
+    }
+
+    #[rstest]
+    #[case::v1(&[
+        ("sys/fs/cgroup/memory/memory.usage_in_bytes", "600000\n"),
+        ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 100000\n"),
+    ], 500_000)]
+    #[case::v1_without_the_controller(&[], 500 * 1024)]
+    #[case::v1_with_a_malformed_file(&[
+        ("sys/fs/cgroup/memory/memory.usage_in_bytes", "many\n"),
+        ("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 100000\n"),
+    ], 500 * 1024)]
+    #[case::v2(&[
+        ("sys/fs/cgroup/cgroup.controllers", "memory\n"),
+        ("sys/fs/cgroup/memory.stat", "anon 5\ninactive_file 102400\n"),
+    ], 600 * 1024)]
+    #[case::v2_of_an_old_kernel(&[("sys/fs/cgroup/cgroup.controllers", "memory\n")], 500 * 1024)]
+    fn working_set_is_without_what_can_be_reclaimed(
+        #[case] files: &[(&str, &str)],
+        #[case] working_set: u64,
+    ) {
+        let (_root, machine) = tree(&[&[("proc/meminfo", MEMINFO)], files].concat());
+        assert_eq!(machine.memory().unwrap(), MemoryUse { capacity: 1000 * 1024, working_set });
+    }
+
+    #[test]
+    fn lower_limit_of_process_ids_counts() {
+        let (_root, machine) = tree(&[
+            ("proc/sys/kernel/pid_max", "4194304\n"),
+            ("proc/sys/kernel/threads-max", "1000\n"),
+            ("proc/loadavg", "0.1 0.2 0.3 2/345 678\n"),
+        ]);
+        assert_eq!(machine.processes().unwrap(), ProcessIds { limit: 1000, running: 345 });
+    }
+
+    #[test]
+    fn machine_without_files_says_which_is_missing() {
+        let (root, machine) = tree(&[]);
+        let error = machine.memory().unwrap_err().to_string();
+        assert!(error.contains("proc/meminfo"), "{error}");
+        assert!(machine.processes().is_err());
+        assert!(machine.file_system(&root.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn own_machine_is_measured() {
+        let machine = HostMachine::default();
+        let memory = machine.memory().unwrap();
+        assert!(memory.working_set > 0 && memory.working_set <= memory.capacity, "{memory:?}");
+        let processes = machine.processes().unwrap();
+        assert!(processes.running > 0 && processes.running < processes.limit, "{processes:?}");
+        let root = machine.file_system(Path::new("/")).unwrap();
+        assert!(root.available <= root.capacity && root.capacity > 0, "{root:?}");
+        let proc = machine.file_system(Path::new("/proc")).unwrap();
+        assert_ne!(proc.device, root.device);
+    }
+}

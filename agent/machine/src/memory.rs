@@ -1,0 +1,77 @@
+//! ◆ What files of the kernel say of memory in use, and of tasks. Pure.
+//!
+//! Source: cAdvisor 0.56, container/libcontainer/handler.go setMemoryStats, and runc, cgroups/fs2/memory.go rootStatsFromMeminfo: the
+//! working set is what is used without the page cache that was not used of late. The root of the unified hierarchy has no
+//! `memory.current`, so there `/proc/meminfo` says what is used.
+
+use agent::machine::MemoryUse;
+
+/// The machine's memory by `/proc/meminfo`, and the `memory.stat` of the root of the unified hierarchy if it has one.
+pub(crate) fn of_meminfo(meminfo: &str, stat: Option<&str>) -> Option<MemoryUse> {
+    let capacity = kilobytes(meminfo, "MemTotal:")?;
+    let usage = capacity.saturating_sub(kilobytes(meminfo, "MemFree:")?);
+    let inactive = stat.and_then(|stat| number(stat, "inactive_file "));
+    let inactive = inactive.or_else(|| kilobytes(meminfo, "Inactive(file):"));
+    let working_set = usage.saturating_sub(inactive.unwrap_or_default());
+    Some(MemoryUse { capacity, working_set })
+}
+
+/// The machine's memory by the root of the memory controller's own hierarchy.
+pub(crate) fn of_root_cgroup(meminfo: &str, usage: &str, stat: &str) -> Option<MemoryUse> {
+    let capacity = kilobytes(meminfo, "MemTotal:")?;
+    let usage: u64 = usage.trim().parse().ok()?;
+    let inactive = number(stat, "total_inactive_file ").unwrap_or_default();
+    Some(MemoryUse { capacity, working_set: usage.saturating_sub(inactive) })
+}
+
+/// How many tasks there are, of `/proc/loadavg`.
+pub(crate) fn tasks(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// An amount of `/proc/meminfo`, in bytes.
+pub(crate) fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
+    let amount = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = amount.split_whitespace().next()?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("MemTotal: 10 kB\nMemFree: 4 kB\n", Some((10, 6)))]
+    #[case("MemTotal: 10 kB\nMemFree: 4 kB\nInactive(file): 1 kB\n", Some((10, 5)))]
+    #[case("MemTotal: 10 kB\nMemFree: 40 kB\nInactive(file): 1 kB\n", Some((10, 0)))]
+    #[case("MemTotal: 10 kB\n", None)]
+    #[case("MemTotal: many kB\nMemFree: 4 kB\n", None)]
+    #[case("", None)]
+    fn meminfo_is_read(#[case] text: &str, #[case] expected: Option<(u64, u64)>) {
+        let found = of_meminfo(text, None);
+        let found = found.map(|found| (found.capacity / 1024, found.working_set / 1024));
+        assert_eq!(found, expected);
+    }
+
+    #[rstest]
+    #[case("0.1 0.2 0.3 2/345 678\n", Some(345))]
+    #[case("0.1 0.2 0.3\n", None)]
+    fn loadavg_counts_tasks(#[case] text: &str, #[case] expected: Option<u64>) {
+        assert_eq!(tasks(text), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "(MemTotal:|MemFree:|total_|inactive_file |/|kB|[0-9]{1,20}|[ \n]){0,30}") {
+            let _ = (of_meminfo(&text, Some(&text)), of_root_cgroup(&text, &text, &text), tasks(&text));
+        }
+    }
+}

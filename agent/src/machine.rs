@@ -1,0 +1,77 @@
+//! What the agent asks of the machine that it is on. The agent itself knows no mount, no cgroup and no file of the kernel for these:
+//! the package `machine` reads them, and a fake replaces it in tests.
+
+use std::io;
+use std::path::Path;
+
+use crate::node::CgroupVersion;
+
+#[cfg(test)]
+pub(crate) mod fake;
+
+/// Measures the machine. Each call may block, and measures anew.
+pub trait Machine: Send + Sync {
+    /// Memory and swap, and what of it the kernel can limit.
+    fn kernel(&self) -> KernelMemory;
+    /// How much memory is in use.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn memory(&self) -> io::Result<MemoryUse>;
+    /// How many process ids are in use.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn processes(&self) -> io::Result<ProcessIds>;
+    /// The file system that has this path.
+    ///
+    /// # Errors
+    /// There is no such path, or it cannot be reached.
+    fn file_system(&self, path: &Path) -> io::Result<FileSystem>;
+}
+
+/// What the kernel says of memory and swap, which does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelMemory {
+    /// The machine's memory, bytes; 0: unknown.
+    pub capacity: i64,
+    /// The machine's swap, bytes.
+    pub swap_capacity: i64,
+    /// The version of the cgroup hierarchy.
+    pub cgroup_version: CgroupVersion,
+    /// Whether the swap of a control group can be limited.
+    pub swap_controller: bool,
+}
+
+/// Memory of the machine, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// All.
+    pub capacity: u64,
+    /// What is in use and cannot be reclaimed at once.
+    pub working_set: u64,
+}
+
+/// Process ids of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIds {
+    /// The most there may be.
+    pub limit: u64,
+    /// How many are in use.
+    pub running: u64,
+}
+
+/// A file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// What tells it from others.
+    pub device: u64,
+    /// All bytes.
+    pub capacity: u64,
+    /// Free bytes.
+    pub available: u64,
+    /// All inodes; 0 where they are not counted.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+}
