@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::images::ImageConfig;
+use crate::local_node::eviction::settings::EvictionSettings;
 use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
 use crate::upkeep::gc::limits::DeadContainerLimits;
 
@@ -93,6 +94,8 @@ pub struct Config {
     pub seccomp_default: bool,
     /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
     pub container_stop_signals: bool,
+    /// When pods are evicted because the node is short of something; `None`: never.
+    pub eviction: Option<EvictionSettings>,
 }
 
 /// Which pods the node takes.
@@ -191,6 +194,7 @@ impl Config {
             seccomp_profile_root: None,
             seccomp_default: false,
             container_stop_signals: true,
+            eviction: None,
             node_name: "localhost".to_owned(),
             agent_id: None,
             adopt_node: false,

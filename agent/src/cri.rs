@@ -130,6 +130,10 @@ pub trait Cri: Send + Sync {
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
     /// Usage of the image file systems. (ImageFsInfo)
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError>;
+    /// Usage of the file systems of writable layers; empty if the runtime tells none beside those of images. (ImageFsInfo)
+    async fn container_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
+        Ok(Vec::new())
+    }
 
     /// Runs a command in a container; `timeout` `None`: no limit. (ExecSync)
     async fn exec_sync(

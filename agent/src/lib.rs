@@ -19,6 +19,7 @@
 //! | [`services`] | names and ports of Services, and the pods behind them; `warnings` ◆: what authors may not expect |
 //! | [`local_node`] | the node's address, resources, configuration, pressure |
 //! | `upkeep` | dead containers and logs |
+//! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
@@ -37,6 +38,7 @@ mod blocking;
 pub mod clock;
 pub mod config;
 pub mod cri;
+mod eviction;
 mod execute;
 #[cfg(test)]
 mod fixtures;
@@ -83,8 +85,8 @@ pub mod local_node {
     //!
     //! - [`allocatable`] ◆: what pods may request. [`node_address`]: the address that they see.
     //! - [`kubelet_config`] ◆: which settings of a kubelet's configuration file have an effect.
-    //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; no task acts on it yet. `eviction::local_storage`
-    //!   decides when a pod is evicted for its own limits of storage; `worker::storage` measures and acts.
+    //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; the room `eviction` measures and acts.
+    //!   `eviction::local_storage` decides when a pod is evicted for its own limits of storage, and `worker::storage` acts.
 
     pub mod agent_id;
     pub mod allocatable;
@@ -160,9 +162,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
 pub use node::{
-    CgroupDriver, CgroupVersion, HandlerFeatures, MemoryQos, MemoryReservation, SwapBehavior,
+    CgroupDriver, CgroupVersion, HandlerFeatures, MemoryQos, MemoryReservation, Pressure,
+    SwapBehavior,
 };
-pub use reporting::events::{Event, EventObject, EventType};
+pub use reporting::events::{Event, EventObject, EventObjectKind, EventType};
 pub use reporting::report::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Reports,
     Transition,
@@ -175,6 +178,7 @@ use blocking::blocking;
 use checks::probe::check::Checker;
 use checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use checks::probe::prober::Prober;
+use eviction::Evictor;
 use images::Images;
 use images::collector::ImageCollector;
 use machine::Machine;
@@ -190,7 +194,7 @@ use shared::Shared;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
-use sync_loop::Published;
+use sync_loop::{Published, Told};
 use upkeep::gc::collector::ContainerCollector;
 
 /// The agent's dependencies, which tests can replace.
@@ -227,6 +231,7 @@ pub struct Agent {
     pods: watch::Receiver<Arc<[Pod]>>,
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
+    pressure: watch::Receiver<Pressure>,
     probes: ProbeCounts,
     measures: Measures,
     resources: Arc<NodeResources>,
@@ -251,6 +256,7 @@ pub struct Agent {
 /// | image collector | when each image was used | listings of images, disk usage | RemoveImage |
 /// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
+/// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
@@ -292,6 +298,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         config.root_dir.clone(),
         &config.images,
     ));
+    // Without thresholds nobody asks.
+    let (unused, unused_receiver) = mpsc::channel(1);
+    let unused = config.images.garbage_collection.is_some().then_some(unused);
+    let unused = unused.filter(|_| config.eviction.is_some());
     if let Some(policy) = config.images.garbage_collection {
         let collector = ImageCollector {
             cri: Arc::clone(&cri),
@@ -300,7 +310,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             policy,
             machine: Arc::clone(&machine),
         };
-        tasks.spawn(collector.run());
+        tasks.spawn(collector.run(unused_receiver));
     }
     if !config.dead_containers.are_kept_by_workers() {
         let collector = ContainerCollector {
@@ -325,6 +335,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime.clone(),
         readiness_sender,
     ));
+    let (pressure_sender, pressure) = watch::channel(Pressure::default());
     let offer = shared::offer(&config, &node);
     let resources = Arc::new(NodeResources {
         capacity: node.capacity.clone(),
@@ -342,6 +353,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
         node,
         readiness: readiness.clone(),
+        pressure: pressure.clone(),
         objects,
         images,
         config,
@@ -356,15 +368,32 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         measures: measures.clone(),
         kill_now: kill_now_receiver,
     };
-    let (pods_sender, pods) = watch::channel(Arc::default());
+    let (pods_sender, pods) = watch::channel::<Arc<[Pod]>>(Arc::default());
     let (ready_sender, sources_ready) = watch::channel(false);
+    let (evictions_sender, evictions) = mpsc::unbounded_channel();
+    if let Some(settings) = shared.config.eviction.clone() {
+        let evictor = Evictor {
+            cri: Arc::clone(&shared.cri),
+            clock: Arc::clone(&shared.clock),
+            machine,
+            settings,
+            config: shared.config.clone(),
+            pods: pods.clone(),
+            reports: reports.clone(),
+            images: unused,
+            events: events.clone(),
+            pressure: pressure_sender,
+            evictions: evictions_sender,
+        };
+        tasks.spawn(evictor.run());
+    }
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
         Published { pods: pods_sender, ready: ready_sender },
         sources,
         runtime,
-        failed,
+        Told { failed, evictions },
         shutdown.clone(),
     ));
     Agent {
@@ -372,6 +401,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         pods,
         sources_ready,
         readiness,
+        pressure,
         probes,
         measures,
         resources,
@@ -391,6 +421,7 @@ pub struct AgentView {
     pods: watch::Receiver<Arc<[Pod]>>,
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
+    pressure: watch::Receiver<Pressure>,
     probes: ProbeCounts,
     measures: Measures,
     resources: Arc<NodeResources>,
@@ -428,9 +459,21 @@ impl AgentView {
         readiness.runtime.iter().chain(&readiness.network).cloned().collect()
     }
 
-    /// Waits until [`AgentView::not_ready`] or [`AgentView::capabilities`] may say something else. Cancel-safe.
+    /// Of what the node is short.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        *self.pressure.borrow()
+    }
+
+    /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`] or [`AgentView::capabilities`] may say something else.
+    /// Cancel-safe.
     pub async fn readiness_changed(&mut self) {
-        if self.readiness.changed().await.is_err() {
+        let changed = tokio::select! {
+            changed = self.readiness.changed() => changed,
+            // It fails where pods are never evicted.
+            Ok(()) = self.pressure.changed() => Ok(()),
+        };
+        if changed.is_err() {
             // The agent has ended.
             std::future::pending().await
         }
@@ -525,6 +568,7 @@ impl Agent {
             pods: self.pods.clone(),
             sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
+            pressure: self.pressure.clone(),
             probes: self.probes.clone(),
             measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),

@@ -150,6 +150,30 @@ pub struct HandlerFeatures {
     pub user_namespaces: bool,
 }
 
+/// The conditions of a node that is short of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// MemoryPressure.
+    pub memory: bool,
+    /// DiskPressure.
+    pub disk: bool,
+    /// PIDPressure.
+    pub pids: bool,
+}
+
+impl Pressure {
+    /// The names of the conditions.
+    #[must_use]
+    pub fn conditions(self) -> Vec<&'static str> {
+        let all = [
+            (self.memory, "MemoryPressure"),
+            (self.disk, "DiskPressure"),
+            (self.pids, "PIDPressure"),
+        ];
+        all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect()
+    }
+}
+
 /// A RuntimeClass that the node does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("runtimeclass.node.k8s.io {name:?} not found")]

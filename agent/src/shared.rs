@@ -19,7 +19,7 @@ use crate::cri::Cri;
 use crate::images::Images;
 use crate::local_node::allocatable::{allocatable, cpus};
 use crate::machine::{FileSystem, Machine};
-use crate::node::{CgroupVersion, MemoryQos, MemoryReservation};
+use crate::node::{CgroupVersion, MemoryQos, MemoryReservation, Pressure};
 use crate::objects::ObjectStore;
 use crate::observation::cache::Cache;
 use crate::observation::readiness::Readiness;
@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) offer: Offer,
     /// What keeps pods from being brought to their desired state.
     pub(crate) readiness: watch::Receiver<Readiness>,
+    /// Of what the node is short: it takes fewer pods then.
+    pub(crate) pressure: watch::Receiver<Pressure>,
     /// Records events about the pods.
     pub(crate) events: EventRecorder,
     /// Where pods have their secrets.
@@ -114,6 +116,7 @@ impl Shared {
     /// What the node offers to pods at present.
     pub(crate) fn offer_now(&self) -> Offer {
         let mut offer = self.offer.clone();
+        offer.pressure = *self.pressure.borrow();
         if let Some(node) = self.objects.current().node() {
             offer.follow(node);
         }
@@ -168,6 +171,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
         app_armor: std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
             .is_ok_and(|enabled| enabled.trim() == "Y"),
         allowed_unsafe_sysctls: rules.allowed_unsafe_sysctls,
+        pressure: Pressure::default(),
     }
 }
 
@@ -220,7 +224,9 @@ pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
         }
     }
     let rules = &config.admission;
-    node.allocatable = allocatable(&capacity, &[&rules.system_reserved, &rules.kube_reserved], &[]);
+    let reserved = [&rules.system_reserved, &rules.kube_reserved];
+    let thresholds = config.eviction.as_ref().map_or(&[][..], |eviction| &eviction.thresholds);
+    node.allocatable = allocatable(&capacity, &reserved, thresholds);
     if let Some(most) = rules.max_pods {
         capacity.insert("pods".to_owned(), most.to_string());
     }

@@ -43,6 +43,14 @@ pub(crate) struct Published {
     pub(crate) ready: watch::Sender<bool>,
 }
 
+/// What other tasks tell of pods.
+pub(crate) struct Told {
+    /// Pods that could not be inspected, with the error.
+    pub(crate) failed: mpsc::UnboundedReceiver<(PodUid, String)>,
+    /// Pods that are to be evicted.
+    pub(crate) evictions: mpsc::UnboundedReceiver<(PodUid, Eviction)>,
+}
+
 struct SyncLoop {
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
@@ -80,7 +88,7 @@ pub(crate) async fn run(
     published: Published,
     sources: Vec<Box<dyn PodSource>>,
     mut runtime: RuntimePods,
-    mut failed: mpsc::UnboundedReceiver<(PodUid, String)>,
+    mut told: Told,
     shutdown: CancellationToken,
 ) {
     let entries = Entries::new(shared.status_store.subscribe_shares());
@@ -136,7 +144,8 @@ pub(crate) async fn run(
                     sync_loop.listed(&listed).await;
                 }
             }
-            Some((uid, error)) = failed.recv() => sync_loop.inspection_failed(&uid, error),
+            Some((uid, error)) = told.failed.recv() => sync_loop.inspection_failed(&uid, error),
+            Some((uid, eviction)) = told.evictions.recv() => sync_loop.evict(&uid, eviction),
             _ = housekeeping.tick() => {
                 let listed = runtime.borrow().clone();
                 sync_loop.keep_house(listed.as_deref()).await;
@@ -441,6 +450,16 @@ impl SyncLoop {
             kept.remove(uid);
         }
         admit_or_preempt(pod, &kept, &offer).map(Admission::After)
+    }
+
+    /// Evicts a pod for which the node has too little left.
+    fn evict(&mut self, uid: &PodUid, eviction: Eviction) {
+        let entry = self.entries.get_mut(uid);
+        if let Some(entry) = entry.filter(|entry| entry.state.desired.is_some() && !entry.rejected)
+        {
+            entry.tell(PodUpdate::Evict(eviction));
+            entry.evicted = true;
+        }
     }
 
     /// Evicts the pods that give way to `pod`, which is admitted again when a pod has ended.

@@ -2,6 +2,7 @@
 
 pub(crate) mod api_server;
 pub(crate) mod credentials;
+pub(crate) mod eviction;
 pub(crate) mod faults;
 pub(crate) mod joined;
 pub(crate) mod kubeadm;

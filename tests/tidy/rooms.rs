@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "images",
             "upkeep",
             "storage",
+            "eviction",
             "observation",
             "checks",
             "services",

@@ -1,4 +1,4 @@
-//! Writes events to the server: those of pods as the agent counts them, and those of the node.
+//! Writes events to the server: those of the agent as it counts them, and those of the node.
 //!
 //! Events are news, not state: what the server refuses is dropped, and so is what does not fit into the queue while it is away.
 //!
@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use agent::{Event, EventObject, EventType};
+use agent::{Event, EventObject, EventObjectKind, EventType};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -61,14 +61,14 @@ impl Events {
     /// Writes the events that come, for ever.
     pub(crate) async fn run(
         mut self,
-        mut of_pods: mpsc::UnboundedReceiver<Event>,
+        mut recorded: mpsc::UnboundedReceiver<Event>,
         mut of_node: mpsc::UnboundedReceiver<NodeEvent>,
     ) {
         let (queue, mut queued) = mpsc::channel(QUEUE);
         let taking = async {
             loop {
                 let next = tokio::select! {
-                    Some(event) = of_pods.recv() => Queued::OfPod(event),
+                    Some(event) = recorded.recv() => Queued::Recorded(event),
                     Some(event) = of_node.recv() => Queued::OfNode(event, Timestamp::now()),
                     else => std::future::pending().await,
                 };
@@ -109,7 +109,7 @@ impl Events {
     async fn write(&mut self, next: &Queued) -> Result<(), ApiError> {
         let now = Timestamp::now();
         let event = match next {
-            Queued::OfPod(event) => event,
+            Queued::Recorded(event) => event,
             Queued::OfNode(event, at) => {
                 let object = of_node(&self.node, event, *at, now);
                 return self.client.create(&events("default"), &object).await.map(drop);
@@ -117,7 +117,7 @@ impl Events {
         };
         let identity = identity(event);
         if let Some(name) = self.written.get(&identity) {
-            let path = format!("{}/{name}", events(&event.object.namespace));
+            let path = format!("{}/{name}", events(namespace(event)));
             let patch =
                 json!({"count": event.count, "lastTimestamp": whole_seconds(event.last_at)});
             match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
@@ -126,9 +126,9 @@ impl Events {
                 result => return result.map(drop),
             }
         }
-        let object = of_pod(&self.node, event, now);
+        let object = recorded(&self.node, event, now);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        self.client.create(&events(&event.object.namespace), &object).await?;
+        self.client.create(&events(namespace(event)), &object).await?;
         if self.written.len() >= REMEMBERED {
             self.written.clear();
         }
@@ -138,7 +138,7 @@ impl Events {
 }
 
 enum Queued {
-    OfPod(Event),
+    Recorded(Event),
     OfNode(NodeEvent, Timestamp),
 }
 
@@ -161,23 +161,36 @@ fn name(object: &str, now: Timestamp) -> String {
     format!("{object}.{:x}", now.as_nanosecond())
 }
 
+/// ◆ The namespace of an event: that of its object, and the default one for the node, which has none.
+fn namespace(event: &Event) -> &str {
+    match event.object.kind {
+        EventObjectKind::Pod => &event.object.namespace,
+        EventObjectKind::Node => "default",
+    }
+}
+
 /// ◆ The event's object.
-fn of_pod(node: &str, event: &Event, now: Timestamp) -> Value {
+fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     let object = &event.object;
-    let mut involved = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": object.namespace,
-        "name": object.name,
-        "uid": object.uid.as_str(),
-    });
+    let mut involved = match object.kind {
+        EventObjectKind::Pod => {
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": object.namespace})
+        }
+        EventObjectKind::Node => json!({"kind": "Node"}),
+    };
+    involved["name"] = json!(object.name);
+    involved["uid"] = json!(object.uid.as_str());
     if !object.field_path.is_empty() {
         involved["fieldPath"] = json!(object.field_path);
+    }
+    let mut metadata = json!({"name": name(&object.name, now), "namespace": namespace(event)});
+    if !event.annotations.is_empty() {
+        metadata["annotations"] = json!(event.annotations);
     }
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name(&object.name, now), "namespace": object.namespace},
+        "metadata": metadata,
         "involvedObject": involved,
         "type": event.kind.as_str(),
         "reason": event.reason,
@@ -224,6 +237,7 @@ mod tests {
         let at: Timestamp = "2026-11-28T10:00:00.5Z".parse().unwrap();
         let event = Event {
             object: EventObject {
+                kind: EventObjectKind::Pod,
                 uid: PodUid::new("u"),
                 namespace: "ns".to_owned(),
                 name: "web".to_owned(),
@@ -232,16 +246,32 @@ mod tests {
             kind: EventType::Warning,
             reason: "BackOff".to_owned(),
             message: "m".to_owned(),
+            annotations: std::collections::BTreeMap::from([(
+                "starved_resource".to_owned(),
+                "memory".to_owned(),
+            )]),
             count: 3,
             first_at: at,
             last_at: at,
         };
-        let object = of_pod("n1", &event, Timestamp::from_nanosecond(255).unwrap());
-        assert_eq!(object["metadata"], json!({"name": "web.ff", "namespace": "ns"}));
+        let object = recorded("n1", &event, Timestamp::from_nanosecond(255).unwrap());
+        let annotations = json!({"starved_resource": "memory"});
+        let expected = json!({"name": "web.ff", "namespace": "ns", "annotations": annotations});
+        assert_eq!(object["metadata"], expected);
         let involved = &object["involvedObject"];
         assert_eq!(involved["fieldPath"], "spec.containers{app}");
         assert_eq!((&involved["uid"], &object["count"]), (&json!("u"), &json!(3)));
         assert_eq!(object["source"], json!({"component": "kubelet", "host": "n1"}));
         assert_eq!(object["lastTimestamp"], "2026-11-28T10:00:00Z");
+        let node = EventObject {
+            kind: EventObjectKind::Node,
+            uid: PodUid::new("n1"),
+            namespace: String::new(),
+            name: "n1".to_owned(),
+            field_path: String::new(),
+        };
+        let object = recorded("n1", &Event { object: node, ..event }, at);
+        assert_eq!(object["metadata"]["namespace"], "default");
+        assert_eq!(object["involvedObject"], json!({"kind": "Node", "name": "n1", "uid": "n1"}));
     }
 }

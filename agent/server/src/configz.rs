@@ -32,7 +32,9 @@ pub(crate) fn configz(
     others: OtherPorts,
 ) -> Value {
     let mut fields = effective(file);
-    for part in [server(settings, others), pods(config), images(config), cgroups(config)] {
+    let parts =
+        [server(settings, others), pods(config), images(config), cgroups(config), eviction(config)];
+    for part in parts {
         if let Value::Object(part) = part {
             for (name, value) in part {
                 match (value, name.as_str()) {
@@ -124,6 +126,21 @@ fn images(config: &Config) -> Value {
         "imageGCLowThresholdPercent": low,
         "imageMinimumGCAge": ages.map(|(minimum, _)| duration(minimum)),
         "imageMaximumGCAge": ages.map(|(_, maximum)| duration(maximum)),
+    })
+}
+
+fn eviction(config: &Config) -> Value {
+    let Some(settings) = &config.eviction else {
+        return json!({"evictionHard": {}});
+    };
+    let amounts = &settings.config;
+    json!({
+        "evictionHard": amounts.hard,
+        "evictionSoft": amounts.soft,
+        "evictionSoftGracePeriod": amounts.soft_grace_period,
+        "evictionMinimumReclaim": amounts.minimum_reclaim,
+        "evictionMaxPodGracePeriod": settings.max_pod_grace_seconds,
+        "evictionPressureTransitionPeriod": duration(settings.transition_period),
     })
 }
 

@@ -68,6 +68,17 @@ impl Behaviour {
     }
 }
 
+/// What each container of an image uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// Memory, in bytes.
+    pub memory: u64,
+    /// Its writable layer, in bytes.
+    pub layer: u64,
+    /// Processes.
+    pub processes: u64,
+}
+
 /// A recorded call, such as `CreateContainer app/2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -108,6 +119,8 @@ struct Inner {
     /// What commands in a container take and give.
     execs: BTreeMap<String, (Duration, ExecOutput)>,
     memory: MemoryUsage,
+    /// What containers of an image use.
+    usage: BTreeMap<String, ContainerUsage>,
     serial: u64,
     /// How many containers of an image were started.
     starts: BTreeMap<String, u64>,
@@ -207,6 +220,11 @@ impl FakeCri {
         let ready = inner.sandboxes.values().filter(|seen| seen.listed.ready);
         let ready = ready.count();
         (containers, (ready, inner.sandboxes.len() - ready))
+    }
+
+    /// Defines what containers of an image use from now on.
+    pub fn uses(&self, image: &str, usage: ContainerUsage) {
+        self.lock().usage.insert(image.to_owned(), usage);
     }
 
     /// Makes a log file of each container that is started from now on, as a runtime does.

@@ -306,6 +306,11 @@ impl Cri for GrpcCri {
         Ok(answer.image_filesystems.into_iter().map(wire::fs_usage).collect())
     }
 
+    async fn container_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
+        let answer = self.call(v1::ImageFsInfoRequest {}, Some(self.deadline)).await?;
+        Ok(answer.container_filesystems.into_iter().map(wire::fs_usage).collect())
+    }
+
     async fn exec_sync(
         &self,
         id: &ContainerId,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
 
 use super::Images;
 use super::garbage::{self, Candidate, ImageFs, ImageGcPolicy, ImageUses};
@@ -26,6 +27,9 @@ pub(crate) struct ImageCollector {
     pub(crate) machine: Arc<dyn Machine>,
 }
 
+/// Asks for the removal of every image that is not in use and old enough, and gives a sign when that is done.
+pub(crate) struct CollectUnused(pub(crate) oneshot::Sender<()>);
+
 /// Why a collection failed.
 #[derive(Debug, thiserror::Error)]
 enum CollectError {
@@ -39,6 +43,8 @@ enum CollectError {
     Age { age: u64, failed: Vec<(String, CriError)> },
     #[error("wanted to free {bytes} bytes, but freed {freed} bytes; failed to remove {}", failures(.failed))]
     Space { bytes: u64, freed: u64, failed: Vec<(String, CriError)> },
+    #[error("failed to remove unused images {}", failures(.0))]
+    Unused(Vec<(String, CriError)>),
     #[error("{0}")]
     NotEnough(String),
 }
@@ -49,9 +55,9 @@ fn failures(failed: &[(String, CriError)]) -> String {
 }
 
 impl ImageCollector {
-    /// Collects now and every five minutes.
-    pub(crate) async fn run(self) {
-        if self.policy.is_off() {
+    /// Collects now and every five minutes, and when `requests` ask for it.
+    pub(crate) async fn run(self, mut requests: mpsc::Receiver<CollectUnused>) {
+        if self.policy.is_off() && requests.is_closed() {
             return;
         }
         let began = self.clock.now();
@@ -72,16 +78,66 @@ impl ImageCollector {
                     failed_before = true;
                 }
             }
-            self.clock.sleep_until(after(begun, PERIOD)).await;
+            self.answer(&mut uses, &mut requests, after(begun, PERIOD)).await;
         }
     }
 
-    async fn collect(&self, uses: &mut ImageUses, began: Timestamp) -> Result<(), CollectError> {
-        let now = self.clock.now();
+    /// Collects as often as `requests` ask for it, until that time.
+    async fn answer(
+        &self,
+        uses: &mut ImageUses,
+        requests: &mut mpsc::Receiver<CollectUnused>,
+        end: Timestamp,
+    ) {
+        loop {
+            let CollectUnused(done) = tokio::select! {
+                () = self.clock.sleep_until(end) => return,
+                Some(request) = requests.recv() => request,
+            };
+            if let Err(error) = self.collect_unused(uses).await {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "image garbage collection failed");
+            }
+            // The one that asked may have ended.
+            let _ = done.send(());
+        }
+    }
+
+    /// The images that may be removed, the least recently used ones first.
+    async fn observe(
+        &self,
+        uses: &mut ImageUses,
+        now: Timestamp,
+    ) -> Result<Vec<Candidate>, CollectError> {
         let listed = self.cri.list_images().await.map_err(CollectError::Observe)?;
         let in_use = self.cri.images_in_use().await.map_err(CollectError::Observe)?;
         uses.observe(&listed, &in_use, now);
-        let candidates = uses.candidates(&in_use);
+        Ok(uses.candidates(&in_use))
+    }
+
+    /// Removes every unused image that is old enough, however much space there is.
+    async fn collect_unused(&self, uses: &mut ImageUses) -> Result<(), CollectError> {
+        let now = self.clock.now();
+        let candidates = self.observe(uses, now).await?;
+        let old =
+            candidates.into_iter().filter(|image| garbage::is_old_enough(&self.policy, image, now));
+        let mut failed = Vec::new();
+        for image in old {
+            if let Err(error) = self.remove(&image).await {
+                failed.push((image.id, error));
+            }
+        }
+        let listed = self.cri.list_images().await.map_err(CollectError::Observe)?;
+        self.images.prune_records(&listed, now).await;
+        if failed.is_empty() { Ok(()) } else { Err(CollectError::Unused(failed)) }
+    }
+
+    async fn collect(&self, uses: &mut ImageUses, began: Timestamp) -> Result<(), CollectError> {
+        if self.policy.is_off() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let candidates = self.observe(uses, now).await?;
         let (old, candidates) = garbage::too_old(&self.policy, candidates, began, now);
         let mut removed = false;
         let mut failed = Vec::new();

@@ -1,14 +1,18 @@
 //! ◆ Node-pressure eviction: when a node runs out of a resource, and which pod has to go first.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/eviction. Nothing here acts: [`config`] reads thresholds, [`observe`] finds those
-//! that are met, [`rank`] orders the pods, and [`message`] says why one is evicted.
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction. Nothing here acts, `crate::eviction` does: [`settings`] has what a kubelet's
+//! configuration says and [`config`] its thresholds, [`observe`] finds those that are met, [`pass`] decides what is due, `layout` what
+//! the node itself can free, [`rank`] orders the pods, and [`message`] says why one is evicted.
 
 pub mod config;
+pub(crate) mod layout;
 pub(crate) mod local_storage;
 pub mod message;
 pub mod observe;
+pub(crate) mod pass;
 pub mod rank;
 mod requests;
+pub mod settings;
 pub mod stats;
 
 use std::fmt;

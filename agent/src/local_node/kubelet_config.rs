@@ -345,4 +345,4 @@ fn remove(document: &mut Document, path: &str) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

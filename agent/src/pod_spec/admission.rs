@@ -1,7 +1,7 @@
 //! ◆ Decides whether the node takes a pod, before anything of it is made.
 //!
 //! The checks and their order are the kubelet's (Kubernetes 1.36, pkg/kubelet/kubelet.go `NewMainKubelet`,
-//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): sysctls, operating system, supplemental groups, resources, node affinity, node
+//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): pressure, sysctls, operating system, supplemental groups, resources, node affinity, node
 //! name, host ports, taints, AppArmor. The first that fails names the reason. A critical pod is not rejected for want of
 //! resources while others can give way to it.
 
@@ -14,12 +14,13 @@ mod taken;
 use std::collections::BTreeMap;
 
 use api::pod::{Pod, PodUid};
-use api::qos::qos_class;
+use api::qos::{QosClass, qos_class};
 use k8s_openapi::api::core::v1::{
     ContainerPort, Node, PersistentVolume, PodStatus, Taint, Toleration,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::node::Pressure;
 pub use taken::Taken;
 use taken::host_ports;
 
@@ -45,6 +46,8 @@ pub struct Offer {
     pub app_armor: bool,
     /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// Of what the node is short.
+    pub pressure: Pressure,
 }
 
 impl Offer {
@@ -126,6 +129,7 @@ pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<P
 
 /// The checks before that of resources.
 fn before_resources(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    pressure(pod, offer.pressure)?;
     sysctl::check(pod, &offer.allowed_unsafe_sysctls)?;
     operating_system(pod)?;
     supplemental_groups(pod, offer)
@@ -166,6 +170,32 @@ pub(crate) fn is_reachable(
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
     required.is_none_or(|required| affinity::is_matched(required, node_name, labels))
+}
+
+/// Whether a node that is short of something takes the pod. One that is short of memory alone takes pods that request some, and those
+/// that tolerate it.
+///
+/// Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go Admit.
+fn pressure(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
+    let conditions = pressure.conditions();
+    if conditions.is_empty() || preemption::is_critical(pod) {
+        return Ok(());
+    }
+    if conditions == ["MemoryPressure"] {
+        let taint = Taint {
+            key: "node.kubernetes.io/memory-pressure".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let mut tolerations = pod.spec().tolerations.iter().flatten();
+        if qos_class(pod) != QosClass::BestEffort
+            || tolerations.any(|toleration| tolerates(toleration, &taint))
+        {
+            return Ok(());
+        }
+    }
+    let conditions = conditions.join(" ");
+    Err(Rejection::new("Evicted", format!("The node had condition: [{conditions}]. ")))
 }
 
 fn operating_system(pod: &Pod) -> Result<(), Rejection> {

@@ -2,6 +2,7 @@
 //!
 //! `events/texts.rs` has the kubelet's reasons and messages as data, `events/correlate.rs` counts and aggregates them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::{Pod, PodUid};
@@ -37,12 +38,23 @@ impl EventType {
     }
 }
 
-/// The object of an event (`involvedObject`): a pod, or a field of its spec.
+/// What kind of object an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventObjectKind {
+    /// A pod.
+    Pod,
+    /// The node, whose uid is its name.
+    Node,
+}
+
+/// The object of an event (`involvedObject`): a pod, a field of its spec, or the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventObject {
-    /// The pod's identity.
+    /// Its kind.
+    pub kind: EventObjectKind,
+    /// Its identity.
     pub uid: PodUid,
-    /// Its namespace.
+    /// Its namespace; a node has none.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -70,6 +82,8 @@ pub struct Event {
     pub reason: String,
     /// The message.
     pub message: String,
+    /// The event's annotations.
+    pub annotations: BTreeMap<String, String>,
     /// How often it happened.
     pub count: u32,
     /// When it first happened.
@@ -105,7 +119,21 @@ impl EventRecorder {
     /// Records what happened to a pod, or to one of its containers.
     pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, happening: &Happening) {
         let object = texts::object(pod, container);
-        self.record_about(object, happening.text(pod, container));
+        let annotations = happening.annotations();
+        self.record_about(object, happening.text(pod, container), annotations);
+    }
+
+    /// Records a warning about the node of this name.
+    pub(crate) fn warn_of_node(&self, node: &str, reason: &str, message: String) {
+        let object = EventObject {
+            kind: EventObjectKind::Node,
+            uid: PodUid::new(node),
+            namespace: String::new(),
+            name: node.to_owned(),
+            field_path: String::new(),
+        };
+        let text = (EventType::Warning, reason.to_owned(), message);
+        self.record_about(object, text, BTreeMap::new());
     }
 
     /// Records an event whose text is known, about a pod or one of its containers.
@@ -118,7 +146,8 @@ impl EventRecorder {
         message: &str,
     ) {
         let object = texts::object(pod, container);
-        self.record_about(object, (kind, reason.to_owned(), message.to_owned()));
+        let text = (kind, reason.to_owned(), message.to_owned());
+        self.record_about(object, text, BTreeMap::new());
     }
 
     /// Records an event about an object.
@@ -126,15 +155,17 @@ impl EventRecorder {
         &self,
         object: EventObject,
         (kind, reason, message): (EventType, String, String),
+        annotations: BTreeMap<String, String>,
     ) {
-        let now = self.clock.now();
-        let event = Event { object, kind, reason, message, count: 1, first_at: now, last_at: now };
+        let (count, now) = (1, self.clock.now());
+        let (first_at, last_at) = (now, now);
+        let event = Event { object, kind, reason, message, annotations, count, first_at, last_at };
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(event) = inner.correlator.correlate(event, now) else {
             return;
         };
         tracing::debug!(
-            pod = %format_args!("{}/{}", event.object.namespace, event.object.name),
+            object = %format_args!("{}/{}", event.object.namespace, event.object.name),
             field = %event.object.field_path,
             kind = event.kind.as_str(),
             reason = %event.reason,

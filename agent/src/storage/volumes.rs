@@ -261,6 +261,11 @@ impl PodDirs {
         LocalUsage { volumes: volumes.collect(), containers: containers.collect() }
     }
 
+    /// The bytes and inodes that the logs of a container take; `None` if it has none.
+    pub(crate) fn log_usage(&self, container: &str) -> Option<(u64, u64)> {
+        usage::of_directory(&self.logs.join(container))
+    }
+
     /// Writes the pod's hosts file.
     ///
     /// # Errors

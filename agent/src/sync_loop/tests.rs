@@ -4,6 +4,7 @@
 mod admission;
 mod ephemeral;
 mod events;
+mod eviction;
 mod hooks;
 mod housekeeping;
 mod killed;
@@ -36,6 +37,7 @@ use crate::clock::{Clock, TokioClock, until};
 use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::fixtures;
+use crate::local_node::eviction::settings::EvictionSettings;
 use crate::machine::fake::FakeMachine;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
@@ -65,6 +67,8 @@ struct Scene {
     remove_at_once: bool,
     /// What a removed pod starts is started to the end, as in a kubelet.
     finish_starts: bool,
+    /// When pods are evicted.
+    eviction: Option<EvictionSettings>,
 }
 
 impl Scene {
@@ -117,6 +121,7 @@ impl Scene {
             owner: (None, false),
             remove_at_once: true,
             finish_starts: false,
+            eviction: None,
         }
     }
 
@@ -126,6 +131,7 @@ impl Scene {
             log_rotation: None,
             remove_at_once: self.remove_at_once,
             finish_starts: self.finish_starts,
+            eviction: self.eviction.clone(),
             relist_period_with_events: self.relist,
             agent_id: self.owner.0.clone(),
             adopt_node: self.owner.1,

@@ -15,9 +15,6 @@ use crate::reporting::status::eviction::Eviction;
 /// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The grace period of an evicted pod in seconds. Kubernetes 1.36, pkg/kubelet/eviction immediateEvictionGracePeriodSeconds.
-const GRACE: i64 = 1;
-
 /// When the pod is measured.
 #[derive(Debug, Default)]
 pub(super) struct Storage {
@@ -48,7 +45,6 @@ impl Worker {
             return false;
         };
         self.evict(Eviction::of_local_storage(message));
-        self.ending.grace = Some(GRACE);
         true
     }
 

@@ -35,6 +35,7 @@ impl Worker {
             let message = eviction.message.trim_end().trim_end_matches('.');
             self.ending.cause = format!("{}: {message}", eviction.reason);
             self.event(None, &Happening::Evicted(eviction.clone()));
+            self.ending.grace = eviction.grace.or(self.ending.grace);
             self.ending.eviction = Some(eviction);
         }
     }

@@ -10,6 +10,10 @@ use crate::command::*;
 /// The name of the node.
 pub(crate) const NODE: &str = "n1";
 
+/// How a kubelet's configuration begins.
+pub(crate) const KUBELET_CONFIGURATION: &str =
+    "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
 /// A runtime, and agents that use it, one after another.
 pub(crate) struct Joined {
     pub(crate) place: Place,
@@ -33,7 +37,8 @@ impl Joined {
         Self { place, server, runtime, endpoint }
     }
 
-    /// Starts the agent, without a server of its node unless the arguments have its port.
+    /// Starts the agent, without a server of its node unless the arguments have its port. It evicts no pods, however full this machine
+    /// is, unless the arguments have its configuration.
     pub(crate) fn agent(&self, more: &[&str]) -> Running {
         let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
         self.agent_with_server(&[no_server, more].concat())
@@ -55,7 +60,11 @@ impl Joined {
             NODE,
             "--adopt-node",
         ];
-        self.place.start(&[&args[..], more].concat())
+        let calm =
+            self.place.file("calm.yaml", &format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\n"));
+        let calm = ["--config", calm.as_str()];
+        let calm = if more.contains(&"--config") { &[][..] } else { &calm };
+        self.place.start(&[&args[..], calm, more].concat())
     }
 
     /// Ends what runs: pods end with their runtime.

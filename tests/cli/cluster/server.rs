@@ -85,7 +85,7 @@ async fn anonymous_clients_are_served_where_the_configuration_says_so() {
     let config = joined.place.file(
         "kubelet.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-         authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n",
+         authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\nevictionHard: {}\n",
     );
     let served = Served::with(joined, &["--config", &config]).await;
     let answer = answered(served.ask("/healthz", None, None).await).await;

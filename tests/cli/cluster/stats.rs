@@ -381,7 +381,7 @@ async fn configuration_is_the_one_in_use() {
     let config = joined.place.file(
         "kubelet.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-         maxPods: 9\nsyncFrequency: 90s\nhealthzPort: 0\nauthorization: {webhook: {cacheUnauthorizedTTL: 1s}}\n",
+         maxPods: 9\nevictionHard: {}\nsyncFrequency: 90s\nhealthzPort: 0\nauthorization: {webhook: {cacheUnauthorizedTTL: 1s}}\n",
     );
     let served = Served::with(joined, &["--config", &config, "--max-pods", "7"]).await;
     let (status, body) = served.get("/configz").await;
@@ -395,6 +395,7 @@ async fn configuration_is_the_one_in_use() {
     );
     assert_eq!(shown["maxPods"], 7);
     assert_eq!(shown["syncFrequency"], "1m30s");
+    assert_eq!(shown["evictionHard"], json!({}));
     assert_eq!(shown["port"], served.port);
     assert_eq!((&shown["healthzPort"], &shown["readOnlyPort"]), (&json!(0), &json!(0)));
     assert_eq!(shown["authorization"]["webhook"]["cacheUnauthorizedTTL"], "1s");

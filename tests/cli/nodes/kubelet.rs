@@ -28,7 +28,7 @@ impl Kubelet {
         let config = place.file(
             "config.yaml",
             &format!(
-                "{HEAD}failCgroupV1: false\nfailSwapOn: false\npodLogsDir: {}\ncgroupsPerQOS: false\n\
+                "{HEAD}failCgroupV1: false\nfailSwapOn: false\npodLogsDir: {}\nevictionHard: {{}}\ncgroupsPerQOS: false\n\
                  enforceNodeAllocatable: [none]\nhealthzPort: 0\nreadOnlyPort: {port}\naddress: 127.0.0.1\n",
                 path("logs")
             ),

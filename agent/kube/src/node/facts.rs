@@ -69,6 +69,7 @@ impl NodeFacts {
             images: images.ok().and_then(Result::ok),
             most_images: self.most_images,
             capabilities: self.view.capabilities(),
+            pressure: self.view.pressure(),
             problems: self.view.not_ready(),
             limits,
         }

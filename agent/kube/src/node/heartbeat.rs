@@ -82,10 +82,11 @@ async fn update(
     let facts = node.now().await;
     for tried in 0..TRIES {
         match try_update(client, &facts, cadence, tried).await {
-            Ok(None) => return,
-            Ok(Some(reason)) => {
-                let message = format!("Node {} status is now: {reason}", facts.name);
-                let _ = events.send(NodeEvent { reason, message });
+            Ok(reasons) => {
+                for reason in reasons {
+                    let message = format!("Node {} status is now: {reason}", facts.name);
+                    let _ = events.send(NodeEvent { reason, message });
+                }
                 return;
             }
             Err(error) => {
@@ -96,13 +97,13 @@ async fn update(
     }
 }
 
-/// Returns what the node has become, if it was the other before.
+/// Returns what the node has become that it was not before.
 async fn try_update(
     client: &ApiClient,
     facts: &Facts,
     cadence: &mut Cadence,
     tried: usize,
-) -> Result<Option<&'static str>, ApiError> {
+) -> Result<Vec<&'static str>, ApiError> {
     let path = registration::path(&facts.name);
     // The first time, any version will do that the server has at hand.
     let version: &[(&str, &str)] = if tried == 0 { &[("resourceVersion", "0")] } else { &[] };
@@ -112,7 +113,7 @@ async fn try_update(
     let relabelled = own_labels(&mut after);
     let changed = relabelled || differs(&before["status"], &after["status"]);
     if !changed && !cadence.is_due(Instant::now()) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let patch = patch(&before, &after).map_err(|error| ApiError::Malformed(error.to_string()))?;
     if let Some(patch) = patch {
@@ -136,20 +137,31 @@ fn own_labels(node: &mut Value) -> bool {
     changed
 }
 
-/// ◆ The reason of the event about a node that has become ready, or is not any more. A new node is no event.
-fn became(before: &Value, after: &Value) -> Option<&'static str> {
-    let (before, after) = (is_ready(before)?, is_ready(after)?);
-    match (before, after) {
-        (false, true) => Some("NodeReady"),
-        (true, false) => Some("NodeNotReady"),
-        (true, true) | (false, false) => None,
-    }
+/// The conditions whose changes are events, with the reasons of those that become true and not true.
+const TRANSITIONS: [(&str, &str, &str); 4] = [
+    ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+    ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+    ("PIDPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"),
+    ("Ready", "NodeReady", "NodeNotReady"),
+];
+
+/// ◆ The reasons of the events about a node whose conditions changed. A new node is no event.
+fn became(before: &Value, after: &Value) -> Vec<&'static str> {
+    let reason = |(kind, yes, no): (&str, &'static str, &'static str)| {
+        let (before, after) = (is_true(before, kind)?, is_true(after, kind)?);
+        match (before, after) {
+            (false, true) => Some(yes),
+            (true, false) => Some(no),
+            (true, true) | (false, false) => None,
+        }
+    };
+    TRANSITIONS.into_iter().filter_map(reason).collect()
 }
 
-fn is_ready(status: &Value) -> Option<bool> {
+fn is_true(status: &Value, kind: &str) -> Option<bool> {
     let mut conditions = status["conditions"].as_array()?.iter();
-    let ready = conditions.find(|condition| condition["type"] == "Ready")?;
-    Some(ready["status"] == "True")
+    let condition = conditions.find(|condition| condition["type"] == kind)?;
+    Some(condition["status"] == "True")
 }
 
 #[cfg(test)]
@@ -159,14 +171,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_that_becomes_ready_is_an_event() {
-        let of = |status: &str| json!({"conditions": [{"type": "Ready", "status": status}]});
-        let (yes, no, unknown) = (of("True"), of("False"), of("Unknown"));
-        assert_eq!(became(&no, &yes), Some("NodeReady"));
-        assert_eq!(became(&unknown, &yes), Some("NodeReady"));
-        assert_eq!(became(&yes, &no), Some("NodeNotReady"));
-        assert_eq!(became(&yes, &yes), None);
-        assert_eq!(became(&Value::Null, &yes), None);
+    fn conditions_that_change_are_events() {
+        let of =
+            |kind: &str, status: &str| json!({"conditions": [{"type": kind, "status": status}]});
+        let (yes, no, unknown) =
+            (of("Ready", "True"), of("Ready", "False"), of("Ready", "Unknown"));
+        assert_eq!(became(&no, &yes), ["NodeReady"]);
+        assert_eq!(became(&unknown, &yes), ["NodeReady"]);
+        assert_eq!(became(&yes, &no), ["NodeNotReady"]);
+        assert_eq!(became(&yes, &yes), [""; 0]);
+        assert_eq!(became(&Value::Null, &yes), [""; 0]);
+        let (short, enough) = (of("DiskPressure", "True"), of("DiskPressure", "False"));
+        assert_eq!(became(&enough, &short), ["NodeHasDiskPressure"]);
+        assert_eq!(became(&short, &enough), ["NodeHasNoDiskPressure"]);
     }
 
     #[test]

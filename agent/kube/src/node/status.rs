@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use agent::Pressure;
 use agent::cri::{Capabilities, Image};
 use api::patch::{PatchError, strategic};
 use api::quantity::{Format, Quantity};
@@ -47,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) most_images: usize,
     /// What the runtime can do, once it has said so.
     pub(crate) capabilities: Option<Capabilities>,
+    /// Of what the node is short.
+    pub(crate) pressure: Pressure,
     /// Why pods cannot be run.
     pub(crate) problems: Vec<String>,
     /// What pods lack in the network.
@@ -183,13 +186,13 @@ fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     images.into_iter().take(most).map(image).collect()
 }
 
-/// The conditions that a kubelet sets, in its order: `Ready` is the last one. Without eviction no pressure is reported.
+/// The conditions that a kubelet sets, in its order: `Ready` is the last one.
 fn conditions(facts: &Facts) -> [Condition; 4] {
-    let none = |kind, reason: &'static str, message: &str| Condition {
-        kind,
-        status: "False",
-        reason: reason.into(),
-        message: message.to_owned(),
+    // Each is the reason and message of a node that is short of something, and of one that is not.
+    let pressure = |kind, is_short: bool, [short, enough]: [(&'static str, &str); 2]| {
+        let (status, (reason, message)) =
+            if is_short { ("True", short) } else { ("False", enough) };
+        Condition { kind, status, reason: reason.into(), message: message.to_owned() }
     };
     let missing = REQUIRED.iter().filter(|name| !facts.capacity.contains_key(**name));
     let missing: Vec<&str> = missing.copied().collect();
@@ -203,13 +206,30 @@ fn conditions(facts: &Facts) -> [Condition; 4] {
         several => ("False", "KubeletNotReady", format!("[{}]", several.join(", "))),
     };
     [
-        none(
+        pressure(
             "MemoryPressure",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
+            facts.pressure.memory,
+            [
+                ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+                ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ],
         ),
-        none("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        none("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        pressure(
+            "DiskPressure",
+            facts.pressure.disk,
+            [
+                ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+                ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ],
+        ),
+        pressure(
+            "PIDPressure",
+            facts.pressure.pids,
+            [
+                ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+                ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            ],
+        ),
         Condition { kind: "Ready", status, reason: reason.into(), message },
     ]
 }
@@ -304,6 +324,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use agent::HandlerFeatures;
+    use rstest::rstest;
 
     use super::*;
 
@@ -376,6 +397,29 @@ mod tests {
         assert_eq!(ready["lastTransitionTime"], whole_seconds(at(60)));
         assert_eq!(ready["lastHeartbeatTime"], whole_seconds(at(120)));
         assert_eq!(condition(&third, "MemoryPressure")["lastTransitionTime"], whole_seconds(at(0)));
+    }
+
+    #[rstest]
+    #[case("MemoryPressure", "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory")]
+    #[case("DiskPressure", "KubeletHasDiskPressure", "KubeletHasNoDiskPressure")]
+    #[case("PIDPressure", "KubeletHasInsufficientPID", "KubeletHasSufficientPID")]
+    fn node_says_of_what_it_is_short(#[case] kind: &str, #[case] short: &str, #[case] not: &str) {
+        let of = |is_short: bool, before: &Value, second: i64| {
+            let pressure = Pressure {
+                memory: is_short && kind == "MemoryPressure",
+                disk: is_short && kind == "DiskPressure",
+                pids: is_short && kind == "PIDPressure",
+            };
+            status(&Facts { pressure, ..facts() }, before, at(second))
+        };
+        let first = of(false, &Value::Null, 0);
+        assert_eq!(condition(&first, kind)["reason"], not);
+        let second = of(true, &first, 60);
+        let found = condition(&second, kind);
+        assert_eq!((&found["status"], &found["reason"]), (&json!("True"), &json!(short)));
+        assert_eq!(found["lastTransitionTime"], whole_seconds(at(60)));
+        assert_eq!(condition(&second, "Ready")["status"], "True");
+        assert!(differs(&first, &second));
     }
 
     #[test]

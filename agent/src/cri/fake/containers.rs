@@ -6,6 +6,7 @@ use api::pod::PodUid;
 use jiff::Timestamp;
 
 use super::{Behaviour, FakeCri, Inner, failed, not_found};
+use crate::cri::stats::{ContainerStats, LayerStats, MemoryStats, SandboxStats, Usage};
 use crate::cri::{Code, CriError, ExecOutput, ListedState};
 use crate::observed::{ContainerId, ContainerResources, MemoryUsage, SandboxId};
 use crate::pod_spec::spec::Resources;
@@ -50,6 +51,41 @@ impl Inner {
                 .map_err(|error| failed("StartContainer", error.to_string()))?;
         }
         Ok((behaviour, pod))
+    }
+}
+
+impl Inner {
+    /// What the ready sandboxes and their running containers use; `None` if no test has said so.
+    pub(super) fn sandbox_stats(&self) -> Option<Vec<SandboxStats>> {
+        let ready = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.listed.ready);
+        let of_sandbox = |id: &SandboxId| {
+            let mut stats =
+                SandboxStats { id: id.clone(), processes: Some(1), ..SandboxStats::default() };
+            let running = self.containers.values().filter(|container| {
+                container.listed.sandbox_id == *id && container.listed.state == ListedState::Running
+            });
+            for container in running {
+                let image = container.spec.image.image.trim_end_matches(":latest");
+                let used = self.usage.get(image).copied().unwrap_or_default();
+                stats.processes = stats.processes.map(|count| count + used.processes);
+                let memory =
+                    MemoryStats { working_set: Some(used.memory), ..MemoryStats::default() };
+                let layer = LayerStats {
+                    used_bytes: Some(used.layer),
+                    inodes_used: Some(1),
+                    ..LayerStats::default()
+                };
+                stats.containers.push(ContainerStats {
+                    id: container.listed.id.clone(),
+                    usage: Usage { memory: Some(memory), ..Usage::default() },
+                    layer: Some(layer),
+                    ..ContainerStats::default()
+                });
+            }
+            stats
+        };
+        let measured = ready.map(|(id, _)| of_sandbox(id)).collect();
+        (!self.usage.is_empty()).then_some(measured)
     }
 }
 

@@ -11,6 +11,7 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use super::containers::kernel_limits;
 use super::{Container, FakeCri, PoisonError, Sandbox, failed, not_found, pod_of};
+use crate::cri::stats::SandboxStats;
 use crate::cri::{
     Capabilities, Code, Cri, CriError, EventKind, EventStream, ExecOutput, FsUsage, Image,
     ListedContainer, ListedSandbox, ListedState, RegistryAuth, RuntimeCondition, RuntimeStatus,
@@ -333,6 +334,12 @@ impl Cri for FakeCri {
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
         self.called("ImageFsInfo", "")?;
         Ok(vec![FsUsage { mountpoint: "/images".to_owned(), ..FsUsage::default() }])
+    }
+
+    async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
+        self.called("ListPodSandboxStats", "")?;
+        let stats = self.lock().sandbox_stats();
+        stats.ok_or_else(|| CriError::unimplemented("ListPodSandboxStats"))
     }
 
     async fn exec_sync(

@@ -45,12 +45,18 @@ impl Machine for ScriptedDisk {
 struct Node {
     cri: FakeCri,
     disk: Arc<ScriptedDisk>,
+    asks: Option<mpsc::Sender<CollectUnused>>,
     _root: TempDir,
     collector: JoinHandle<()>,
 }
 
 impl Node {
     fn start(policy: ImageGcPolicy, images: &[(&str, u64)]) -> Self {
+        Self::start_asked(policy, images, false)
+    }
+
+    /// Starts a collector that may be asked to remove all unused images.
+    fn start_asked(policy: ImageGcPolicy, images: &[(&str, u64)], asked: bool) -> Self {
         let clock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
         let cri = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
         for (name, size) in images {
@@ -77,7 +83,9 @@ impl Node {
             policy,
             machine: Arc::clone(&disk) as Arc<dyn Machine>,
         };
-        Self { cri, disk, _root: root, collector: tokio::spawn(collector.run()) }
+        let (asks, requests) = mpsc::channel(1);
+        let asks = asked.then_some(asks);
+        Self { cri, disk, asks, _root: root, collector: tokio::spawn(collector.run(requests)) }
     }
 
     /// Creates a container of the image, which needs a sandbox.
@@ -155,4 +163,22 @@ async fn collection_at_100_percent_does_nothing() {
     let node = Node::start(policy, &[("a", 1000)]);
     node.wait(1000).await;
     assert!(node.collector.is_finished() && node.removed().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
+    let policy = ImageGcPolicy::new(100, 80, Duration::from_secs(60), Duration::ZERO).unwrap();
+    let images = [("a", 1), ("in-use", 1), ("pinned", 1)];
+    let node = Node::start_asked(policy, &images, true);
+    node.uses("in-use").await;
+    let ask = async || {
+        let (done, collected) = oneshot::channel();
+        node.asks.as_ref().unwrap().send(CollectUnused(done)).await.unwrap_or_default();
+        collected.await.unwrap();
+    };
+    ask().await;
+    assert_eq!(node.removed(), [""; 0], "they were just pulled");
+    node.wait(60).await;
+    ask().await;
+    assert_eq!(node.removed(), ["a"]);
 }

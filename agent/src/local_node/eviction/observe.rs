@@ -107,16 +107,18 @@ pub fn thresholds_met<'a>(
     observations: &Observations,
     reclaimed: bool,
 ) -> Vec<&'a Threshold> {
-    let is_met = |threshold: &&Threshold| {
-        observations.get(&threshold.signal).is_some_and(|observed| {
-            let mut limit = threshold.value.amount(observed.capacity);
-            if let Some(more) = threshold.minimum_reclaim.as_ref().filter(|_| reclaimed) {
-                limit = limit.plus(more.amount(observed.capacity));
-            }
-            limit > Quantity::whole(observed.available, format(threshold.signal))
-        })
-    };
-    thresholds.iter().filter(is_met).collect()
+    thresholds.iter().filter(|threshold| is_met(threshold, observations, reclaimed)).collect()
+}
+
+/// Whether a threshold is met, or with `reclaimed` its minimum reclaim is not free yet.
+pub(crate) fn is_met(threshold: &Threshold, observations: &Observations, reclaimed: bool) -> bool {
+    observations.get(&threshold.signal).is_some_and(|observed| {
+        let mut limit = threshold.value.amount(observed.capacity);
+        if let Some(more) = threshold.minimum_reclaim.as_ref().filter(|_| reclaimed) {
+            limit = limit.plus(more.amount(observed.capacity));
+        }
+        limit > Quantity::whole(observed.available, format(threshold.signal))
+    })
 }
 
 /// The node's conditions while these thresholds are met, in the order of the thresholds.

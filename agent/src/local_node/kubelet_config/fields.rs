@@ -54,7 +54,6 @@ pub(super) const ZERO_COUNTS: [&str; 20] = [
 ];
 
 const MANAGERS: &str = "leave it out: pods are given no processors, memory or devices of their own";
-const NO_EVICTION: &str = "pods are not evicted under pressure";
 const SHUTDOWN: &str = "leave it out: pods are not ended when the machine shuts down";
 const CGROUPS: &str = "leave it out: the agent moves no process of the system into a cgroup";
 const NO_PROFILES: &str = "there are no profiles of Go's runtime";
@@ -181,13 +180,13 @@ pub const FIELDS: [Field; 134] = [
     unused("kubeAPIBurst", "100", "requests to the API server are not limited by the agent", ""),
     used("serializeImagePulls", ""),
     used("maxParallelImagePulls", ""),
-    unused("evictionHard", "", NO_EVICTION, ""),
-    unused("evictionSoft", "", NO_EVICTION, ""),
-    unused("evictionSoftGracePeriod", "", NO_EVICTION, ""),
-    unused("evictionPressureTransitionPeriod", "\"5m0s\"", NO_EVICTION, ""),
-    unused("evictionMaxPodGracePeriod", "", NO_EVICTION, ""),
-    unused("evictionMinimumReclaim", "", NO_EVICTION, ""),
-    unused("mergeDefaultEvictionSettings", "false", NO_EVICTION, ""),
+    used("evictionHard", ""),
+    used("evictionSoft", ""),
+    used("evictionSoftGracePeriod", ""),
+    used("evictionPressureTransitionPeriod", "\"5m0s\""),
+    used("evictionMaxPodGracePeriod", ""),
+    used("evictionMinimumReclaim", ""),
+    used("mergeDefaultEvictionSettings", "false"),
     used("podsPerCore", ""),
     only("enableControllerAttachDetach", "true", "leave it out: the agent attaches no volumes"),
     used("protectKernelDefaults", ""),
@@ -229,7 +228,7 @@ pub const FIELDS: [Field; 134] = [
         "",
     ),
     used("providerID", ""),
-    unused("kernelMemcgNotification", "", NO_EVICTION, ""),
+    unused("kernelMemcgNotification", "", "memory is measured every 10 s", ""),
     used("logging.format", "\"text\""),
     unused("logging.flushFrequency", "\"5s\"", "every line is written at once", ""),
     used("logging.verbosity", ""),

@@ -14,7 +14,8 @@ fn document(fields: &str) -> Document {
     normalized(&parse(&format!("{HEAD}{fields}\n")).unwrap().document).unwrap()
 }
 
-fn config(fields: &str) -> KubeletConfiguration {
+/// A configuration with these fields.
+pub(crate) fn config(fields: &str) -> KubeletConfiguration {
     check(&document(fields)).unwrap().config
 }
 
@@ -226,7 +227,8 @@ fn effective_configuration_says_nothing_that_is_not_so() {
     assert_eq!(shown["enforceNodeAllocatable"], json!(["none"]));
     assert_eq!(shown["logging"]["verbosity"], 3);
     assert_eq!(shown["featureGates"]["ContainerStopSignals"], true);
-    for field in ["kubeAPIQPS", "evictionHard", "hairpinMode", "apiVersion"] {
+    assert_eq!(shown["evictionHard"], json!({"memory.available": "1Gi"}));
+    for field in ["kubeAPIQPS", "hairpinMode", "apiVersion"] {
         assert_eq!(shown.get(field), None, "{field}");
     }
     assert!(check(&normalized(&shown).unwrap()).is_ok(), "it is a configuration that is taken");

@@ -149,6 +149,39 @@ fn pod_has_to_tolerate_taints_that_end_pods(#[case] tolerations: Value, #[case] 
     assert_eq!(verdict(json!({"tolerations": tolerations}), &[]), if fits { "" } else { expected });
 }
 
+/// A node that is short of these: `m`emory, `d`isk, `p`rocess ids.
+fn short_of(resources: &str) -> Offer {
+    let pressure = Pressure {
+        memory: resources.contains('m'),
+        disk: resources.contains('d'),
+        pids: resources.contains('p'),
+    };
+    Offer { pressure, allocatable: offer().allocatable, ..Offer::default() }
+}
+
+#[rstest]
+#[case::enough("", json!({}), None)]
+#[case::memory("m", json!({}), Some("[MemoryPressure]"))]
+#[case::memory_for_burstable("m", requests(json!({"cpu": "1m"})), None)]
+#[case::memory_tolerated("m", json!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]}), None)]
+#[case::all_tolerated("m", json!({"tolerations": [{"operator": "Exists"}]}), None)]
+#[case::another_effect("m", json!({"tolerations": [{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoExecute"}]}), Some("[MemoryPressure]"))]
+#[case::disk_for_burstable("d", requests(json!({"cpu": "1m"})), Some("[DiskPressure]"))]
+#[case::disk_is_not_tolerated("d", json!({"tolerations": [{"operator": "Exists"}]}), Some("[DiskPressure]"))]
+#[case::several("mdp", requests(json!({"cpu": "1m"})), Some("[MemoryPressure DiskPressure PIDPressure]"))]
+#[case::critical("mdp", json!({"priority": 2_000_000_000}), None)]
+fn node_that_is_short_of_something_takes_fewer_pods(
+    #[case] resources: &str,
+    #[case] spec: Value,
+    #[case] conditions: Option<&str>,
+) {
+    let admitted = admit(&pod("new", spec), &Taken::default(), &short_of(resources));
+    let expected = conditions.map_or(Ok(()), |conditions| {
+        Err(Rejection::new("Evicted", format!("The node had condition: {conditions}. ")))
+    });
+    assert_eq!(admitted, expected);
+}
+
 #[test]
 fn static_pod_runs_despite_taints() {
     let mut api = pod("new", json!({})).api().clone();

@@ -176,7 +176,7 @@ impl<K: Ord + Copy, V> Lru<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reporting::events::EventType;
+    use crate::reporting::events::{EventObjectKind, EventType};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
@@ -185,6 +185,7 @@ mod tests {
     fn event(field: &str, kind: EventType, reason: &str, message: &str, second: i64) -> Event {
         Event {
             object: EventObject {
+                kind: EventObjectKind::Pod,
                 uid: PodUid::new("u"),
                 namespace: "default".to_owned(),
                 name: "p".to_owned(),
@@ -193,6 +194,7 @@ mod tests {
             kind,
             reason: reason.to_owned(),
             message: message.to_owned(),
+            annotations: BTreeMap::new(),
             count: 1,
             first_at: at(second),
             last_at: at(second),

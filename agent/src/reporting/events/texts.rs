@@ -2,9 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/events/event.go and the places that record them.
 
+use std::collections::BTreeMap;
+
 use api::pod::{ContainerKind, Pod};
 
-use super::{EventObject, EventType, resize};
+use super::{EventObject, EventObjectKind, EventType, resize};
 use crate::pod_spec::admission::Rejection;
 use crate::reporting::status::eviction::Eviction;
 
@@ -86,6 +88,15 @@ pub(crate) enum Happening {
 }
 
 impl Happening {
+    /// The annotations of the event.
+    pub(crate) fn annotations(&self) -> BTreeMap<String, String> {
+        if let Self::Evicted(eviction) = self {
+            eviction.annotations.clone()
+        } else {
+            BTreeMap::new()
+        }
+    }
+
     /// Type, reason and message.
     pub(crate) fn text(&self, pod: &Pod, container: Option<&str>) -> (EventType, String, String) {
         use EventType::{Normal, Warning};
@@ -176,6 +187,7 @@ pub(crate) fn object(pod: &Pod, container: Option<&str>) -> EventObject {
         })
         .unwrap_or_default();
     EventObject {
+        kind: EventObjectKind::Pod,
         uid: pod.uid().clone(),
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),

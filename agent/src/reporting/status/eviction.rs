@@ -3,11 +3,16 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/preemption/preemption.go, pkg/kubelet/eviction/eviction_manager.go.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
+use crate::local_node::eviction::message::EvictionMessage;
 use crate::reporting::status::conditions::DISRUPTION_TARGET;
+
+/// The grace period of a pod that is evicted at once, in seconds (immediateEvictionGracePeriodSeconds).
+pub(crate) const AT_ONCE: i64 = 1;
 
 /// Why a pod is evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +22,11 @@ pub(crate) struct Eviction {
     /// The message of both.
     pub(crate) message: Cow<'static, str>,
     /// The message of its condition; `None`: it gets none.
-    condition: Option<&'static str>,
+    condition: Option<Cow<'static, str>>,
+    /// The annotations of its event.
+    pub(crate) annotations: BTreeMap<String, String>,
+    /// The grace period of its end, in seconds; `None`: the pod's own.
+    pub(crate) grace: Option<i64>,
 }
 
 impl Eviction {
@@ -25,12 +34,33 @@ impl Eviction {
     pub(crate) const PREEMPTION: Self = Self {
         reason: "Preempting",
         message: Cow::Borrowed("Preempted in order to admit critical pod"),
-        condition: Some("Pod was preempted by Kubelet to accommodate a critical pod."),
+        condition: Some(Cow::Borrowed(
+            "Pod was preempted by Kubelet to accommodate a critical pod.",
+        )),
+        annotations: BTreeMap::new(),
+        grace: None,
     };
 
     /// The pod uses more local storage than it may, as the message says.
     pub(crate) fn of_local_storage(message: String) -> Self {
-        Self { reason: "Evicted", message: Cow::Owned(message), condition: None }
+        Self {
+            reason: "Evicted",
+            message: Cow::Owned(message),
+            condition: None,
+            annotations: BTreeMap::new(),
+            grace: Some(AT_ONCE),
+        }
+    }
+
+    /// The node is short of something, as the message says.
+    pub(crate) fn of_pressure(said: EvictionMessage, grace: Option<i64>) -> Self {
+        Self {
+            reason: "Evicted",
+            condition: Some(Cow::Owned(said.message.clone())),
+            message: Cow::Owned(said.message),
+            annotations: said.annotations,
+            grace,
+        }
     }
 
     /// Says it in the pod's status.
@@ -38,14 +68,14 @@ impl Eviction {
         status.phase = Some("Failed".to_owned());
         status.reason = Some(self.reason.to_owned());
         status.message = Some(self.message.clone().into_owned());
-        let Some(message) = self.condition else {
+        let Some(message) = &self.condition else {
             return;
         };
         let condition = PodCondition {
             type_: DISRUPTION_TARGET.to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
-            message: Some(message.to_owned()),
+            message: Some(message.clone().into_owned()),
             observed_generation: pod.api().metadata.generation,
             ..PodCondition::default()
         };

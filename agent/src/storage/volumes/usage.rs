@@ -44,6 +44,12 @@ pub(crate) fn of_tree(path: &Path) -> io::Result<u64> {
     Ok(sum(path)?.map_or(0, |sum| sum.bytes))
 }
 
+/// The bytes and inodes that everything in a directory takes; `None` if it cannot be read.
+pub(crate) fn of_directory(path: &Path) -> Option<(u64, u64)> {
+    let sum = sum(path).ok().flatten()?;
+    Some((sum.bytes, sum.inodes))
+}
+
 /// `None` if there is no such directory.
 fn sum(path: &Path) -> io::Result<Option<Sum>> {
     let top = match file_tree::open(path) {

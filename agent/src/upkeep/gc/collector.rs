@@ -34,22 +34,26 @@ impl ContainerCollector {
         let listed = self.cri.list_containers(None).await?;
         let own = listed.iter().filter(|seen| self.config.owns(seen.pod.agent.as_deref()));
         for container in excess(own, self.config.dead_containers, self.clock.now()) {
-            if let Err(error) = self.remove(container).await {
+            if let Err(error) = remove_with_log(self.cri.as_ref(), container).await {
                 tracing::warn!(container = %container.id, %error, "failed to remove dead container");
             }
         }
         Ok(())
     }
+}
 
-    async fn remove(&self, container: &ListedContainer) -> Result<(), CriError> {
-        let log = self.cri.container_status(container).await?.log_path;
-        let is_unknown = container.state == ListedState::Unknown;
-        remove_dead(self.cri.as_ref(), &container.id, is_unknown).await?;
-        if let Some(log) = log {
-            blocking(move || files::remove(&log)).await;
-        }
-        Ok(())
+/// Removes a dead container and its log.
+pub(crate) async fn remove_with_log(
+    cri: &dyn Cri,
+    container: &ListedContainer,
+) -> Result<(), CriError> {
+    let log = cri.container_status(container).await?.log_path;
+    let is_unknown = container.state == ListedState::Unknown;
+    remove_dead(cri, &container.id, is_unknown).await?;
+    if let Some(log) = log {
+        blocking(move || files::remove(&log)).await;
     }
+    Ok(())
 }
 
 /// Removes a dead container. One in an unknown state may be running, so it is stopped first (Kubernetes 1.36,

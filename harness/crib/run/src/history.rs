@@ -47,7 +47,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use agent::{EventObject, EventType};
+    use agent::{EventObject, EventObjectKind, EventType};
 
     use super::*;
 
@@ -55,6 +55,7 @@ mod tests {
         let at = "2026-01-02T03:04:05Z".parse().unwrap();
         Event {
             object: EventObject {
+                kind: EventObjectKind::Pod,
                 uid: PodUid::new(uid),
                 namespace: "default".to_owned(),
                 name: "p".to_owned(),
@@ -63,6 +64,7 @@ mod tests {
             kind: EventType::Normal,
             reason: "Started".to_owned(),
             message: message.to_owned(),
+            annotations: std::collections::BTreeMap::new(),
             count,
             first_at: at,
             last_at: at,

@@ -62,6 +62,7 @@ fn event_is_one_json_object() {
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
     let happened = Event {
         object: agent::EventObject {
+            kind: agent::EventObjectKind::Pod,
             uid: PodUid::new("u"),
             namespace: "default".to_owned(),
             name: "p".to_owned(),
@@ -70,6 +71,7 @@ fn event_is_one_json_object() {
         kind: agent::EventType::Warning,
         reason: "Unhealthy".to_owned(),
         message: "Liveness probe failed".to_owned(),
+        annotations: std::collections::BTreeMap::new(),
         count: 2,
         first_at: at,
         last_at: at,

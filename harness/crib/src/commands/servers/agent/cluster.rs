@@ -11,9 +11,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use crib_base::service_stream::{self, Outcome};
 use jiff::Timestamp;
 use kube_node::client::{ApiClient, Connection};
-use kube_node::{
-    Bootstrap, Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings,
-};
+use kube_node::{Bootstrap, Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings};
 use tokio::sync::watch;
 
 #[derive(Debug, Default, Args)]

@@ -11,6 +11,7 @@ use agent::clock::SystemClock;
 use agent::cri::Cri;
 use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
+use agent::local_node::eviction::settings::EvictionSettings;
 use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
@@ -31,10 +32,10 @@ use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
 use super::lock_file::LockFile;
-use super::{cluster, process};
 use super::settings::Settings;
 use super::source::Sources;
 use super::systemd::{self, Watchdog};
+use super::{cluster, process};
 use crate::{heap, shutdown};
 
 /// How long the agent may take to end.
@@ -207,6 +208,10 @@ fn config(
     config.seccomp_profile_root = settings.seccomp_profiles.directory();
     config.seccomp_default = file.seccomp_default.unwrap_or_default();
     settings.node.apply(file, settings.cluster.joins(), &mut config)?;
+    // A node of a cluster evicts pods by itself, and so does a kubelet.
+    let by_itself = settings.cluster.joins() || settings.as_kubelet;
+    config.eviction = EvictionSettings::of(file, by_itself)
+        .map_err(|error| format!("--config: eviction: {error}"))?;
     settings.cgroups.apply(file, &mut config.cgroups);
     settings.container_logs.apply(file, &mut config)?;
     let objects = settings.images.apply(file, settings.adopt_node, &mut config.images)?;

@@ -1,0 +1,210 @@
+//! Evicts pods when the node is short of something: observes the machine every 10 s, has the sync loop evict at most one pod, and waits
+//! for its end.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go; what is due decides `local_node::eviction::pass` ◆.
+
+mod measure;
+mod reclaim;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::pod::{Pod, PodUid};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::clock::{Clock, after};
+use crate::config::Config;
+use crate::cri::Cri;
+use crate::images::collector::CollectUnused;
+use crate::local_node::eviction::config::Threshold;
+use crate::local_node::eviction::layout::{Reclaim, is_of_containers, with_container_fs};
+use crate::local_node::eviction::message::message;
+use crate::local_node::eviction::observe::{Observations, thresholds_met};
+use crate::local_node::eviction::pass::Passes;
+use crate::local_node::eviction::rank::{Candidate, FsLayout, rank};
+use crate::local_node::eviction::settings::EvictionSettings;
+use crate::machine::Machine;
+use crate::node::Pressure;
+use crate::pod_spec::spec::qos::is_critical;
+use crate::reporting::events::EventRecorder;
+use crate::reporting::report::Reports;
+use crate::reporting::status::eviction::{AT_ONCE, Eviction};
+use measure::Known;
+
+/// How often the node is observed (evictionMonitoringPeriod).
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long, and how often, the clean-up of an evicted pod is waited for (podCleanupTimeout, podCleanupPollFreq).
+const CLEANUP: Duration = Duration::from_secs(30);
+const CLEANUP_POLL: Duration = Duration::from_secs(1);
+/// How long the end of an evicted pod may take in any case (pkg/kubelet/pod_workers.go killPodNow).
+const LEAST_KILL: Duration = Duration::from_secs(10);
+
+/// The task that evicts pods.
+pub(crate) struct Evictor {
+    pub(crate) cri: Arc<dyn Cri>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) settings: EvictionSettings,
+    pub(crate) config: Config,
+    /// The pods of all sources, and what is known of them.
+    pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
+    pub(crate) reports: watch::Receiver<Arc<Reports>>,
+    /// Has unused images removed; `None`: images are never removed.
+    pub(crate) images: Option<mpsc::Sender<CollectUnused>>,
+    pub(crate) events: EventRecorder,
+    /// The node's conditions.
+    pub(crate) pressure: watch::Sender<Pressure>,
+    /// Tells the sync loop which pods to evict.
+    pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
+}
+
+/// What is remembered from one pass to the next.
+struct Memory {
+    /// Grace periods are not counted by a clock that may be set.
+    began: Instant,
+    passes: Passes,
+    known: Known,
+    /// The file systems as they were last, and their thresholds.
+    thresholds: Option<(FsLayout, Vec<Threshold>)>,
+}
+
+/// A pod that is evicted, and how long its end may take.
+struct Evicted {
+    pod: Pod,
+    limit: Duration,
+}
+
+impl Evictor {
+    /// Observes now and every ten seconds, and again when an evicted pod has ended.
+    pub(crate) async fn run(self) {
+        let mut memory = Memory {
+            began: Instant::now(),
+            passes: Passes::default(),
+            known: Known::default(),
+            thresholds: None,
+        };
+        if self.settings.thresholds.iter().any(|threshold| is_of_containers(threshold.signal)) {
+            tracing::warn!(
+                "thresholds of containerfs have no effect: those of nodefs or imagefs count"
+            );
+        }
+        loop {
+            match self.pass(&mut memory).await {
+                Some(evicted) => self.wait_for_cleanup(&evicted).await,
+                None => self.clock.sleep_until(after(self.clock.now(), PERIOD)).await,
+            }
+        }
+    }
+
+    async fn pass(&self, memory: &mut Memory) -> Option<Evicted> {
+        let (observed, layout) = self.observe(&mut memory.known).await;
+        let thresholds = match memory.thresholds.take() {
+            Some((known, thresholds)) if known == layout => thresholds,
+            Some(_) | None => with_container_fs(&self.settings.thresholds, layout),
+        };
+        let (_, thresholds) = memory.thresholds.insert((layout, thresholds));
+        let now = memory.began.elapsed();
+        let period = self.settings.transition_period;
+        let decision = memory.passes.decide(thresholds, &observed, period, now);
+        self.publish(decision.pressure);
+        let threshold = *decision.due.first()?;
+        let resource = threshold.signal.resource().as_str();
+        tracing::warn!(resource, signal = threshold.signal.as_str(), "attempting to reclaim");
+        let message = format!("Attempting to reclaim {resource}");
+        self.events.warn_of_node(&self.config.node_name, "EvictionThresholdMet", message);
+        let reclaim = Reclaim::for_signal(threshold.signal, layout);
+        if reclaim.is_any() {
+            self.reclaim(reclaim).await;
+            let (observed, _) = self.observe(&mut memory.known).await;
+            if thresholds_met(thresholds, &observed, true).is_empty() {
+                tracing::info!(resource, "reduced pressure without evicting pods");
+                return None;
+            }
+        }
+        self.evict_one(threshold, &decision.due, &observed, layout).await
+    }
+
+    fn publish(&self, pressure: Pressure) {
+        self.pressure.send_if_modified(|before| {
+            let differs = *before != pressure;
+            if differs {
+                let conditions = pressure.conditions().join(" ");
+                tracing::info!(conditions, "conditions of the node changed");
+                *before = pressure;
+            }
+            differs
+        });
+    }
+
+    /// The pods that have something running, or may have.
+    fn active(&self) -> Vec<Pod> {
+        let reports = self.reports.borrow();
+        let is_active = |pod: &&Pod| reports.get(pod.uid()).is_some_and(|report| !report.finished);
+        self.pods.borrow().iter().filter(is_active).cloned().collect()
+    }
+
+    /// Evicts the first pod in order that may be evicted.
+    async fn evict_one(
+        &self,
+        threshold: &Threshold,
+        due: &[&Threshold],
+        observed: &Observations,
+        layout: FsLayout,
+    ) -> Option<Evicted> {
+        let pods = self.active();
+        if pods.is_empty() {
+            tracing::warn!("eviction thresholds are met, but no pods are active to evict");
+            return None;
+        }
+        let stats = self.measure_pods(&pods).await;
+        let candidate = |pod| {
+            let stats = stats.iter().find(|stats| stats.pod_ref.uid == Pod::uid(pod).as_str());
+            Candidate { pod, stats }
+        };
+        let candidates: Vec<Candidate<'_>> = pods.iter().map(candidate).collect();
+        let ranked = rank(threshold.signal, layout, &candidates).into_iter().flatten();
+        let Some(first) = ranked.into_iter().find(|candidate| !is_critical(candidate.pod)) else {
+            tracing::warn!("eviction thresholds are met, but all active pods are critical");
+            return None;
+        };
+        let pod = first.pod.clone();
+        let grace = self.grace(threshold, &pod);
+        let said = message(threshold.signal.resource(), &first, due, observed);
+        tracing::warn!(pod = %pod.full_name(), message = said.message.trim_end(), "evicting pod");
+        let eviction = Eviction::of_pressure(said, grace);
+        // It fails only when the agent ends.
+        let _ = self.evictions.send((pod.uid().clone(), eviction));
+        let seconds = grace.unwrap_or(pod.grace_seconds());
+        let kill = Duration::from_secs(seconds.try_into().unwrap_or_default());
+        let limit = LEAST_KILL.max(kill.saturating_add(kill / 2)).saturating_add(CLEANUP);
+        Some(Evicted { pod, limit })
+    }
+
+    /// The grace period of an eviction in seconds; `None`: the pod's own. One of 0 does not count, as in a kubelet.
+    fn grace(&self, threshold: &Threshold, pod: &Pod) -> Option<i64> {
+        if threshold.grace_period.is_zero() {
+            return Some(AT_ONCE);
+        }
+        let most = self.settings.max_pod_grace_seconds;
+        let own = pod.spec().termination_grace_period_seconds;
+        Some(own.map_or(most, |own| own.min(most))).filter(|grace| *grace > 0)
+    }
+
+    /// Waits until nothing of the pod is left running.
+    async fn wait_for_cleanup(&self, evicted: &Evicted) {
+        let end = after(self.clock.now(), evicted.limit);
+        loop {
+            self.clock.sleep_until(after(self.clock.now(), CLEANUP_POLL)).await;
+            let uid = evicted.pod.uid();
+            let has_ended = self.reports.borrow().get(uid).is_none_or(|report| report.finished);
+            if has_ended {
+                return;
+            }
+            if self.clock.now() >= end {
+                tracing::warn!(pod = %evicted.pod.full_name(), "timed out waiting for the clean-up of an evicted pod");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Measures the node, and its pods when one is to be evicted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::pod::Pod;
+
+use super::Evictor;
+use crate::blocking::blocking;
+use crate::cri::stats::{ContainerStats as CriContainerStats, SandboxStats};
+use crate::cri::{Code, CriError, FsUsage, LastLists, ListedState, Lists};
+use crate::local_node::eviction::observe::{Observations, observe};
+use crate::local_node::eviction::rank::FsLayout;
+use crate::local_node::eviction::stats::{
+    ContainerStats, FsStats, MemoryStats, NodeStats, PodReference, PodStats, ProcessStats,
+    RlimitStats, RuntimeStats, VolumeStats,
+};
+use crate::machine::{FileSystem, MemoryUse, ProcessIds};
+use crate::observed::{ContainerId, SandboxId};
+use crate::storage::volumes::{PodDirs, VolumeUsage, of_volumes};
+
+/// What is known of the node from one measurement to the next.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What cannot be measured, which the log has once.
+    absent: BTreeSet<&'static str>,
+    /// Where the runtime has its images, once it has said so, and its writable layers if they are elsewhere.
+    places: Option<(PathBuf, Option<PathBuf>)>,
+    /// How these were spread over file systems last.
+    layout: Option<FsLayout>,
+}
+
+impl Known {
+    /// The measurement, if there is one.
+    fn note<T>(&mut self, what: &'static str, measured: Result<T, impl Display>) -> Option<T> {
+        match measured {
+            Ok(measured) => {
+                self.absent.remove(what);
+                Some(measured)
+            }
+            Err(error) => {
+                if self.absent.insert(what) {
+                    tracing::warn!(what, %error, "failed to measure the node; no pod is evicted for want of it");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// What the machine says.
+struct Measured {
+    memory: io::Result<MemoryUse>,
+    processes: io::Result<ProcessIds>,
+    node: io::Result<FileSystem>,
+    images: Option<io::Result<FileSystem>>,
+    containers: Option<io::Result<FileSystem>>,
+}
+
+impl Evictor {
+    /// The signals of the node, and where its file systems are.
+    pub(super) async fn observe(&self, known: &mut Known) -> (Observations, FsLayout) {
+        if known.places.is_none() {
+            let places = self.places().await;
+            known.places = known.note("where the runtime has its images", places);
+        }
+        let (images, containers) = known.places.clone().unzip();
+        let containers = containers.flatten();
+        let (machine, root_dir) = (Arc::clone(&self.machine), self.config.root_dir.clone());
+        let measured = blocking(move || Measured {
+            memory: machine.memory(),
+            processes: machine.processes(),
+            node: machine.file_system(&root_dir),
+            images: images.map(|path| machine.file_system(&path)),
+            containers: containers.map(|path| machine.file_system(&path)),
+        });
+        let measured = measured.await;
+        let memory = known.note("memory", measured.memory);
+        let processes = known.note("process ids", measured.processes);
+        let node = known.note("the node's file system", measured.node);
+        let images = measured.images.and_then(|fs| known.note("the file system of images", fs));
+        let of_layers = "the file system of containers";
+        let containers = measured.containers.and_then(|fs| known.note(of_layers, fs));
+        if let Some((node, images)) = node.zip(images) {
+            let containers = containers.map(|fs| fs.device);
+            known.layout = Some(FsLayout::of_devices(node.device, images.device, containers));
+        }
+        let stats = NodeStats {
+            memory: memory.map(|memory| MemoryStats {
+                available_bytes: Some(memory.capacity.saturating_sub(memory.working_set)),
+                working_set_bytes: Some(memory.working_set),
+            }),
+            fs: node.map(whole),
+            rlimit: processes.map(|processes| RlimitStats {
+                max_pid: i64::try_from(processes.limit).ok(),
+                running_processes: i64::try_from(processes.running).ok(),
+            }),
+            runtime: images.map(|images| RuntimeStats {
+                image_fs: Some(whole(images)),
+                container_fs: Some(whole(containers.unwrap_or(images))),
+            }),
+            system_containers: Vec::new(),
+        };
+        (observe(&stats), known.layout.unwrap_or(FsLayout::One))
+    }
+
+    /// Where the runtime has its images, and its writable layers if it tells them apart.
+    async fn places(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
+        let images = self.cri.image_fs_info().await.map_err(|error| error.to_string())?;
+        let images = first(images).ok_or("the runtime reports no file system of images")?;
+        let containers = self.cri.container_fs_info().await.map_err(|error| error.to_string())?;
+        Ok((images, first(containers)))
+    }
+
+    /// What the pods use. A pod of which the runtime says nothing is absent.
+    pub(super) async fn measure_pods(&self, pods: &[Pod]) -> Vec<PodStats> {
+        let mut fresh = LastLists::default();
+        let measured =
+            async { tokio::try_join!(self.cri.list_all(&mut fresh), self.sandbox_stats()) };
+        let (lists, stats) = match measured.await {
+            Ok(measured) => measured,
+            Err(error) => {
+                tracing::warn!(%error, "failed to measure pods");
+                return Vec::new();
+            }
+        };
+        let mut by_uid = by_pod(&lists.unwrap_or_default(), stats);
+        let (config, pods) = (self.config.clone(), pods.to_vec());
+        let measured = blocking(move || {
+            let measure = |pod: &Pod| {
+                let mut stats = by_uid.remove(pod.uid().as_str())?;
+                let dirs = PodDirs::new(&config, pod.uid(), pod.namespace(), pod.name());
+                for container in &mut stats.containers {
+                    container.logs =
+                        dirs.log_usage(&container.name).map(|(bytes, inodes)| used(bytes, inodes));
+                }
+                let volumes = of_volumes(&config.root_dir, pod.api()).into_iter();
+                let volume = |volume: VolumeUsage| VolumeStats {
+                    fs: used(volume.bytes, volume.inodes),
+                    name: volume.name,
+                };
+                stats.volumes = volumes.map(volume).collect();
+                Some(stats)
+            };
+            pods.iter().filter_map(measure).collect()
+        });
+        measured.await
+    }
+
+    /// What each sandbox uses. For a runtime that measures containers alone there is one without an id, which has all of them.
+    async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
+        match self.cri.sandbox_stats().await {
+            Err(error) if error.code == Code::Unimplemented => {
+                let containers = self.cri.container_stats().await?;
+                Ok(vec![SandboxStats { containers, ..SandboxStats::default() }])
+            }
+            answer => answer,
+        }
+    }
+}
+
+fn first(file_systems: Vec<FsUsage>) -> Option<PathBuf> {
+    let path = PathBuf::from(file_systems.into_iter().next()?.mountpoint);
+    Some(path).filter(|path| path != Path::new(""))
+}
+
+/// A file system. One that does not count inodes has no such signal.
+fn whole(fs: FileSystem) -> FsStats {
+    let inodes = Some(fs.inodes).filter(|inodes| *inodes > 0);
+    FsStats {
+        available_bytes: Some(fs.available),
+        capacity_bytes: Some(fs.capacity),
+        used_bytes: Some(fs.capacity.saturating_sub(fs.available)),
+        inodes_free: inodes.map(|_| fs.inodes_free),
+        inodes,
+        inodes_used: inodes.map(|inodes| inodes.saturating_sub(fs.inodes_free)),
+    }
+}
+
+fn used(bytes: u64, inodes: u64) -> FsStats {
+    FsStats { used_bytes: Some(bytes), inodes_used: Some(inodes), ..FsStats::default() }
+}
+
+/// Sums up by the uids of pods what the runtime measured.
+fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> BTreeMap<String, PodStats> {
+    let ready = sandboxes.iter().filter(|sandbox| sandbox.ready);
+    let ready: BTreeMap<&SandboxId, &str> =
+        ready.map(|sandbox| (&sandbox.id, sandbox.pod.uid.as_str())).collect();
+    let listed: BTreeMap<&ContainerId, (&str, &str)> = containers
+        .iter()
+        .filter(|container| container.state == ListedState::Running)
+        .map(|container| (&container.id, (container.pod.uid.as_str(), container.name.as_str())))
+        .collect();
+    let mut by_uid: BTreeMap<String, PodStats> = BTreeMap::new();
+    let entry =
+        |by_uid: &mut BTreeMap<String, PodStats>, uid: &str, change: &dyn Fn(&mut PodStats)| {
+            let pod_ref = PodReference { uid: uid.to_owned() };
+            let pod = by_uid.entry(uid.to_owned());
+            change(pod.or_insert_with(|| PodStats { pod_ref, ..PodStats::default() }));
+        };
+    for sandbox in stats {
+        if let Some(uid) = ready.get(&sandbox.id) {
+            let memory = sandbox.usage.memory.as_ref().and_then(|memory| memory.working_set);
+            entry(&mut by_uid, uid, &|pod| {
+                pod.memory = memory.map(working_set);
+                pod.processes = sandbox.processes.map(|count| ProcessStats { count: Some(count) });
+            });
+        }
+        for container in &sandbox.containers {
+            if let Some((uid, name)) = listed.get(&container.id) {
+                entry(&mut by_uid, uid, &|pod| pod.containers.push(of_container(name, container)));
+            }
+        }
+    }
+    // A runtime that does not measure a pod measures its containers.
+    for pod in by_uid.values_mut().filter(|pod| pod.memory.is_none()) {
+        let containers = pod.containers.iter();
+        let used = containers.filter_map(|it| it.memory.as_ref()?.working_set_bytes);
+        pod.memory = used.reduce(u64::saturating_add).map(working_set);
+    }
+    by_uid
+}
+
+fn working_set(bytes: u64) -> MemoryStats {
+    MemoryStats { available_bytes: None, working_set_bytes: Some(bytes) }
+}
+
+fn of_container(name: &str, from: &CriContainerStats) -> ContainerStats {
+    let memory = from.usage.memory.as_ref().and_then(|memory| memory.working_set);
+    ContainerStats {
+        name: name.to_owned(),
+        memory: memory.map(working_set),
+        rootfs: from.layer.as_ref().map(|layer| FsStats {
+            used_bytes: layer.used_bytes,
+            inodes_used: layer.inodes_used,
+            ..FsStats::default()
+        }),
+        logs: None,
+    }
+}

@@ -1,0 +1,263 @@
+//! Pods that are evicted because the node is short of something.
+
+use rstest::rstest;
+
+use super::*;
+use crate::cri::fake::ContainerUsage;
+use crate::local_node::kubelet_config::tests::config;
+use crate::machine::fake::{Numbers, disk};
+use crate::machine::{MemoryUse, ProcessIds};
+use crate::{Event, EventObjectKind};
+
+const MI: u64 = 1 << 20;
+const CRITICAL: i32 = 2_000_000_000;
+
+/// A scene whose agent has these fields of a KubeletConfiguration.
+fn scene(fields: &str) -> Scene {
+    let mut scene = Scene::without_agent(seconds(10));
+    scene.eviction = EvictionSettings::of(&config(fields), true).unwrap();
+    for (image, memory) in [("app", 2048 * MI), ("one", 10 * MI)] {
+        let usage = ContainerUsage { memory, layer: memory, processes: memory / MI };
+        scene.fake.uses(image, usage);
+    }
+    scene.start_agent();
+    scene
+}
+
+/// A pod that requests some CPU, so that it is not one of the first to go, with these fields of its spec.
+fn burstable(uid: &str, image: &str, spec: Value) -> Pod {
+    let requests = json!({"requests": {"cpu": "1m"}});
+    let app = container_with("app", image, "resources", requests);
+    pod_with(uid, fixtures::with(json!({"containers": [app]}), &spec))
+}
+
+fn memory_left(left: u64) -> impl FnOnce(&mut Numbers) {
+    let capacity = 8192 * MI;
+    move |numbers| {
+        numbers.memory = Some(MemoryUse { capacity, working_set: capacity - left * MI });
+    }
+}
+
+impl Scene {
+    async fn run_all(&self, pods: &[Pod]) {
+        self.want(pods);
+        for pod in pods {
+            self.until_running(pod.uid().as_str()).await;
+        }
+    }
+
+    fn phases(&self, uids: &[&str]) -> Vec<String> {
+        uids.iter().map(|uid| self.status(uid).0).collect()
+    }
+}
+
+fn of_reason<'a>(events: &'a [Event], reason: &str) -> Vec<&'a Event> {
+    events.iter().filter(|event| event.reason == reason).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_uses_most_memory_is_evicted_and_says_why() {
+    let scene = scene("");
+    let mut events = scene.agent().events();
+    scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
+    scene.machine.set(memory_left(50));
+    assert_eq!(scene.until_finished("u2").await, 10, "at the next pass");
+    scene.machine.set(memory_left(2000));
+    scene.sleep(100).await;
+    assert_eq!(scene.phases(&["u1", "u2"]), ["Running", "Failed"]);
+
+    let expected = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. \
+                    Container app was using 2Gi, request is 0, has larger consumption of memory. ";
+    let status = scene.report("u2").status;
+    assert_eq!(status.reason.as_deref(), Some("Evicted"));
+    assert_eq!(status.message.as_deref(), Some(expected));
+    let mut conditions = status.conditions.iter().flatten();
+    let disruption = conditions.find(|known| known.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(disruption.status, "True");
+    assert_eq!(disruption.reason.as_deref(), Some("TerminationByKubelet"));
+    assert_eq!(disruption.message.as_deref(), Some(expected));
+    // The grace period of a second leaves the least that the runtime is given.
+    assert_eq!(scene.seconds("StopContainer app/0 2s"), [10]);
+
+    let events: Vec<Event> = drain(&mut events).collect();
+    let of_node = of_reason(&events, "EvictionThresholdMet");
+    assert_eq!(of_node.len(), 1);
+    assert_eq!(of_node[0].message, "Attempting to reclaim memory");
+    assert_eq!(
+        (of_node[0].object.kind, of_node[0].object.name.as_str()),
+        (EventObjectKind::Node, "localhost")
+    );
+    let of_pod = of_reason(&events, "Evicted");
+    assert_eq!(of_pod.len(), 1);
+    assert_eq!((of_pod[0].object.name.as_str(), of_pod[0].kind.as_str()), ("pod-u2", "Warning"));
+    assert_eq!(of_pod[0].message, expected);
+    let annotations = [
+        ("offending_containers", "app"),
+        ("offending_containers_usage", "2Gi"),
+        ("starved_resource", "memory"),
+    ];
+    let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(of_pod[0].annotations, BTreeMap::from(annotations));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_pod_at_a_time_is_evicted_and_critical_ones_never() {
+    let scene = scene("");
+    let priority = |priority: i32| json!({"priority": priority});
+    let pods = [
+        burstable("u1", "app", priority(5)),
+        burstable("u2", "app", priority(1)),
+        burstable("u3", "app", priority(CRITICAL)),
+        of_source("file", &burstable("u4", "app", priority(0))),
+    ];
+    scene.run_all(&pods).await;
+    scene.machine.set(memory_left(50));
+    assert_eq!(scene.until_finished("u2").await, 10);
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    assert_eq!(scene.until_finished("u1").await, 11, "when the first has ended");
+    scene.sleep(300).await;
+    assert_eq!(scene.phases(&["u3", "u4"]), ["Running", "Running"]);
+}
+
+#[rstest]
+#[case::pids("pid.available: '100'", |numbers: &mut Numbers| {
+    numbers.processes = Some(ProcessIds { limit: 1000, running: 950 });
+}, "pids", "PIDPressure")]
+#[case::nodefs("nodefs.available: 10%", |numbers: &mut Numbers| numbers.root = disk(1, 9), "ephemeral-storage", "DiskPressure")]
+#[case::node_inodes("nodefs.inodesFree: 5%", |numbers: &mut Numbers| numbers.root.inodes_free = 49_999, "inodes", "DiskPressure")]
+#[case::imagefs("imagefs.available: 15%", |numbers: &mut Numbers| {
+    numbers.others = [(PathBuf::from("/images"), disk(2, 14))].into();
+}, "ephemeral-storage", "DiskPressure")]
+#[case::image_inodes("imagefs.inodesFree: 5%", |numbers: &mut Numbers| {
+    numbers.others = [(PathBuf::from("/images"), disk(2, 4))].into();
+}, "inodes", "DiskPressure")]
+#[tokio::test(start_paused = true)]
+async fn each_signal_has_its_resource_and_condition(
+    #[case] threshold: &str,
+    #[case] change: fn(&mut Numbers),
+    #[case] resource: &str,
+    #[case] condition: &str,
+) {
+    let scene = scene(&format!("evictionHard: {{{threshold}}}"));
+    scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
+    assert_eq!(scene.agent().view().pressure().conditions(), [""; 0]);
+    scene.machine.set(change);
+    scene.until_finished("u2").await;
+    scene.machine.set(|numbers| *numbers = Numbers::default());
+    let view = scene.agent().view();
+    assert_eq!(view.pressure().conditions(), [condition]);
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    let message = scene.report("u2").status.message.clone().unwrap_or_default();
+    let begins = format!("The node was low on resource: {resource}. Threshold quantity: ");
+    assert!(message.starts_with(&begins), "{message}");
+    scene.sleep(320).await;
+    assert_eq!(view.pressure().conditions(), [""; 0], "after the transition period");
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+}
+
+#[rstest]
+#[case::limited("evictionMaxPodGracePeriod: 7", "7s")]
+#[case::shorter_of_pod("evictionMaxPodGracePeriod: 70", "30s")]
+#[case::not_limited("", "30s")]
+#[tokio::test(start_paused = true)]
+async fn soft_threshold_waits_and_gives_a_grace_period(#[case] field: &str, #[case] grace: &str) {
+    let soft = "evictionHard: {}\nevictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 25s}";
+    let scene = scene(&format!("{soft}\n{field}"));
+    scene.run_all(&[burstable("u1", "app", json!({}))]).await;
+    scene.machine.set(memory_left(500));
+    scene.sleep(11).await;
+    assert_eq!(scene.agent().view().pressure().conditions(), ["MemoryPressure"]);
+    assert_eq!(scene.until_finished("u1").await, 40, "seen at 10 s, over at the pass of 40 s");
+    assert_eq!(scene.seconds(&format!("StopContainer app/0 {grace}")), [40]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_images_are_removed_before_a_pod_is_evicted() {
+    let scene = scene("evictionHard: {nodefs.available: 10%}\nimageMinimumGCAge: 0s");
+    let unused = Behaviour { size: 80 << 30, ..Behaviour::forever() };
+    let fake = scene.fake.clone();
+    scene.machine.set(|numbers| {
+        numbers.root = disk(1, 88);
+        numbers.used = Box::new(move || fake.image_bytes());
+    });
+    scene.run_all(&[burstable("u1", "app", json!({}))]).await;
+    scene.sleep(200).await;
+    scene.fake.image("unused", unused);
+    scene.sleep(600).await;
+    assert_eq!(scene.phases(&["u1"]), ["Running"], "what was removed is enough");
+    assert_ne!(scene.times("RemoveImage unused"), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_containers_of_pods_whose_end_is_known_are_removed() {
+    let scene = scene("evictionHard: {nodefs.available: 10%}");
+    let ended = pod_with(
+        "u2",
+        json!({"containers": [container("ended", "quick")], "restartPolicy": "Never"}),
+    );
+    let unknown = pod_with(
+        "u3",
+        json!({"containers": [container("unknown", "quick")], "restartPolicy": "Never"}),
+    );
+    scene.fake.image("quick", job(1, 0));
+    let app = burstable("u1", "app", json!({"priority": CRITICAL}));
+    scene.want(&[app.clone(), ended.clone(), unknown.clone()]);
+    scene.until_finished("u2").await;
+    scene.until_finished("u3").await;
+    let known = changed(&ended, |api| {
+        api.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+    });
+    scene.want(&[app, known, unknown]);
+    scene.machine.set(|numbers| numbers.root = disk(1, 5));
+    scene.sleep(11).await;
+    let names: Vec<String> = scene.fake.contents().0.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["app", "unknown"]);
+    assert_eq!(scene.phases(&["u1", "u2"]), ["Running", "Succeeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_takes_no_best_effort_pod_while_its_condition_lasts() {
+    let scene =
+        scene("evictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 60s");
+    let first = burstable("u1", "app", json!({"priority": CRITICAL}));
+    scene.run_all(std::slice::from_ref(&first)).await;
+    scene.machine.set(memory_left(50));
+    scene.sleep(11).await;
+    scene.machine.set(memory_left(2000));
+    let (best_effort, other) = (pod("u2", "one", "Always"), burstable("u3", "one", json!({})));
+    scene.want(&[first.clone(), best_effort, other.clone()]);
+    scene.until_finished("u2").await;
+    assert_eq!(scene.status("u2"), ("Failed".to_owned(), "Evicted".to_owned()));
+    let message = scene.report("u2").status.message.clone();
+    assert_eq!(
+        message.as_deref(),
+        Some("Pod was rejected: The node had condition: [MemoryPressure]. ")
+    );
+    scene.until_running("u3").await;
+    scene.sleep(70).await;
+    scene.want(&[first, other, pod("u4", "one", "Always")]);
+    scene.until_running("u4").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machine_that_does_not_tell_its_memory_has_its_other_signals() {
+    let scene = scene("evictionHard: {memory.available: 7Ei, pid.available: '100'}");
+    scene.machine.set(|numbers| numbers.memory = None);
+    // What was seen before the machine fell silent.
+    scene.sleep(400).await;
+    let running = burstable("u1", "app", json!({}));
+    scene.run_all(std::slice::from_ref(&running)).await;
+    scene.sleep(100).await;
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    scene.machine.set(|numbers| numbers.processes = Some(ProcessIds { limit: 10, running: 10 }));
+    scene.until_finished("u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_without_thresholds_evicts_no_pod() {
+    let scene = Scene::running("app").await;
+    scene.machine.set(memory_left(0));
+    scene.sleep(100).await;
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    assert_eq!(scene.fake.count("ListPodSandboxStats"), 0);
+}
