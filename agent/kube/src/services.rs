@@ -139,6 +139,7 @@ impl Services {
         let mut published = None;
         let mut at = Instant::now();
         let mut is_due = false;
+        let mut told = None;
         loop {
             let failed = tokio::select! {
                 change = services.reflector.next() => services.take(change),
@@ -163,11 +164,19 @@ impl Services {
             };
             let is_known = services.is_listed && slices.is_listed;
             if let Some(why) = failed {
-                tracing::warn!(error = why, "failed to follow Services of the cluster; will retry");
+                // A right that is missing is missing each time.
+                if told.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        error = why,
+                        "failed to follow Services of the cluster; will retry"
+                    );
+                }
+                told = Some(why.clone());
                 if !is_known {
                     self.limits.set(REASON, Some(refused(&why)));
                 }
             } else if is_known {
+                told = None;
                 self.limits.set(REASON, None);
                 is_due = true;
             }

@@ -67,6 +67,15 @@ impl Joined {
         self.place.start(&[&args[..], calm, more].concat())
     }
 
+    /// Kills the runtime, beside its pods, and starts another one in its place.
+    pub(crate) async fn replace_runtime(&mut self) {
+        self.runtime.signal(Signal::SIGKILL);
+        self.runtime.child.wait().await.unwrap();
+        let config = self.place.path("runtime.yaml");
+        let (runtime, _) = self.place.runtime_with(&["--config", config.to_str().unwrap()]).await;
+        self.runtime = runtime;
+    }
+
     /// Ends what runs: pods end with their runtime.
     pub(crate) async fn end(self, agent: Running) {
         agent.stop().await;

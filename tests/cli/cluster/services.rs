@@ -65,11 +65,16 @@ async fn hears(joined: &Joined, pod: &str, at: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn pods_reach_cluster_ips_also_while_the_api_server_is_away() {
+async fn pods_reach_cluster_ips_without_the_api_server_and_after_the_runtime_was_killed() {
     harness::needs!(Namespaces);
     let mut joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
     joined.wait_for_ready_node().await;
+    create_service(&joined, "early", "10.96.0.6", &[]);
+    // A proxy ends with its runtime; the next one gets the table again.
+    let asked = || json!(joined.server.count(&format!("GET {SLICES}")));
+    wait("a watch of slices", asked, |count| count.as_u64() >= Some(2)).await;
+    joined.replace_runtime().await;
     joined.create_pod(&pod("client", "sleep 3600"));
     joined.create_pod(&pod("one", &says("one")));
     joined.create_pod(&pod("two", &says("two")));

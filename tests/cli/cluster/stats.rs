@@ -426,6 +426,7 @@ async fn taken_port_of_the_health_stops_no_agent() {
     let line = agent.err_line_with("/healthz has another port").await;
     let port = line.split_once(" port=").unwrap().1.split(' ').next().unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
+    joined.wait_for_ready_node().await;
     agent.stop().await;
     let ended = joined.agent(&["--healthz-port", "10248"]).end().await;
     ended.exits(2).err_has("--healthz-port: failed to bind 127.0.0.1:10248");
