@@ -73,7 +73,7 @@ impl Behaviour {
 pub struct ContainerUsage {
     /// Memory, in bytes.
     pub memory: u64,
-    /// Its writable layer, in bytes.
+    /// Its writable layer, in bytes, with an inode for each MiB.
     pub layer: u64,
     /// Processes.
     pub processes: u64,

@@ -72,7 +72,7 @@ impl Inner {
                     MemoryStats { working_set: Some(used.memory), ..MemoryStats::default() };
                 let layer = LayerStats {
                     used_bytes: Some(used.layer),
-                    inodes_used: Some(1),
+                    inodes_used: Some(used.layer >> 20),
                     ..LayerStats::default()
                 };
                 stats.containers.push(ContainerStats {

@@ -121,7 +121,7 @@ mod tests {
     #[rstest]
     #[case::enough(("memory.available=100Mi", "", ""), &[(0, 100, 500)], &[": "])]
     #[case::hard(("memory.available=100Mi", "", ""), &[(0, 99, 500)], &["MemoryPressure: memory.available"])]
-    #[case::percent(("nodefs.available=10%", "", ""), &[(0, 500, 100), (1, 500, 99)],
+    #[case::percent(("nodefs.available=10%", "", ""), &[(0, 500, 101), (1, 500, 99)],
         &[": ", "DiskPressure: nodefs.available"])]
     #[case::memory_comes_first(("nodefs.available=10% memory.available=100Mi", "", ""), &[(0, 1, 1)],
         &["MemoryPressure DiskPressure: memory.available nodefs.available"])]
