@@ -1,9 +1,12 @@
 //! A node that kubeadm has prepared: `crib kubelet` with the files that it writes.
 
+use proxy::Proxy;
+
 use super::api_server::ApiServer;
 use super::credentials::{HOUR, Signer, answer, signed, wait_for_request};
 use super::joined::{Joined, NODE};
 use crate::command::*;
+use crate::nodes::agent_cgroups::request;
 use crate::nodes::agent_flags::{free_port, pod};
 
 /// `/var/lib/kubelet/config.yaml` as kubeadm 1.36 writes it on a node that joins (cmd/kubeadm/app/componentconfigs/kubelet.go and
@@ -63,9 +66,11 @@ async fn node_joins_with_the_files_of_kubeadm() {
     let joined = Joined::new(ApiServer::start()).await;
     let place = &joined.place;
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let upstream = joined.endpoint().trim_start_matches("unix://");
+    let proxy = Proxy::start(&place.path("p"), upstream.as_ref()).unwrap();
     let config = CONFIG
         .replace("/etc/kubernetes", &path("kubernetes"))
-        .replace("unix:///run/containerd/containerd.sock", joined.endpoint());
+        .replace("/run/containerd/containerd.sock", &path("p"));
     let config = place.file("kubelet/config.yaml", &config);
     let signer = Signer::new();
     place.file("kubernetes/pki/ca.crt", &signer.authority());
@@ -88,11 +93,11 @@ async fn node_joins_with_the_files_of_kubeadm() {
         &format!("--root-dir={}", path("kubelet")),
         &format!("--hostname-override={NODE}"),
     ]);
-    let request = wait_for_request(&joined).await;
+    let asked = wait_for_request(&joined).await;
     // From here on clients show certificates, which this server cannot see without TLS.
     joined.server.admit_anyone();
-    let certificate = signer.sign(request["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
-    answer(&joined, &request, &signed(&certificate));
+    let certificate = signer.sign(asked["spec"]["request"].as_str().unwrap(), HOUR, 100 * HOUR);
+    answer(&joined, &asked, &signed(&certificate));
     joined.wait_for_ready_node().await;
     assert!(place.path("kubernetes/kubelet.conf").exists());
     assert!(place.path("kubelet/pki/kubelet-client-current.pem").exists());
@@ -100,12 +105,16 @@ async fn node_joins_with_the_files_of_kubeadm() {
     assert_eq!(seen.to_string(), port);
     joined.create_pod(&pod("web", "", ""));
     joined.wait_for_phase("web", "Running").await;
+    // The runtime's own driver counts, not kubeadm's.
+    let sandbox = request(&proxy, "RunPodSandbox").await;
+    let parent = sandbox["config"]["linux"]["cgroup_parent"].as_str().unwrap();
+    assert!(parent.starts_with(&format!("/{cgroup}/kubepods/besteffort/pod")), "{parent}");
     assert!(place.path("logs").read_dir().unwrap().next().is_some());
     agent.signal(Signal::SIGTERM);
     let ended = agent.end().await.exits(0);
-    // The runtime's own driver counts, not kubeadm's; and nothing that kubeadm writes is without effect.
     ended.err_has("driver=Cgroupfs");
     ended.err_has("manifests does not exist");
+    // Nothing that kubeadm writes is without effect.
     assert!(!ended.err.contains("have no effect"), "{}", ended.err);
     joined.end_runtime().await;
 }

@@ -18,7 +18,7 @@ fn manifest(mark: &str) -> String {
 }
 
 /// The first request of a call.
-async fn request(proxy: &Proxy, method: &str) -> Value {
+pub(crate) async fn request(proxy: &Proxy, method: &str) -> Value {
     let made = proxy.recording().until(|calls| {
         let mut calls = calls.iter().filter(|call| call.method == method);
         calls.next().map(Call::request).filter(|request| !request.is_null())
