@@ -130,6 +130,68 @@ const GROUPS: [Group; 7] = [
     },
 ];
 
+/// Gates that need others.
+const NEEDS: [(&str, &str); 49] = [
+    ("AuthorizeNodeWithSelectors", "AuthorizeWithSelectors"),
+    ("ClusterTrustBundleProjection", "ClusterTrustBundle"),
+    ("DRAAdminAccess", "DynamicResourceAllocation"),
+    ("DRAConsumableCapacity", "DynamicResourceAllocation"),
+    ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus DynamicResourceAllocation"),
+    ("DRADeviceTaintRules", "DRADeviceTaints"),
+    ("DRADeviceTaints", "DynamicResourceAllocation"),
+    ("DRAExtendedResource", "DynamicResourceAllocation"),
+    ("DRAListTypeAttributes", "DynamicResourceAllocation"),
+    ("DRANodeAllocatableResources", "DynamicResourceAllocation"),
+    ("DRAPartitionableDevices", "DynamicResourceAllocation"),
+    ("DRAPrioritizedList", "DynamicResourceAllocation"),
+    (
+        "DRAResourceClaimGranularStatusAuthorization",
+        "DRAResourceClaimDeviceStatus DynamicResourceAllocation",
+    ),
+    ("DRAResourcePoolStatus", "DynamicResourceAllocation"),
+    ("DRASchedulerFilterTimeout", "DynamicResourceAllocation"),
+    ("DRAWorkloadResourceClaims", "DynamicResourceAllocation GenericWorkload"),
+    ("DeclarativeValidationBeta", "DeclarativeValidation"),
+    ("DeclarativeValidationTakeover", "DeclarativeValidation"),
+    ("DisableAllocatorDualWrite", "MultiCIDRServiceAllocator"),
+    ("ExtendWebSocketsToKubelet", "NodeDeclaredFeatures"),
+    ("GangScheduling", "GenericWorkload"),
+    ("GracefulNodeShutdownBasedOnPodPriority", "GracefulNodeShutdown"),
+    ("ImageVolumeWithDigest", "ImageVolume"),
+    (
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScaling NodeDeclaredFeatures PodLevelResources",
+    ),
+    ("InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScaling"),
+    ("InPlacePodVerticalScalingExclusiveMemory", "InPlacePodVerticalScaling"),
+    ("InPlacePodVerticalScalingInitContainers", "InPlacePodVerticalScaling NodeDeclaredFeatures"),
+    ("MatchLabelKeysInPodTopologySpreadSelectorMerge", "MatchLabelKeysInPodTopologySpread"),
+    ("PodCertificateRequest", "AuthorizeNodeWithSelectors"),
+    ("PodLevelResourceManagers", "PodLevelResources"),
+    ("PodLifecycleSleepActionAllowZero", "PodLifecycleSleepAction"),
+    ("ProcMountType", "UserNamespacesSupport"),
+    ("ResourceHealthStatus", "DynamicResourceAllocation"),
+    ("ResourceHealthStatusMessage", "ResourceHealthStatus"),
+    ("RestartAllContainersOnContainerExits", "ContainerRestartRules NodeDeclaredFeatures"),
+    ("ServiceAccountTokenNodeBinding", "ServiceAccountTokenNodeBindingValidation"),
+    ("StaleControllerConsistencyDaemonSet", "AtomicFIFO"),
+    ("StaleControllerConsistencyJob", "AtomicFIFO"),
+    ("StaleControllerConsistencyReplicaSet", "AtomicFIFO"),
+    ("StaleControllerConsistencyStatefulSet", "AtomicFIFO"),
+    ("StorageVersionAPI", "APIServerIdentity"),
+    (
+        "StructuredAuthenticationConfigurationEgressSelector",
+        "StructuredAuthenticationConfiguration",
+    ),
+    ("StructuredAuthenticationConfigurationJWKSMetrics", "StructuredAuthenticationConfiguration"),
+    ("TopologyAwareWorkloadScheduling", "GenericWorkload"),
+    ("UnknownVersionInteroperabilityProxy", "APIServerIdentity"),
+    ("UserNamespacesHostNetworkSupport", "NodeDeclaredFeatures UserNamespacesSupport"),
+    ("WindowsGracefulNodeShutdown", "GracefulNodeShutdown"),
+    ("WorkloadAwarePreemption", "GangScheduling"),
+    ("WorkloadWithJob", "GenericWorkload"),
+];
+
 /// Which features are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
@@ -175,7 +237,7 @@ impl Gates {
         *self.given.get(name).or(of_all).unwrap_or(&group.default)
     }
 
-    /// Gates that Kubernetes 1.36 does not have, or not with this value.
+    /// Gates that Kubernetes 1.36 does not have, or not with this value, or not without others.
     pub(super) fn problems(&self) -> Vec<FieldProblem> {
         let problem = |(name, value): (&String, &bool)| {
             let problem = match group(name) {
@@ -188,7 +250,16 @@ impl Gates {
             };
             Some(FieldProblem { field: format!("featureGates.{name}"), problem })
         };
-        self.given.iter().filter_map(problem).collect()
+        let mut problems: Vec<FieldProblem> = self.given.iter().filter_map(problem).collect();
+        for (gate, needs) in NEEDS {
+            let off = needs.split(' ').filter(|needed| !self.enabled(needed));
+            let off: Vec<&str> = if self.enabled(gate) { off.collect() } else { Vec::new() };
+            if !off.is_empty() {
+                let problem = format!("it is on, and needs {}", off.join(", "));
+                problems.push(FieldProblem { field: format!("featureGates.{gate}"), problem });
+            }
+        }
+        problems
     }
 
     /// The gates that are set to something else than their default.
@@ -242,6 +313,30 @@ mod tests {
         ];
         assert_eq!(problems, expected);
         assert_eq!(gates.changed().collect::<Vec<_>>(), ["MemoryQoS", "NodeSwap", "Nothing"]);
+    }
+
+    #[rstest]
+    #[case(&[], "")]
+    #[case(&[("GangScheduling", true)], "featureGates.GangScheduling: it is on, and needs GenericWorkload")]
+    #[case(&[("GangScheduling", true), ("GenericWorkload", true)], "")]
+    #[case(&[("GracefulNodeShutdown", false)], "featureGates.GracefulNodeShutdownBasedOnPodPriority: it is on, and needs GracefulNodeShutdown")]
+    fn gate_needs_the_gates_that_it_depends_on(
+        #[case] given: &[(&str, bool)],
+        #[case] words: &str,
+    ) {
+        let problems: Vec<String> =
+            gates(given).problems().iter().map(ToString::to_string).collect();
+        assert_eq!(problems.is_empty(), words.is_empty(), "{problems:?}");
+        assert!(problems.join("; ").contains(words), "{problems:?}");
+    }
+
+    #[test]
+    fn gates_that_others_need_exist() {
+        for (gate, needs) in NEEDS {
+            for name in needs.split(' ').chain([gate]) {
+                assert!(group(name).is_some(), "{name}");
+            }
+        }
     }
 
     #[test]

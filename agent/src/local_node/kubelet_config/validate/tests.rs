@@ -17,6 +17,10 @@ fn said(document: &Document) -> String {
 #[rstest]
 #[case("featureGates: {Nothing: true}", "featureGates.Nothing: Kubernetes 1.36 has no such")]
 #[case("featureGates: {NodeSwap: false}", "featureGates.NodeSwap: it is locked to true")]
+#[case(
+    "featureGates: {GangScheduling: true}",
+    "featureGates.GangScheduling: it is on, and needs GenericWorkload"
+)]
 #[case("nodeLeaseDurationSeconds: -1", "nodeLeaseDurationSeconds: -1 is less than 1")]
 #[case("systemCgroups: /x", "systemCgroups: it needs cgroupRoot")]
 #[case("eventBurst: -1", "eventBurst: -1 is less than 0")]
