@@ -50,7 +50,7 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// A body that holds something until it has been sent, or nobody wants it any more.
+/// A body that holds something until it has been sent, or the client has gone.
 pub(crate) fn holding<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
     Holding { body, _held: held }.boxed_unsync()
 }

@@ -102,14 +102,14 @@ pub struct Settings {
     pub tls_1_3_alone: bool,
     /// The cipher suites of TLS 1.2 by their names; empty: all that there are. Those of TLS 1.3 are not chosen, as in Go.
     pub cipher_suites: Vec<String>,
-    /// What there is beside what each node has.
+    /// Which debugging handlers it has.
     pub handlers: Handlers,
 }
 
-/// What a server has for people.
+/// The debugging handlers of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handlers {
-    /// Whether there is anything of it: commands, streams, logs (`enableDebuggingHandlers`).
+    /// Whether there are any: commands, streams, logs (`enableDebuggingHandlers`).
     pub debugging: bool,
     /// The directory of the machine's logs; `None`: they are not shown (`enableSystemLogHandler`).
     pub system_logs: Option<PathBuf>,

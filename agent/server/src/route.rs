@@ -113,7 +113,7 @@ pub(crate) enum NoRoute {
     /// It is not for this method.
     #[error("405: Method Not Allowed")]
     Method,
-    /// It is for people, who are not served.
+    /// Debugging handlers are disabled.
     #[error("Debug endpoints are disabled.\n")]
     NoDebugging,
     /// The machine's logs are not shown.
@@ -186,9 +186,9 @@ pub(crate) fn route(method: &Method, path: &str, handlers: &Handlers) -> Result<
     if taken.contains(method) { Ok(route) } else { Err(NoRoute::Method) }
 }
 
-/// What is refused because there is no handler for it.
+/// Why a path is refused whose handler is disabled.
 fn disabled(words: &[&str], handlers: &Handlers) -> Option<NoRoute> {
-    let for_people = matches!(
+    let is_debugging = matches!(
         words,
         [
             "run" | "exec" | "attach" | "portForward" | "containerLogs" | "runningpods" | "logs",
@@ -197,7 +197,7 @@ fn disabled(words: &[&str], handlers: &Handlers) -> Option<NoRoute> {
         ] | ["debug", "pprof", _, ..]
     );
     match words {
-        _ if for_people && !handlers.debugging => Some(NoRoute::NoDebugging),
+        _ if is_debugging && !handlers.debugging => Some(NoRoute::NoDebugging),
         _ if !handlers.debugging => None,
         ["logs", _, ..] => Some(NoRoute::NoSystemLogs),
         ["debug", "pprof", _, ..] => Some(NoRoute::NoProfiles),
@@ -306,7 +306,7 @@ mod tests {
     #[case("/checkpoint/ns/p/c", NoRoute::NotFound)]
     #[case("/configz", NoRoute::NotFound)]
     #[case("/statusz", NoRoute::NotFound)]
-    fn nothing_is_there_for_people_without_debugging(
+    fn debug_paths_are_refused_without_debugging_handlers(
         #[case] path: &str,
         #[case] expected: NoRoute,
     ) {

@@ -74,17 +74,20 @@ fn is_below(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(is_name)
 }
 
-/// ◆ The answer to an error, as Go's file server has it.
+/// The answer to an error, as Go's file server has it.
 fn failed(error: &io::Error) -> Refusal {
-    let (status, message) = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => {
-            (StatusCode::NOT_FOUND, "404 page not found\n")
-        }
-        io::ErrorKind::PermissionDenied => (StatusCode::FORBIDDEN, "403 Forbidden\n"),
-        _ => {
-            tracing::warn!(%error, "failed to read a log of the machine");
-            (StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error\n")
-        }
+    let kind = error.kind();
+    let is_none = matches!(
+        kind,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
+    );
+    let (status, message) = if is_none {
+        (StatusCode::NOT_FOUND, "404 page not found\n")
+    } else if kind == io::ErrorKind::PermissionDenied {
+        (StatusCode::FORBIDDEN, "403 Forbidden\n")
+    } else {
+        tracing::warn!(%error, "failed to read a log of the machine");
+        (StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error\n")
     };
     Refusal::new(status, message)
 }

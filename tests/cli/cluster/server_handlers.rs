@@ -1,4 +1,4 @@
-//! What the agent's HTTPS server has for people: commands without a stream, checkpoints, logs of the machine, what the process is.
+//! Debugging handlers of the agent's HTTPS server: commands without a stream, checkpoints, logs of the node, statusz and flagz.
 
 use http::Method;
 use http::header::CONTENT_TYPE;
@@ -41,7 +41,7 @@ async fn run_answers_with_the_output_of_a_command() {
 }
 
 #[tokio::test]
-async fn checkpoint_says_why_there_is_none() {
+async fn checkpoint_reports_why_it_failed() {
     let served = Served::new(Joined::new(ApiServer::start()).await).await;
     served.joined.create_pod(&pod("p", "sleep 3600"));
     served.joined.wait_for_phase("p", "Running").await;
@@ -68,7 +68,7 @@ async fn checkpoint_says_why_there_is_none() {
 }
 
 #[tokio::test]
-async fn machine_and_process_are_shown_to_those_who_may_see_them() {
+async fn debug_endpoints_need_their_subresource() {
     let served = Served::new(Joined::new(ApiServer::start()).await).await;
     for (method, path, subresource) in [
         ("get", "/logs/", "log"),
@@ -128,7 +128,7 @@ async fn configured(fields: &str) -> Served {
 }
 
 #[tokio::test]
-async fn handlers_can_be_disabled_one_by_one() {
+async fn log_and_checkpoint_handlers_can_be_disabled() {
     let fields = "enableSystemLogHandler: false\nfeatureGates: {ContainerCheckpoint: false}";
     let served = configured(fields).await;
     let disabled = (405, "logs endpoint is disabled.\n".to_owned());
@@ -138,7 +138,7 @@ async fn handlers_can_be_disabled_one_by_one() {
 }
 
 #[tokio::test]
-async fn nothing_is_for_people_without_debugging_handlers() {
+async fn debug_endpoints_are_refused_without_debugging_handlers() {
     let served = configured("enableDebuggingHandlers: false").await;
     let disabled = (405, "Debug endpoints are disabled.\n".to_owned());
     for path in ["/logs/", "/containerLogs/a/b/c", "/exec/a/b/c", "/runningpods/"] {

@@ -72,7 +72,7 @@ impl Files {
         }
     }
 
-    /// Says that what was last found cannot be used.
+    /// Notes that the files that were read last cannot be used.
     pub(crate) fn refuse_last(&mut self, problem: &str) {
         let stamps = std::mem::take(&mut self.used);
         // They are read again, until they can be used.

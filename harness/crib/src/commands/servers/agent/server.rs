@@ -210,7 +210,7 @@ impl ServerArgs {
     }
 }
 
-/// What of the server is for people.
+/// The debugging handlers of the server.
 fn handlers(file: &KubeletConfiguration) -> Handlers {
     let gates = file.feature_gates.as_ref();
     let gate = gates.and_then(|gates| gates.get("ContainerCheckpoint").copied());
