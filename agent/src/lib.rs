@@ -8,7 +8,7 @@
 //! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
 //! | [`decide`] ◆ | what is done next: plans, resizes, back-offs |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
-//! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `wire` converts; no other file names wire types |
+//! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `operations` counts that, `wire` converts; no other file names wire types |
 //! | `observation` | the runtime's events and listings, and whether it is ready |
 //! | [`reporting`] | statuses, reports, transitions, events |
 //! | [`pod_spec`] | from a pod's specification to what the runtime is asked for; admission |
@@ -21,6 +21,7 @@
 //! | `upkeep` | dead containers and logs |
 //! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
+//! | [`histogram`] ◆ | how often durations were how long |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
 //! [`start`] has a table of all tasks.
@@ -42,6 +43,7 @@ mod eviction;
 mod execute;
 #[cfg(test)]
 mod fixtures;
+pub mod histogram;
 pub mod images;
 pub mod labels;
 pub mod machine;
@@ -113,12 +115,10 @@ pub mod reporting {
     //! [`status`] computes the status that an API server gets: phase, conditions, reasons. It is published as a kubelet does, when a sync
     //! begins (`worker::publishing`). [`report`] has what `crib run` shows: the latest report of each pod, and the transitions between
     //! reports in order, each with its cause (`causes` ◆). `events` has what a kubelet records as events: `events::texts` ◆ their words,
-    //! `events::correlate` ◆ how they are counted and aggregated. [`histogram`] ◆ counts durations, and [`measures`] has those of
-    //! the agent's own work.
+    //! `events::correlate` ◆ how they are counted and aggregated. [`measures`] has the durations of the agent's own work.
 
     pub(crate) mod causes;
     pub(crate) mod events;
-    pub mod histogram;
     pub mod measures;
     pub mod report;
     pub mod status;

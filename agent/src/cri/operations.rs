@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::reporting::histogram::Histogram;
+use crate::histogram::Histogram;
 
 /// The upper bounds of durations, in seconds: from 5 ms on, each 2.5 times the last one.
 const BOUNDS: &[f64] = &[

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::histogram::{DEFAULT_BOUNDS, Histogram};
+use crate::histogram::{DEFAULT_BOUNDS, Histogram};
 
 /// What a pod's worker does in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

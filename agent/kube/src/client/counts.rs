@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::reporting::histogram::Histogram;
+use agent::histogram::Histogram;
 use http::{Method, StatusCode};
 
 /// The upper bounds of durations, in seconds.

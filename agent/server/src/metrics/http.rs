@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use agent::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+use agent::histogram::{DEFAULT_BOUNDS, Histogram};
 use http::Method;
 
 use super::text::{Description, Metrics, counter, gauge, histogram};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
-use agent::reporting::histogram::Histogram;
+use agent::histogram::Histogram;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::process::Process;
@@ -212,7 +212,7 @@ pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> M
 mod tests {
     #![allow(clippy::unwrap_used)]
     use agent::cri::{ListedContainer, ListedSandbox};
-    use agent::reporting::histogram::DEFAULT_BOUNDS;
+    use agent::histogram::DEFAULT_BOUNDS;
     use serde_json::json;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::AgentView;
-use agent::reporting::histogram::Histogram;
+use agent::histogram::Histogram;
 use api::pod::PodUid;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};

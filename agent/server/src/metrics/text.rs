@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use agent::reporting::histogram::Histogram;
+use agent::histogram::Histogram;
 use jiff::Timestamp;
 
 /// The media type.

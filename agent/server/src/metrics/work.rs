@@ -174,7 +174,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use agent::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
     use agent::reporting::measures::WorkKind;
 
     use super::*;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::machine::Target;
-use crate::reporting::histogram::{DEFAULT_BOUNDS, Histogram};
+use crate::histogram::{DEFAULT_BOUNDS, Histogram};
 
 /// Which probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
