@@ -345,6 +345,8 @@ fn read_report(report: &mut io::PipeReader, said: &mut String) -> io::Result<()>
 /// "no route" instead of dropping them.
 fn forward_packets() -> io::Result<()> {
     let _ = fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1");
+    // Where br_netfilter is loaded, the relay would take what the bridge leads to the proxy of Services for packets that leave.
+    let _ = fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
     fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
 
