@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use api::duration::parse_go_duration;
 use clap::ValueEnum;
 
 /// The longest path a unix socket can have: `sun_path` of 108 bytes, one of them for the final NUL (unix(7)).
@@ -96,18 +95,36 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     addresses.first().copied().ok_or_else(|| format!("the host {host} has no address"))
 }
 
-/// Reads a duration: a number of seconds (`90`, `1.5`), or numbers with Go's units put together (`250ms`, `1m30s`).
+/// Reads a duration: a number of seconds (`90`, `1.5`), or numbers with the units `ms`, `s`, `m`, `h` put together (`1m30s`).
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = text.bytes().all(|c| c.is_ascii_digit() || c == b'.');
-    let nanos =
-        if seconds { parse_go_duration(&format!("{text}s")) } else { parse_go_duration(text) };
-    let nanos = nanos.ok_or_else(|| {
-        format!("invalid duration {text:?}: expected 90, 1.5s, 250ms, 1m30s or 2h")
-    })?;
-    match u64::try_from(nanos) {
-        Ok(nanos @ 1..) => Ok(Duration::from_nanos(nanos)),
-        _ => Err("must be greater than zero".to_owned()),
+    let expected = || format!("invalid duration {text:?}: expected 90, 1.5s, 250ms, 1m30s or 2h");
+    if text.is_empty() {
+        return Err(expected());
     }
+    let (mut total, mut rest) = (0.0_f64, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| expected())?;
+        let letters = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "" if digits == text.len() => 1.0,
+            _ => return Err(expected()),
+        };
+        total += number * seconds;
+        rest = tail;
+    }
+    let duration =
+        Duration::try_from_secs_f64(total).map_err(|_| format!("{text:?} is too long"))?;
+    if duration.is_zero() {
+        return Err("must be greater than zero".to_owned());
+    }
+    Ok(duration)
 }
 
 #[cfg(test)]
