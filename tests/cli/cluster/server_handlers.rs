@@ -123,7 +123,8 @@ async fn debug_endpoints_need_their_subresource() {
 async fn configured(fields: &str) -> Served {
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let joined = Joined::new(ApiServer::start()).await;
-    let config = joined.place.file("kubelet.yaml", &format!("{HEAD}{fields}\n"));
+    let config =
+        joined.place.file("kubelet.yaml", &format!("{HEAD}evictionHard: {{}}\n{fields}\n"));
     Served::with(joined, &["--config", &config]).await
 }
 
