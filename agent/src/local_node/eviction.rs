@@ -1,7 +1,7 @@
 //! ◆ Node-pressure eviction: when a node runs out of a resource, and which pod has to go first.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction. Nothing here acts, `crate::eviction` does: [`settings`] has what a kubelet's
-//! configuration says and [`config`] its thresholds, [`observe`] finds those that are met, [`pass`] decides what is due, `layout` what
+//! configuration says and [`config`] its thresholds, [`observe`] finds those that are met, `pass` decides what is due, `layout` what
 //! the node itself can free, [`rank`] orders the pods, and [`message`] says why one is evicted.
 
 pub mod config;
