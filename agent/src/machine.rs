@@ -9,7 +9,7 @@ use crate::node::CgroupVersion;
 #[cfg(test)]
 pub(crate) mod fake;
 
-/// Measures the machine. Each call may block, and measures anew.
+/// Measures the machine. Each call may block, and measures again.
 pub trait Machine: Send + Sync {
     /// Memory and swap, and what of it the kernel can limit.
     fn kernel(&self) -> KernelMemory;

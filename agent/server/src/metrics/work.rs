@@ -129,7 +129,7 @@ pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCo
     }
 }
 
-/// Adds how long certificates are good, and how often there were no others. One that there is not is good for ever.
+/// Adds when certificates expire, and how often a renewal failed. Without a certificate the value is that of one that never expires.
 pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, now: Timestamp) {
     let left = |ends: Option<Timestamp>| {
         ends.map_or(f64::INFINITY, |ends| ends.duration_since(now).as_secs() as f64)

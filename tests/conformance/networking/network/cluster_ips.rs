@@ -68,7 +68,7 @@ async fn cluster_ips_outside_the_pod_network_lead_to_pods_until_they_are_withdra
     assert_eq!(asks(&runtime, "10.96.0.7", "81").await, refused);
     assert_eq!(publish(&mut stream, table("10.96.0.7", None)).await, [""; 0]);
     assert_eq!(asks(&runtime, "10.96.0.7", "80").await, refused);
-    // Another Service instead: the address of the first one is nobody's.
+    // Another Service replaces the first one, whose address is withdrawn.
     assert_eq!(publish(&mut stream, table("10.96.0.8", Some(&pod))).await, [""; 0]);
     assert_eq!(asks(&runtime, "10.96.0.8", "80").await, "tcp hello\nudp hello\n");
     // A pod's own addresses are not the proxy's.

@@ -28,7 +28,7 @@ fn send(socket: &[u8], state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))?,
     };
     let sender = UnixDatagram::unbound()?;
-    // Whoever listens does not hold the agent up.
+    // A receiver that does not read must not block the agent.
     sender.set_nonblocking(true)?;
     sender.send_to_addr(state.as_bytes(), &address).map(drop)
 }
