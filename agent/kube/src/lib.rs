@@ -62,7 +62,7 @@ use tokio::task::JoinSet;
 pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
 use certificates::rotation::{Failures, Rotation};
 pub use certificates::store::server_certificate;
-use client::ApiClient;
+use client::{ApiClient, Rate};
 use events::Events;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
@@ -102,6 +102,10 @@ pub struct NodeSettings {
     pub registers: bool,
     /// How often the node gives a sign of life.
     pub status: StatusSettings,
+    /// The addresses that the node was told to have, for a cloud's controller.
+    pub provided_addresses: Vec<String>,
+    /// How many requests it sends for events.
+    pub event_rate: Option<Rate>,
 }
 
 /// How often the node gives a sign of life, and how much it says.
@@ -243,11 +247,13 @@ impl ClusterNode {
             provider_id: self.settings.provider_id,
             external_cloud: self.settings.external_cloud,
             registers: self.settings.registers,
+            provided_addresses: self.settings.provided_addresses,
         };
-        // The next sign of life is due then.
-        let heartbeats = self.client.with_limit(status.period.min(status.lease));
+        // The next sign of life is due then, and waits for no other request.
+        let heartbeats = self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
-        let events = Events::new(self.client.clone(), &name);
+        let event_rate = self.settings.event_rate.unwrap_or(Rate::UNLIMITED);
+        let events = Events::new(self.client.with_rate(event_rate), &name);
         let node = NodeFacts {
             registration,
             addresses,

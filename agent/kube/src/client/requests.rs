@@ -15,6 +15,7 @@ use super::counts::{Counter, RequestCounts};
 use super::error::ApiError;
 use super::exec_credential::Credential;
 use super::kubeconfig::{Connection, Credentials};
+use super::rate::{Limiter, Rate};
 use super::transport::Transport;
 use super::watch::WatchStream;
 use crate::certificates::validity::Validity;
@@ -37,6 +38,7 @@ pub struct ApiClient {
     credentials: Credentials,
     counter: Arc<Counter>,
     limit: Duration,
+    rate: Limiter,
 }
 
 /// How an object is to be patched.
@@ -69,13 +71,20 @@ impl ApiClient {
         let server = connection.server.without_user();
         let server = server.trim_end_matches('/').into();
         let (credentials, counter) = (connection.credentials, Arc::default());
-        Ok(Self { transport, server, credentials, counter, limit: PATIENCE })
+        let rate = Limiter::new(Rate::UNLIMITED);
+        Ok(Self { transport, server, credentials, counter, limit: PATIENCE, rate })
     }
 
     /// The same client, whose requests may take so long.
     #[must_use]
     pub fn with_limit(&self, limit: Duration) -> Self {
         Self { limit, ..self.clone() }
+    }
+
+    /// The same client, whose requests wait for each other so that there are no more than that.
+    #[must_use]
+    pub fn with_rate(&self, rate: Rate) -> Self {
+        Self { rate: Limiter::new(rate), ..self.clone() }
     }
 
     /// The server's URL.
@@ -167,6 +176,7 @@ impl ApiClient {
         path: &str,
         query: &Pairs<'_>,
     ) -> Result<WatchStream, ApiError> {
+        self.rate.pass().await;
         let response = self.within(self.send(Method::GET, path, query, None)).await?;
         if response.status.is_success() {
             return Ok(WatchStream::new(response));
@@ -189,6 +199,7 @@ impl ApiClient {
             let body = collected(response).await?;
             serde_json::from_slice(&body).map_err(|error| ApiError::Malformed(error.to_string()))
         };
+        self.rate.pass().await;
         self.within(answering).await
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Registration {
     pub(crate) external_cloud: bool,
     /// Whether the object is created; otherwise someone else does.
     pub(crate) registers: bool,
+    /// The addresses that the node was told to have.
+    pub(crate) provided_addresses: Vec<String>,
 }
 
 /// Where the facts of the node come from.

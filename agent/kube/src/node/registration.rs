@@ -20,6 +20,9 @@ const LONGEST: Duration = Duration::from_secs(7);
 /// The annotation of nodes whose volumes the controller-manager attaches.
 const ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
+/// The annotation of nodes of a cloud: the addresses that they were told to have, for the cloud's controller to check.
+const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
+
 /// The taint of nodes that the cloud's controller has not seen yet.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
@@ -61,20 +64,24 @@ pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     if let Some(id) = &registration.provider_id {
         spec["providerID"] = json!(id);
     }
+    let mut annotations = json!({ATTACH: "true"});
+    if registration.external_cloud && !registration.provided_addresses.is_empty() {
+        annotations[PROVIDED] = json!(registration.provided_addresses.join(","));
+    }
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": registration.name,
             "labels": registration.labels,
-            "annotations": {ATTACH: "true"},
+            "annotations": annotations,
         },
         "spec": spec,
         "status": status,
     })
 }
 
-/// ◆ The existing node, with the default labels and the annotation of a new one. Its taints stay.
+/// ◆ The existing node, with the default labels and the annotations of a new one. Its taints stay.
 fn reconciled(existing: &Value, initial: &Value) -> Value {
     let mut node = existing.clone();
     for label in DEFAULT_LABELS {
@@ -82,7 +89,14 @@ fn reconciled(existing: &Value, initial: &Value) -> Value {
             node["metadata"]["labels"][label] = wanted.clone();
         }
     }
-    node["metadata"]["annotations"][ATTACH] = initial["metadata"]["annotations"][ATTACH].clone();
+    let annotations = &initial["metadata"]["annotations"];
+    node["metadata"]["annotations"][ATTACH] = annotations[ATTACH].clone();
+    match annotations.get(PROVIDED) {
+        Some(addresses) => node["metadata"]["annotations"][PROVIDED] = addresses.clone(),
+        None => {
+            node["metadata"]["annotations"].as_object_mut().and_then(|all| all.remove(PROVIDED));
+        }
+    }
     node
 }
 
@@ -170,6 +184,23 @@ mod tests {
         assert_eq!(node["spec"]["providerID"], "cloud:///1");
         let first = json!({"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"});
         assert_eq!(node["spec"]["taints"][1], first);
+    }
+
+    #[test]
+    fn addresses_that_a_node_was_told_are_shown_to_its_cloud() {
+        let told = Registration {
+            provided_addresses: vec!["192.0.2.1".to_owned(), "2001:db8::1".to_owned()],
+            ..registration()
+        };
+        let of_cloud = Registration { external_cloud: true, ..told.clone() };
+        let node = initial(&of_cloud, &Value::Null);
+        assert_eq!(node["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
+        let existing = json!({"metadata": {"name": "n"}});
+        let known = reconciled(&existing, &node);
+        assert_eq!(known["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
+        // Without a cloud it goes.
+        let later = reconciled(&known, &initial(&told, &Value::Null));
+        assert_eq!(later["metadata"]["annotations"], json!({ATTACH: "true"}));
     }
 
     #[test]

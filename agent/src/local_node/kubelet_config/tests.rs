@@ -24,7 +24,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
     let text = format!(
         "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
          authorization: {{mode: Webhook, webhook: {{cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 5s}}}}\n\
-         registerWithTaints:\n- {{key: a, effect: NoSchedule}}\nclusterDomain: null\nkubeAPIQPS: 7\nfailSwap: true\n\
+         registerWithTaints:\n- {{key: a, effect: NoSchedule}}\nclusterDomain: null\niptablesDropBit: 7\nfailSwap: true\n\
          featureGates: {{ContainerStopSignals: true, QOSReserved: true}}\n"
     );
     let file = parse(&text).unwrap();
@@ -40,7 +40,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
     assert_eq!(reviews.cache_authorized_ttl, None, "zero stands for the default");
     assert_eq!(reviews.cache_unauthorized_ttl, Some(GoDuration::of_seconds(5)));
     let names: Vec<&str> = without_effect.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["kubeAPIQPS", "featureGates.QOSReserved"]);
+    assert_eq!(names, ["iptablesDropBit", "featureGates.QOSReserved"]);
 }
 
 #[rstest]
@@ -217,7 +217,7 @@ fn value_that_asks_for_nothing_is_taken(#[case] fields: &str) {
 #[test]
 fn effective_configuration_says_nothing_that_is_not_so() {
     let shown = effective(&config(
-        "maxPods: 7\nkubeAPIQPS: 9\nevictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [pods]\n\
+        "maxPods: 7\niptablesDropBit: 9\nevictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [pods]\n\
          logging: {verbosity: 3}\nfeatureGates: {ContainerStopSignals: true}",
     ));
     assert_eq!(shown["maxPods"], 7);
@@ -228,7 +228,7 @@ fn effective_configuration_says_nothing_that_is_not_so() {
     assert_eq!(shown["logging"]["verbosity"], 3);
     assert_eq!(shown["featureGates"]["ContainerStopSignals"], true);
     assert_eq!(shown["evictionHard"], json!({"memory.available": "1Gi"}));
-    for field in ["kubeAPIQPS", "hairpinMode", "apiVersion"] {
+    for field in ["iptablesDropBit", "hairpinMode", "apiVersion"] {
         assert_eq!(shown.get(field), None, "{field}");
     }
     assert!(check(&normalized(&shown).unwrap()).is_ok(), "it is a configuration that is taken");

@@ -1,6 +1,7 @@
 //! Flags of `crib agent` about the cluster that it is a node of.
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use agent::services::ServiceTable;
 use clap::{ArgAction, Args, ValueEnum};
 use crib_base::service_stream::{self, Outcome};
 use jiff::Timestamp;
-use kube_node::client::{ApiClient, Connection};
+use kube_node::client::{ApiClient, Connection, Rate};
 use kube_node::{Bootstrap, Certificates, NodeLimits, NodeSettings, ServiceProxy, StatusSettings};
 use tokio::sync::watch;
 
@@ -99,12 +100,17 @@ impl ClusterArgs {
     /// A client of the cluster's API server, if there is one. That of a node without a certificate waits for it.
     pub(super) fn client(
         &self,
+        file: &KubeletConfiguration,
         bootstrap: Option<&Bootstrap>,
     ) -> Result<Option<ApiClient>, String> {
-        match bootstrap {
+        let client = match bootstrap {
             Some(bootstrap) => bootstrap.client().map(Some).map_err(|error| of_bootstrap(&error)),
             None => self.kubeconfig.as_deref().map(client).transpose(),
-        }
+        };
+        // 0 is client-go's own for requests, and no limit for events.
+        let or_own = |field: Option<i32>, own| if field == Some(0) { Some(own) } else { field };
+        let rate = rate(or_own(file.kube_api_qps, 5), or_own(file.kube_api_burst, 10));
+        Ok(client?.map(|client| client.with_rate(rate)))
     }
 
     /// Where certificates are kept.
@@ -132,11 +138,12 @@ impl ClusterArgs {
         self.signs_server(file).then(|| kube_node::server_certificate(&self.cert_dir(config)))
     }
 
-    /// What the node is registered as, with a server on this port.
+    /// What the node is registered as, with a server on this port. `provided` are the addresses that it was told to have.
     pub(super) fn node(
         &self,
         file: &KubeletConfiguration,
         config: &Config,
+        provided: &[IpAddr],
         server_port: Option<u16>,
         certificates: Certificates,
     ) -> NodeSettings {
@@ -163,6 +170,8 @@ impl ClusterArgs {
             external_cloud: self.external_cloud,
             registers: file.register_node.unwrap_or(true),
             status,
+            provided_addresses: provided.iter().map(IpAddr::to_string).collect(),
+            event_rate: Some(rate(file.event_record_qps, file.event_burst)),
         }
     }
 
@@ -175,6 +184,11 @@ impl ClusterArgs {
     fn signs_server(&self, file: &KubeletConfiguration) -> bool {
         self.rotate_server_certificates.or(file.server_tls_bootstrap).unwrap_or_default()
     }
+}
+
+/// The rate of requests that two fields say. Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go.
+fn rate(per_second: Option<i32>, burst: Option<i32>) -> Rate {
+    Rate { per_second: count(per_second).unwrap_or(50), burst: count(burst).unwrap_or(100) }
 }
 
 fn client(path: &Path) -> Result<ApiClient, String> {

@@ -274,7 +274,7 @@ impl Serving<'_> {
             None => objects.clone(),
         });
         let bootstrap = settings.cluster.bootstrap(&config);
-        let client = or_say(settings.cluster.client(bootstrap.as_ref()), Exit::BadInput)?;
+        let client = or_say(settings.cluster.client(file, bootstrap.as_ref()), Exit::BadInput)?;
         let server = match &client {
             Some(_) => {
                 let signed = settings.cluster.signed(file, &config);
@@ -295,7 +295,7 @@ impl Serving<'_> {
         let serves = server.is_some() && settings.server.makes_certificate(file);
         let certificates = settings.cluster.certificates(file, &config, serves);
         let node = client.map(|client| {
-            let settings = settings.cluster.node(file, &config, port, certificates);
+            let settings = settings.cluster.node(file, &config, &settings.node.node_ip, port, certificates);
             ClusterNode::new(client, settings, Arc::clone(&store), objects.clone())
                 .with_bootstrap(bootstrap)
         });
