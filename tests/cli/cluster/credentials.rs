@@ -214,8 +214,12 @@ async fn node_gets_its_certificate_by_a_request_and_replaces_it_before_it_ends()
     // Perhaps within the same second, after which its file is named.
     let in_use = || std::fs::read_to_string(&current).unwrap().into();
     let before = in_use();
+    let watches = || joined.server.count("GET /api/v1/pods").into();
+    let watched = watches();
     answer(&joined, &second, &certificate(&second, HOUR, 100 * HOUR));
     wait("another certificate", in_use, |now| *now != before).await;
+    // The server sees it in requests that were under way, too.
+    wait("another watch of pods", watches, |now| *now != watched).await;
     assert_eq!(std::fs::metadata(&current).unwrap().permissions().mode() & 0o777, 0o600);
     agent.stop().await;
 

@@ -177,9 +177,10 @@ impl ApiClient {
         query: &Pairs<'_>,
     ) -> Result<WatchStream, ApiError> {
         self.rate.pass().await;
+        let client = self.transport.changes();
         let response = self.within(self.send(Method::GET, path, query, None)).await?;
         if response.status.is_success() {
-            return Ok(WatchStream::new(response));
+            return Ok(WatchStream::new(response, client));
         }
         Err(self.within(refusal(response)).await?)
     }

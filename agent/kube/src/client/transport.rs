@@ -25,6 +25,8 @@ pub(crate) struct Transport {
     now: RwLock<Now>,
     /// Whether it is known who the client is.
     is_known: watch::Sender<bool>,
+    /// How often the client has become another one.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -44,13 +46,19 @@ impl Transport {
         let http = client(&trust, server_name.clone(), proxy.clone(), identity.as_ref())?;
         let now = RwLock::new(Now { http, trust, identity, credential: None });
         let files = Mutex::new(std::mem::take(&mut connection.files));
-        Ok(Self { server_name, proxy, files, now, is_known: watch::Sender::new(is_known) })
+        let is_known = watch::Sender::new(is_known);
+        Ok(Self { server_name, proxy, files, now, is_known, changes: watch::Sender::default() })
     }
 
     /// Waits until it is known who the client is.
     pub(crate) async fn known(&self) {
         // The sender is here.
         let _ = self.is_known.subscribe().wait_for(|is_known| *is_known).await;
+    }
+
+    /// Changes when the client has become another one.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// What sends requests now.
@@ -72,7 +80,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Shows another certificate from now on. Requests that are under way keep their connections.
+    /// Shows another certificate from now on. Requests that are under way keep their connections, and watches are begun again.
     pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), TlsError> {
         self.replace(None, Some(cloned(identity)), None)
     }
@@ -115,6 +123,8 @@ impl Transport {
         let (name, proxy) = (self.server_name.clone(), self.proxy.clone());
         let http = client(&trust, name, proxy, identity.as_ref())?;
         *now = Now { http, trust, identity, credential };
+        drop(now);
+        self.changes.send_modify(|count| *count += 1);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use fetch::Response;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::error::ApiError;
 
@@ -61,20 +62,27 @@ impl Lines {
 pub(crate) struct WatchStream {
     response: Response,
     lines: Lines,
+    /// Changes when the client is another one: the server is to see its new certificate.
+    client: watch::Receiver<u64>,
 }
 
 impl WatchStream {
-    pub(super) fn new(response: Response) -> Self {
-        Self { response, lines: Lines::default() }
+    pub(super) fn new(response: Response, client: watch::Receiver<u64>) -> Self {
+        Self { response, lines: Lines::default(), client }
     }
 
-    /// Waits for the next event; `None` when the server ends the watch. Cancel-safe.
+    /// Waits for the next event; `None` when the server ends the watch, or the client has got another certificate. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
         loop {
             if let Some(line) = self.lines.next() {
                 return event(&line).map(Some);
             }
-            match self.response.chunk().await.map_err(ApiError::Unreachable)? {
+            let chunk = tokio::select! {
+                biased;
+                Ok(()) = self.client.changed() => return Ok(None),
+                chunk = self.response.chunk() => chunk,
+            };
+            match chunk.map_err(ApiError::Unreachable)? {
                 Some(chunk) => self.lines.push(&chunk)?,
                 None => return Ok(None),
             }
