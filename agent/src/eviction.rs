@@ -28,6 +28,7 @@ use crate::machine::Machine;
 use crate::node::Pressure;
 use crate::pod_spec::spec::qos::is_critical;
 use crate::reporting::events::EventRecorder;
+use crate::reporting::measures::{Counted, Measures};
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::{AT_ONCE, Eviction};
 use measure::Known;
@@ -57,6 +58,7 @@ pub(crate) struct Evictor {
     pub(crate) pressure: watch::Sender<Pressure>,
     /// Tells the sync loop which pods to evict.
     pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
+    pub(crate) measures: Measures,
 }
 
 /// What is remembered from one pass to the next.
@@ -173,6 +175,7 @@ impl Evictor {
         let said = message(threshold.signal.resource(), &first, due, observed);
         tracing::warn!(pod = %pod.full_name(), message = said.message.trim_end(), "evicting pod");
         let eviction = Eviction::of_pressure(said, grace);
+        self.measures.count(Counted::Evicted(threshold.signal.as_str()));
         // It fails only when the agent ends.
         let _ = self.evictions.send((pod.uid().clone(), eviction));
         let seconds = grace.unwrap_or(pod.grace_seconds());

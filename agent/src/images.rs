@@ -17,6 +17,7 @@ use crate::cri::{Cri, Image, RegistryAuth};
 use crate::objects::ObjectStore;
 use crate::pod_spec::references;
 use crate::pod_spec::spec::{ImageSpec, ImageUser, SandboxSpec};
+use crate::reporting::measures::Measures;
 
 pub(crate) mod collector;
 mod decide;
@@ -63,6 +64,7 @@ pub struct Images {
     slots: Semaphore,
     node_logins: NodeLogins,
     providers: ProviderRunner,
+    measures: Measures,
     /// Opened before the first use, which may list the runtime's images.
     records: OnceCell<PullRecords>,
 }
@@ -134,6 +136,7 @@ impl Images {
         objects: Arc<ObjectStore>,
         root_dir: PathBuf,
         config: &ImageConfig,
+        measures: Measures,
     ) -> Self {
         let (first, max) = config.backoff;
         let slots = config.pull_slots().unwrap_or(Semaphore::MAX_PERMITS);
@@ -150,6 +153,7 @@ impl Images {
             node_logins: NodeLogins::new(config.docker_configs.clone()),
             providers: ProviderRunner::new(config.credential_providers.clone(), Arc::clone(&clock)),
             clock,
+            measures,
             records: OnceCell::new(),
         }
     }
@@ -331,6 +335,7 @@ impl Images {
                 records.succeeded(image, &pulled.reference, &shown, now).await;
                 lock(&self.backoff).forget_old(now);
                 let whole = until(begun, now);
+                self.measures.pulled(pulled.size, whole);
                 report(ImageEvent::pulled(image, pulled.took, whole, pulled.size));
                 Ok(ReadyImage { reference: pulled.reference, user: pulled.user, pull: Some(whole) })
             }

@@ -297,6 +297,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         Arc::clone(&objects),
         config.root_dir.clone(),
         &config.images,
+        measures.clone(),
     ));
     // Without thresholds nobody asks.
     let (unused, unused_receiver) = mpsc::channel(1);
@@ -309,6 +310,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             images: Arc::clone(&images),
             policy,
             machine: Arc::clone(&machine),
+            measures: measures.clone(),
         };
         tasks.spawn(collector.run(unused_receiver));
     }
@@ -384,6 +386,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             events: events.clone(),
             pressure: pressure_sender,
             evictions: evictions_sender,
+            measures: measures.clone(),
         };
         tasks.spawn(evictor.run());
     }

@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use super::answer::{self, Body, Refusal};
 use super::health;
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
+use super::metrics::counts;
 use super::metrics::http::{HttpCounts, ServerType};
 use super::metrics::own::{self, Own};
 use super::metrics::process::{self, Files, Process};
@@ -199,18 +200,23 @@ impl Exposed {
         let mut fresh = LastLists::default();
         let lists = logged(self.cri.list_all(&mut fresh).await).flatten();
         let process = process().await;
+        let (pods, measured) = (self.view.pod_list().items, self.view.measured());
         let mut metrics = own::metrics(&Own {
             node: self.node(),
             version: kube_node::VERSION,
             lists: lists.as_ref(),
-            pods: &self.view.pod_list().items,
+            pods: &pods,
             pod_starts: &self.starts.durations(),
             cgroup_version: cgroup_version(),
             process: &process,
         });
         self.http.add_to(&mut metrics);
-        work::add_operations(&mut metrics, &self.cri.operations());
-        work::add_measured(&mut metrics, &self.view.measured());
+        let operations = self.cri.operations();
+        work::add_operations(&mut metrics, &operations);
+        work::add_measured(&mut metrics, &measured);
+        counts::add(&mut metrics, &measured);
+        counts::add_sandboxes(&mut metrics, &operations);
+        counts::add_workers(&mut metrics, &pods, &self.view.reports().borrow());
         work::add_volumes(&mut metrics, &self.statistics.claimed_volumes());
         if let Some(cluster) = &self.cluster {
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());

@@ -18,16 +18,19 @@ use crate::observed::ContainerId;
 use crate::pod_spec::env::{self, EnvFile, EnvFiles};
 use crate::pod_spec::spec::{self, ContainerInputs, ContainerSpec, HostVolume, SubPath};
 use crate::reporting::events::Happening;
+use crate::reporting::measures::{Counted, kind_name};
 use crate::storage::volumes::subpath::{self, SubPathError};
 use crate::upkeep::logs::links;
 
 /// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
     let (name, key) = (start.name.clone(), start.backoff_key.clone());
+    let kind = kind_name(start.kind);
     match run(job, sandbox, start).await {
         Ok(()) => true,
         Err(NotStarted::Terminating) => false,
         Err(NotStarted::Failed { reason, message, until, refused, attempt }) => {
+            job.shared.measures.count(Counted::NotStarted(kind, reason.to_owned()));
             job.send(Progress::Failed(Failure {
                 key: HoldKey::Start(key),
                 container: Some(name),
@@ -193,6 +196,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         failed_after(&id, "RunContainerError", message)
     })?;
     job.event(Some(&start.name), &Happening::Started);
+    shared.measures.count(Counted::Started(kind_name(start.kind)));
     job.send(Progress::Started(start.name.clone(), took));
     link_log(job, sandbox, &spec, &id);
     job.send(Progress::Done(Done::Start {

@@ -14,6 +14,7 @@ use crate::clock::{Clock, after};
 use crate::cri::{Cri, CriError};
 use crate::machine::Machine;
 use crate::pod_spec::spec::ImageSpec;
+use crate::reporting::measures::{Counted, Measures};
 
 /// How often images are listed, and removed if necessary.
 const PERIOD: Duration = Duration::from_secs(300);
@@ -25,6 +26,7 @@ pub(crate) struct ImageCollector {
     pub(crate) images: Arc<Images>,
     pub(crate) policy: ImageGcPolicy,
     pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) measures: Measures,
 }
 
 /// Asks for the removal of every image that is not in use and old enough, and gives a sign when that is done.
@@ -123,7 +125,7 @@ impl ImageCollector {
             candidates.into_iter().filter(|image| garbage::is_old_enough(&self.policy, image, now));
         let mut failed = Vec::new();
         for image in old {
-            if let Err(error) = self.remove(&image).await {
+            if let Err(error) = self.remove(&image, "space").await {
                 failed.push((image.id, error));
             }
         }
@@ -142,7 +144,7 @@ impl ImageCollector {
         let mut removed = false;
         let mut failed = Vec::new();
         for image in old {
-            match self.remove(&image).await {
+            match self.remove(&image, "age").await {
                 Ok(()) => removed = true,
                 Err(error) => failed.push((image.id, error)),
             }
@@ -179,7 +181,7 @@ impl ImageCollector {
             if !garbage::is_old_enough(&self.policy, &image, now) {
                 continue;
             }
-            match self.remove(&image).await {
+            match self.remove(&image, "space").await {
                 Ok(()) => {
                     removed = true;
                     freed = freed.saturating_add(image.size);
@@ -216,10 +218,13 @@ impl ImageCollector {
         })
     }
 
-    async fn remove(&self, image: &Candidate) -> Result<(), CriError> {
+    /// Removes an image for a reason that a kubelet's metric has.
+    async fn remove(&self, image: &Candidate, reason: &'static str) -> Result<(), CriError> {
         tracing::info!(image = image.id, bytes = image.size, "removing unused image");
         let spec = ImageSpec { image: image.id.clone(), ..ImageSpec::default() };
-        self.cri.remove_image(&spec).await
+        self.cri.remove_image(&spec).await?;
+        self.measures.count(Counted::ImageRemoved(reason));
+        Ok(())
     }
 }
 

@@ -68,6 +68,7 @@ impl Node {
             Arc::new(ObjectStore::new(self.objects.clone())),
             self.root.path().to_owned(),
             &self.config,
+            Measures::default(),
         )
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::pod::ContainerKind;
 use jiff::Timestamp;
 
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
@@ -36,6 +37,62 @@ impl WorkKind {
     }
 }
 
+/// The upper bounds of durations of pulls, in seconds.
+const PULL_BOUNDS: &[f64] = &[
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
+    1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// A container was started.
+    Started(KindName),
+    /// A container was not started, for this reason: `ErrImagePull`.
+    NotStarted(KindName, String),
+    /// A pod was evicted, for this signal: `memory.available`.
+    Evicted(&'static str),
+    /// A pod was not admitted, for this reason: `OutOfcpu`.
+    Rejected(String),
+    /// An image was removed, for its `age` or for `space`.
+    ImageRemoved(&'static str),
+}
+
+/// A kubelet's name of a kind of containers: `init_container`.
+pub type KindName = &'static str;
+
+/// A kubelet's name of a kind of containers.
+#[must_use]
+pub fn kind_name(kind: ContainerKind) -> KindName {
+    match kind {
+        ContainerKind::Init => "init_container",
+        ContainerKind::App => "container",
+        ContainerKind::Ephemeral => "ephemeral_container",
+    }
+}
+
+/// ◆ A kubelet's name of the sizes of images to which one of `bytes` belongs.
+fn size_name(bytes: u64) -> &'static str {
+    const MB: u64 = 1 << 20;
+    const GB: u64 = 1 << 30;
+    match bytes {
+        // The runtime did not report it.
+        0 => "N/A",
+        _ if bytes <= 10 * MB => "0-10MB",
+        _ if bytes <= 100 * MB => "10MB-100MB",
+        _ if bytes <= 500 * MB => "100MB-500MB",
+        _ if bytes <= GB => "500MB-1GB",
+        _ if bytes <= 5 * GB => "1GB-5GB",
+        _ if bytes <= 10 * GB => "5GB-10GB",
+        _ if bytes <= 20 * GB => "10GB-20GB",
+        _ if bytes <= 30 * GB => "20GB-30GB",
+        _ if bytes <= 40 * GB => "30GB-40GB",
+        _ if bytes <= 60 * GB => "40GB-60GB",
+        _ if bytes <= 100 * GB => "60GB-100GB",
+        _ => "GT100GB",
+    }
+}
+
 /// The numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
@@ -47,24 +104,28 @@ pub struct Measured {
     pub last_relist: Option<Timestamp>,
     /// How long workers took.
     pub work: BTreeMap<WorkKind, Histogram>,
+    /// How long pulls of images took, by a kubelet's name of their size.
+    pub pulls: BTreeMap<&'static str, Histogram>,
+    /// How often things happened.
+    pub counts: BTreeMap<Counted, u64>,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self {
+            relist_durations: Histogram::new(DEFAULT_BOUNDS),
+            relist_intervals: Histogram::new(DEFAULT_BOUNDS),
+            last_relist: None,
+            work: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        }
+    }
 }
 
 /// The numbers of one agent. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Measures(Arc<Mutex<Measured>>);
-
-impl Default for Measures {
-    fn default() -> Self {
-        let none = || Histogram::new(DEFAULT_BOUNDS);
-        let measured = Measured {
-            relist_durations: none(),
-            relist_intervals: none(),
-            last_relist: None,
-            work: BTreeMap::new(),
-        };
-        Self(Arc::new(Mutex::new(measured)))
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct Measures(Arc<Mutex<Measured>>);
 
 impl Measures {
     /// Those so far.
@@ -94,6 +155,19 @@ impl Measures {
         durations.observe(took.as_secs_f64());
     }
 
+    /// Counts a pull of an image of so many bytes; 0: unknown.
+    pub(crate) fn pulled(&self, bytes: u64, took: Duration) {
+        let mut measured = self.lock();
+        let durations = measured.pulls.entry(size_name(bytes));
+        let durations = durations.or_insert_with(|| Histogram::new(PULL_BOUNDS));
+        durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts what has happened.
+    pub(crate) fn count(&self, happened: Counted) {
+        *self.lock().counts.entry(happened).or_default() += 1;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Measured> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +175,24 @@ impl Measures {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case(0, "N/A")]
+    #[case(1, "0-10MB")]
+    #[case(10 << 20, "0-10MB")]
+    #[case((10 << 20) + 1, "10MB-100MB")]
+    #[case(1 << 30, "500MB-1GB")]
+    #[case(200 << 30, "GT100GB")]
+    fn pull_is_measured_by_the_size_of_the_image(#[case] bytes: u64, #[case] name: &str) {
+        let measures = Measures::default();
+        measures.pulled(bytes, Duration::from_secs(3));
+        let pulls = measures.now().pulls;
+        assert_eq!(pulls.get(name).map(Histogram::sum), Some(3.0));
+        assert_eq!(pulls.len(), 1);
+    }
 
     #[test]
     fn first_listing_has_no_interval() {

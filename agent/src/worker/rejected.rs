@@ -19,6 +19,7 @@ use crate::observed::Observed;
 use crate::pod_spec::admission::Rejection;
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
+use crate::reporting::measures::Counted;
 use crate::reporting::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::storage::volumes::component;
@@ -63,6 +64,7 @@ pub(crate) async fn run(
     if let Err(error) = keep(file.clone(), rejection.clone()).await {
         tracing::warn!(path = %file.display(), %error, "failed to record the rejection of a pod");
     }
+    shared.measures.count(Counted::Rejected(rejection.reason.to_string()));
     let happening = Happening::Rejected(rejection.clone());
     shared.events.record(&pod, None, &happening);
     let now = shared.clock.now();

@@ -10,6 +10,7 @@ use crate::blocking::blocking;
 use crate::clock::after;
 use crate::local_node::eviction::local_storage::{self, LocalUsage};
 use crate::observed::Observed;
+use crate::reporting::measures::Counted;
 use crate::reporting::status::eviction::Eviction;
 
 /// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
@@ -41,9 +42,10 @@ impl Worker {
         }
         self.storage.next = Some(after(now, PERIOD));
         let usage = self.storage_usage(pod, observed).await;
-        let Some(message) = local_storage::exceeded(pod, &usage) else {
+        let Some((signal, message)) = local_storage::exceeded(pod, &usage) else {
             return false;
         };
+        self.shared.measures.count(Counted::Evicted(signal));
         self.evict(Eviction::of_local_storage(message));
         true
     }

@@ -12,6 +12,7 @@ use agent::images::{
 };
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::pod_spec::spec::SandboxSpec;
+use agent::reporting::measures::Measures;
 use api::pod::Pod;
 use image_reference::Reference;
 use jiff::Timestamp;
@@ -216,6 +217,7 @@ fn images(
         Arc::clone(objects),
         root.to_owned(),
         config,
+        Measures::default(),
     )
 }
 

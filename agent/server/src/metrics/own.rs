@@ -122,13 +122,13 @@ fn state(state: ListedState) -> &'static str {
 }
 
 /// Whether a pod is not from an API server.
-fn is_static(pod: &Pod) -> bool {
+pub(super) fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let source = annotations.and_then(|all| all.get("kubernetes.io/config.source"));
     source.is_none_or(|source| source != "api")
 }
 
-fn has_ended(pod: &Pod) -> bool {
+pub(super) fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }

@@ -220,6 +220,7 @@ mod tests {
             relist_intervals: once(1.0),
             last_relist: Some("2026-01-01T00:00:00.5Z".parse().unwrap()),
             work: [(WorkKind::Create, once(0.5))].into(),
+            ..Measured::default()
         };
         let text = text(|metrics| add_measured(metrics, &measured));
         has(&text, "kubelet_pleg_relist_duration_seconds_count 1");

@@ -75,6 +75,7 @@ impl Node {
             Arc::default(),
             root.path().to_owned(),
             &ImageConfig::new(root.path()),
+            Measures::default(),
         );
         let collector = ImageCollector {
             cri: Arc::new(cri.clone()),
@@ -82,6 +83,7 @@ impl Node {
             images: Arc::new(images),
             policy,
             machine: Arc::clone(&disk) as Arc<dyn Machine>,
+            measures: Measures::default(),
         };
         let (asks, requests) = mpsc::channel(1);
         let asks = asked.then_some(asks);

@@ -38,13 +38,18 @@ pub(crate) fn is_limited(pod: &Pod) -> bool {
     sized || totals::of_pod(pod.spec(), Kind::Limits).contains_key(STORAGE)
 }
 
-/// Why the pod is evicted, if it uses more than it may. Static and critical pods are never evicted.
-pub(crate) fn exceeded(pod: &Pod, usage: &LocalUsage) -> Option<String> {
+/// Why the pod is evicted, if it uses more than it may: a kubelet's name of the signal, and the message. Static and critical pods are
+/// never evicted.
+pub(crate) fn exceeded(pod: &Pod, usage: &LocalUsage) -> Option<(&'static str, String)> {
     let priority = pod.spec().priority.unwrap_or_default();
     if pod.is_static() || priority >= CRITICAL {
         return None;
     }
-    of_volumes(pod, usage).or_else(|| of_pod(pod, usage)).or_else(|| of_containers(pod, usage))
+    let of = |signal: &'static str| move |message: String| (signal, message);
+    let volume = of_volumes(pod, usage).map(of("emptydirfs.limit"));
+    let pod_limit = || of_pod(pod, usage).map(of("ephemeralpodfs.limit"));
+    let container = || of_containers(pod, usage).map(of("ephemeralcontainerfs.limit"));
+    volume.or_else(pod_limit).or_else(container)
 }
 
 fn is_over(used: u64, limit: &ApiQuantity) -> bool {
@@ -126,17 +131,30 @@ mod tests {
 
     #[rstest]
     #[case(usage(4, 4, 10, 12), None)]
-    #[case(usage(5, 0, 0, 0), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"4Mi\". "))]
+    #[case(
+        usage(5, 0, 0, 0),
+        Some(("emptydirfs.limit", "Usage of EmptyDir volume \"v\" exceeds the limit \"4Mi\". "))
+    )]
     #[case(
         usage(4, 20, 3, 4),
-        Some("Pod ephemeral local storage usage exceeds the total limit of containers 30Mi. ")
+        Some((
+            "ephemeralpodfs.limit",
+            "Pod ephemeral local storage usage exceeds the total limit of containers 30Mi. "
+        ))
     )]
     #[case(
         usage(0, 0, 11, 0),
-        Some("Container a exceeded its local ephemeral storage limit \"10Mi\". ")
+        Some((
+            "ephemeralcontainerfs.limit",
+            "Container a exceeded its local ephemeral storage limit \"10Mi\". "
+        ))
     )]
-    fn message_is_that_of_a_kubelet(#[case] usage: LocalUsage, #[case] message: Option<&str>) {
-        assert_eq!(exceeded(&pod("api"), &usage).as_deref(), message);
+    fn signal_and_message_are_those_of_a_kubelet(
+        #[case] usage: LocalUsage,
+        #[case] expected: Option<(&'static str, &str)>,
+    ) {
+        let expected = expected.map(|(signal, message)| (signal, message.to_owned()));
+        assert_eq!(exceeded(&pod("api"), &usage), expected);
         assert_eq!(exceeded(&pod("file"), &usage), None, "a static pod is critical");
     }
 

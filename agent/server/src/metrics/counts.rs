@@ -1,0 +1,220 @@
+//! ◆ How often things happened to containers, images and pods, with a kubelet's names. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::cri::Operation;
+use agent::reporting::measures::{Counted, Measured};
+use agent::reporting::report::Reports;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::text::{Description, Metrics, counter, gauge, histogram};
+
+const STARTED: Description<'_> =
+    counter("kubelet_started_containers_total", "[ALPHA] Containers that were started");
+const NOT_STARTED: Description<'_> = counter(
+    "kubelet_started_containers_errors_total",
+    "[ALPHA] Starts of containers that failed, by the reason",
+);
+const EVICTED: Description<'_> =
+    counter("kubelet_evictions", "[ALPHA] Pods that were evicted, by the signal");
+const REJECTED: Description<'_> = counter(
+    "kubelet_admission_rejections_total",
+    "[ALPHA] Pods that the node did not admit, by the reason",
+);
+const IMAGES_REMOVED: Description<'_> = counter(
+    "kubelet_image_garbage_collected_total",
+    "[ALPHA] Images that were removed for their age or for space",
+);
+const PULLS: Description<'_> = histogram(
+    "kubelet_image_pull_duration_seconds",
+    "[ALPHA] Seconds that pulls of images took, by the size of the image",
+);
+const SANDBOXES: Description<'_> = histogram(
+    "kubelet_run_podsandbox_duration_seconds",
+    "[ALPHA] Seconds that starts of sandboxes took, by the handler of the RuntimeClass",
+);
+const SANDBOX_ERRORS: Description<'_> = counter(
+    "kubelet_run_podsandbox_errors_total",
+    "[ALPHA] Starts of sandboxes that failed, by the handler of the RuntimeClass",
+);
+const MIRRORS: Description<'_> =
+    gauge("kubelet_mirror_pods", "[ALPHA] Admitted static pods, each of which has a mirror pod");
+const WORKING: Description<'_> = gauge(
+    "kubelet_working_pods",
+    "[ALPHA] Pods that have a worker: by what it does, and whether a source has the pod",
+);
+
+/// The reasons that have a value of their own. A pod's author can make others up.
+const REASONS: [&str; 21] = [
+    "AppArmor",
+    "Evicted",
+    "InitContainerRestartPolicyForbidden",
+    "InvalidNodeInfo",
+    "NodeShutdown",
+    "OutOfcpu",
+    "OutOfephemeral-storage",
+    "OutOfmemory",
+    "OutOfpods",
+    "PodFeatureUnsupported",
+    "PodLevelResourcesNotSupported",
+    "PodOSNotSupported",
+    "PodOSSelectorNodeLabelDoesNotMatch",
+    "SupplementalGroupsPolicyNotSupported",
+    "SysctlForbidden",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+    "UnexpectedPredicateFailureType",
+    "UnknownReason",
+    "VolumeAttachmentLimitExceeded",
+];
+
+fn reason(reason: &str) -> &str {
+    if REASONS.contains(&reason) {
+        reason
+    } else if reason.starts_with("OutOf") {
+        "OutOfExtendedResources"
+    } else {
+        "Other"
+    }
+}
+
+/// Adds how often things happened, and how long pulls took.
+pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
+    // Several reasons may have one value.
+    let mut rejected: BTreeMap<&str, u64> = BTreeMap::new();
+    for (happened, count) in &measured.counts {
+        let value = *count as f64;
+        match happened {
+            Counted::Started(kind) => metrics.add(&STARTED, &[("container_type", kind)], value),
+            Counted::NotStarted(kind, code) => {
+                metrics.add(&NOT_STARTED, &[("container_type", kind), ("code", code)], value);
+            }
+            Counted::Evicted(signal) => metrics.add(&EVICTED, &[("eviction_signal", signal)], value),
+            Counted::Rejected(why) => *rejected.entry(reason(why)).or_default() += count,
+            Counted::ImageRemoved(why) => metrics.add(&IMAGES_REMOVED, &[("reason", why)], value),
+        }
+    }
+    for (reason, count) in rejected {
+        metrics.add(&REJECTED, &[("reason", reason)], count as f64);
+    }
+    for (size, durations) in &measured.pulls {
+        metrics.add_histogram(&PULLS, &[("image_size_in_bytes", size)], durations);
+    }
+}
+
+/// Adds the starts of sandboxes. crib's calls are not told apart by their handler.
+pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &BTreeMap<&'static str, Operation>) {
+    let Some(run) = operations.get("run_podsandbox") else { return };
+    let labels = [("runtime_handler", "")];
+    metrics.add_histogram(&SANDBOXES, &labels, &run.durations);
+    if run.errors > 0 {
+        metrics.add(&SANDBOX_ERRORS, &labels, run.errors as f64);
+    }
+}
+
+/// Adds what becomes of pods: `pods` are those of the sources.
+pub(crate) fn add_workers(metrics: &mut Metrics, pods: &[Pod], reports: &Reports) {
+    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+    let admitted = |pod: &&Pod| {
+        super::own::is_static(pod) && !super::own::has_ended(pod) && has_worker(reports, pod)
+    };
+    metrics.add(&MIRRORS, &[], pods.iter().filter(admitted).count() as f64);
+
+    let mut working: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    for lifecycle in ["sync", "terminating", "terminated"] {
+        for (config, is_static) in [("desired", ""), ("desired", "true"), ("orphan", "")] {
+            working.insert((lifecycle, config, is_static), 0);
+        }
+    }
+    let known: BTreeSet<String> = pods.iter().map(uid).collect();
+    for pod in pods {
+        let report = reports.iter().find(|(of, _)| of.as_str() == uid(pod));
+        let Some((_, report)) = report else { continue };
+        let ends = pod.metadata.deletion_timestamp.is_some() || super::own::has_ended(pod);
+        let lifecycle = match (report.finished, ends) {
+            (true, _) => "terminated",
+            (false, true) => "terminating",
+            (false, false) => "sync",
+        };
+        let is_static = if super::own::is_static(pod) { "true" } else { "" };
+        *working.entry((lifecycle, "desired", is_static)).or_default() += 1;
+    }
+    for (of, report) in reports {
+        if !known.contains(of.as_str()) {
+            let lifecycle = if report.finished { "terminated" } else { "terminating" };
+            *working.entry((lifecycle, "orphan", "")).or_default() += 1;
+        }
+    }
+    for ((lifecycle, config, is_static), count) in working {
+        let labels = [("lifecycle", lifecycle), ("config", config), ("static", is_static)];
+        metrics.add(&WORKING, &labels, count as f64);
+    }
+}
+
+fn has_worker(reports: &Reports, pod: &Pod) -> bool {
+    let uid = pod.metadata.uid.as_deref();
+    reports.keys().any(|of| Some(of.as_str()) == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+
+    fn measured(counts: &[(Counted, u64)]) -> Measured {
+        Measured { counts: counts.iter().cloned().collect(), ..Measured::default() }
+    }
+
+    fn lines(add: impl FnOnce(&mut Metrics)) -> Vec<String> {
+        let mut metrics = Metrics::default();
+        add(&mut metrics);
+        let text = metrics.text();
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[rstest]
+    #[case("OutOfcpu", "OutOfcpu")]
+    #[case("OutOfexample.com/dongle", "OutOfExtendedResources")]
+    #[case("NodeAffinity", "Other")]
+    fn reasons_of_rejections_are_few(#[case] of: &str, #[case] expected: &str) {
+        let measured = measured(&[(Counted::Rejected(of.to_owned()), 2)]);
+        let expected = format!(r#"kubelet_admission_rejections_total{{reason="{expected}"}} 2"#);
+        assert_eq!(lines(|metrics| add(metrics, &measured)), [expected]);
+    }
+
+    #[test]
+    fn rejections_of_one_value_are_added_up() {
+        let rejected = |reason: &str, count| (Counted::Rejected(reason.to_owned()), count);
+        let measured = measured(&[rejected("NodeAffinity", 2), rejected("NodePorts", 3)]);
+        let expected = [r#"kubelet_admission_rejections_total{reason="Other"} 5"#];
+        assert_eq!(lines(|metrics| add(metrics, &measured)), expected);
+    }
+
+    #[test]
+    fn counts_have_the_labels_of_a_kubelet() {
+        let mut measured = measured(&[
+            (Counted::Started("init_container"), 3),
+            (Counted::NotStarted("container", "ErrImagePull".to_owned()), 1),
+            (Counted::Evicted("memory.available"), 2),
+            (Counted::ImageRemoved("space"), 4),
+        ]);
+        let mut pulls = Histogram::new(DEFAULT_BOUNDS);
+        pulls.observe(2.0);
+        measured.pulls.insert("0-10MB", pulls);
+        let lines = lines(|metrics| add(metrics, &measured));
+        for line in [
+            r#"kubelet_started_containers_total{container_type="init_container"} 3"#,
+            r#"kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1"#,
+            r#"kubelet_evictions{eviction_signal="memory.available"} 2"#,
+            r#"kubelet_image_garbage_collected_total{reason="space"} 4"#,
+            r#"kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"} 2"#,
+        ] {
+            assert!(lines.iter().any(|have| have == line), "no {line} in {lines:?}");
+        }
+    }
+}
