@@ -1,5 +1,5 @@
 // Builds the images of the suites (critest's here, the others in their own files) as one OCI layout:
-// `images DIRECTORY BUSYBOX PROGRAM`.
+// `images DIRECTORY BUSYBOX PROGRAM [AGNHOST OTHER…]`. Those of the end-to-end suite are only made with its AGNHOST.
 //
 // BUSYBOX is Debian's busybox with its libraries: the shell of busybox-static runs its own `ls` instead of /bin/ls, which
 // a spec masks. PROGRAM is the binary of ../program. The last line is `digest NAME sha256:…`: the image that critest
@@ -81,17 +81,17 @@ type layout struct {
 }
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: images DIRECTORY BUSYBOX PROGRAM")
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: images DIRECTORY BUSYBOX PROGRAM [AGNHOST OTHER…]")
 		os.Exit(2)
 	}
-	if err := build(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := build(os.Args[1], os.Args[2], os.Args[3], os.Args[4:]); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-func build(directory, busybox, program string) error {
+func build(directory, busybox, program string, agnhost []string) error {
 	out := &layout{directory: directory}
 	if err := os.MkdirAll(filepath.Join(directory, "blobs/sha256"), 0o755); err != nil {
 		return err
@@ -197,6 +197,13 @@ func build(directory, busybox, program string) error {
 		}
 		images = append(images, more...)
 	}
+	if len(agnhost) > 0 {
+		more, err := nodeImages(out, base, own, agnhost[0], agnhost[1:])
+		if err != nil {
+			return err
+		}
+		images = append(images, more...)
+	}
 	for _, each := range images {
 		if err := out.image(each.names, each.config, each.layers); err != nil {
 			return err
@@ -211,8 +218,22 @@ func applets(busybox string) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to list the applets of %s: %w", busybox, err)
 	}
+	files, err := linked(busybox, "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Fields(string(list)) {
+		if name != "busybox" {
+			files = append(files, file{name: "bin/" + name, mode: 0o755, hard: "bin/busybox"})
+		}
+	}
+	return files, nil
+}
+
+// linked returns the program at a path under a name, after its libraries.
+func linked(path, name string) ([]file, error) {
 	// ldd fails for a static program, which needs no libraries.
-	libraries, _ := exec.Command("ldd", busybox).Output()
+	libraries, _ := exec.Command("ldd", path).Output()
 	files := []file{}
 	for _, word := range strings.Fields(string(libraries)) {
 		if !strings.HasPrefix(word, "/") {
@@ -224,17 +245,11 @@ func applets(busybox string) ([]file, error) {
 		}
 		files = append(files, file{name: strings.TrimPrefix(word, "/"), mode: 0o755, body: body})
 	}
-	body, err := os.ReadFile(busybox)
+	body, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	files = append(files, file{name: "bin/busybox", mode: 0o755, body: body})
-	for _, name := range strings.Fields(string(list)) {
-		if name != "busybox" {
-			files = append(files, file{name: "bin/" + name, mode: 0o755, hard: "bin/busybox"})
-		}
-	}
-	return files, nil
+	return append(files, file{name: name, mode: 0o755, body: body}), nil
 }
 
 // layer writes a gzipped archive of the files.

@@ -1,0 +1,189 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # what it sets is for the scripts, and they say where $here is
+# Sourced by the scripts beside it: a control plane (etcd, kube-apiserver, kube-controller-manager and kube-scheduler of Kubernetes
+# 1.36.2) in namespaces of its own, so that no port of the machine is taken, and what starts crib's node n1. Builds the programs that
+# are missing first, and those in the array `programs`. With `audits` there is an audit log. All of it ends with the script.
+#
+#   CRIB_BINARY        a prebuilt crib
+#   CRIB_CLUSTER_BIN   the programs, or where they are to be built; crib/cluster-1.36.2 in the cache directory of the user by default
+#   CRIB_CLUSTER_LOGS  a directory for the logs of all programs
+#   CRIB_AS_KUBELET    if it is set, the agent is started as crib kubelet
+#   CRIB_GO_KUBELET    if it is set, the kubelet of Kubernetes is the node in place of the agent, on the same runtime
+#   CRIB_AUDIT         a file for what clients have asked the API server, as JSON lines
+
+bin=${CRIB_CLUSTER_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/crib/cluster-1.36.2}
+export CRIB_CLUSTER_BIN=$bin
+programs=(etcd kubectl kube-apiserver kube-controller-manager kube-scheduler metrics-server ${CRIB_GO_KUBELET:+kubelet} "${programs[@]}")
+if [[ -z ${CRIB_IN_BOX:-} ]]; then
+  for program in "${programs[@]}"; do
+    [[ -x $bin/$program ]] || "$here/build" "$bin" "$program"
+  done
+  [[ -n ${CRIB_BINARY:-} ]] || (cd "$here/../../.." && cargo build --quiet --package crib)
+  CRIB_IN_BOX=yes exec unshare --net --mount --pid --fork --mount-proc --kill-child "$0" "$@"
+fi
+ip link set lo up
+# The API server is a proxy for nodes with an address that is no loopback.
+node_ip=192.0.2.1
+ip address add "$node_ip/32" dev lo
+# Pods of several nodes reach each other through this namespace.
+echo 1 >/proc/sys/net/ipv4/ip_forward
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/crib-cluster.XXXXXX")
+logs=${CRIB_CLUSTER_LOGS:-$work/logs}
+mkdir -p "$work/keys" "$work/static" "$work/disk" "$logs"
+rm -f "$logs"/*.log
+crib=${CRIB_BINARY:-$here/../../../target/debug/crib}
+finish() {
+  local name
+  for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
+    stop "$name"
+  done
+  # Secrets of pods are on a tmpfs.
+  umount --lazy "$work/agent/memory" "$work/agent2/memory" 2>/dev/null || true
+  rm -rf --one-file-system "$work"
+}
+trap finish EXIT
+
+# start NAME COMMAND…: in the background, with a log of its own. Cases are in shells of their own, so that ids are in files.
+start() {
+  local name=$1
+  shift
+  "$@" >>"$logs/$name.log" 2>&1 &
+  echo $! >"$work/$name.pid"
+  # The shell does not say how it ends.
+  disown
+}
+# stop NAME [SIGNAL]: ends it and waits for its end.
+stop() {
+  local pid
+  [[ -e $work/$1.pid ]] || return 0
+  pid=$(<"$work/$1.pid")
+  kill -s "${2:-TERM}" "$pid" 2>/dev/null || true
+  while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+  rm "$work/$1.pid"
+}
+# within SECONDS COMMAND…: repeats the command until it succeeds.
+within() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@" >"$work/seen" 2>&1; do
+    if ((SECONDS >= until)); then
+      return 1
+    fi
+    sleep 0.2
+  done
+}
+
+# Keys, tokens and kubeconfigs.
+openssl genrsa -out "$work/keys/accounts.key" 2048 2>/dev/null
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=crib-test-ca -keyout "$work/keys/ca.key" -out "$work/keys/ca.crt" \
+  2>/dev/null
+openssl req -newkey rsa:2048 -nodes -subj /CN=kube-apiserver -keyout "$work/keys/server.key" -out "$work/keys/server.csr" \
+  2>/dev/null
+openssl x509 -req -in "$work/keys/server.csr" -CA "$work/keys/ca.crt" -CAkey "$work/keys/ca.key" -days 1 \
+  -extfile <(echo subjectAltName=IP:127.0.0.1) -out "$work/keys/server.crt" 2>/dev/null
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj "/O=system:masters/CN=kube-apiserver-kubelet-client" \
+  -addext basicConstraints=critical,CA:FALSE -addext extendedKeyUsage=clientAuth -keyout "$work/keys/kubelet-client.key" \
+  -out "$work/keys/kubelet-client.crt" 2>/dev/null
+# The API server passes requests on to metrics-server with this one.
+openssl req -newkey rsa:2048 -nodes -subj /CN=front-proxy -keyout "$work/keys/proxy.key" -out "$work/keys/proxy.csr" 2>/dev/null
+openssl x509 -req -in "$work/keys/proxy.csr" -CA "$work/keys/ca.crt" -CAkey "$work/keys/ca.key" -days 1 \
+  -extfile <(echo extendedKeyUsage=clientAuth) -out "$work/keys/proxy.crt" 2>/dev/null
+cat >"$work/keys/tokens.csv" <<TOKENS
+admin-token,admin,admin,system:masters
+node-token,system:node:n1,node,system:nodes
+node2-token,system:node:n2,node2,system:nodes
+bootstrap-token,bootstrap,bootstrap,system:bootstrappers
+TOKENS
+for user in admin node node2 bootstrap; do
+  cat >"$work/$user.kubeconfig" <<CONFIG
+apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: "https://127.0.0.1:6443", certificate-authority: keys/ca.crt}}]
+contexts: [{name: test, context: {cluster: test, user: $user}}]
+users: [{name: $user, user: {token: $user-token}}]
+CONFIG
+done
+k() { "$bin/kubectl" --kubeconfig "$work/admin.kubeconfig" --request-timeout 10s "$@"; }
+
+audit=()
+[[ -z ${audits:-} ]] || CRIB_AUDIT=${CRIB_AUDIT:-$work/audit.log}
+if [[ -n ${CRIB_AUDIT:-} ]]; then
+  printf 'apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: RequestResponse}]\n' >"$work/audit.yaml"
+  audit=(--audit-policy-file "$work/audit.yaml" --audit-log-path "$CRIB_AUDIT" --audit-log-maxsize 4000)
+fi
+start_apiserver() {
+  start kube-apiserver "$bin/kube-apiserver" --etcd-servers http://127.0.0.1:2379 --secure-port 6443 \
+    --bind-address 127.0.0.1 --advertise-address 127.0.0.1 --endpoint-reconciler-type none \
+    --tls-cert-file "$work/keys/server.crt" --tls-private-key-file "$work/keys/server.key" \
+    --client-ca-file "$work/keys/ca.crt" --service-cluster-ip-range 10.96.0.0/16 --token-auth-file "$work/keys/tokens.csv" --allow-privileged \
+    --kubelet-client-certificate "$work/keys/kubelet-client.crt" --kubelet-client-key "$work/keys/kubelet-client.key" \
+    --requestheader-client-ca-file "$work/keys/ca.crt" --requestheader-allowed-names front-proxy \
+    --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+    --proxy-client-cert-file "$work/keys/proxy.crt" --proxy-client-key-file "$work/keys/proxy.key" \
+    --kubelet-preferred-address-types InternalIP --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
+    --service-account-issuer https://kubernetes.default.svc --api-audiences https://kubernetes.default.svc \
+    --service-account-key-file "$work/keys/accounts.key" --service-account-signing-key-file "$work/keys/accounts.key" "${audit[@]}"
+}
+# The fields that have no flag of a kubelet, or another default in a cluster than in its absence. However full this machine is, no pod
+# is evicted.
+cat >"$work/kubelet.yaml" <<CONFIG
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+podLogsDir: $work/agent/logs
+authentication: {x509: {clientCAFile: $work/keys/kubelet-client.crt}}
+staticPodPath: $work/static
+evictionHard: {}
+CONFIG
+if [[ -n ${CRIB_GO_KUBELET:-} ]]; then
+  # It writes below its own directory alone, and makes no cgroups.
+  cat >>"$work/kubelet.yaml" <<CONFIG
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
+volumePluginDir: $work/agent/volume-plugins
+CONFIG
+else
+  echo "cgroupRoot: /crib-cluster-$$" >>"$work/kubelet.yaml"
+fi
+printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {}\n' >"$work/agent.yaml"
+start_agent() {
+  local program=()
+  [[ -z ${CRIB_AS_KUBELET:-} ]] || program=("$crib" kubelet)
+  [[ -z ${CRIB_GO_KUBELET:-} ]] || program=("$bin/kubelet")
+  if ((${#program[@]})); then
+    start agent "${program[@]}" --container-runtime-endpoint "unix://$work/crib.sock" --root-dir "$work/agent" \
+      --hostname-override n1 --node-ip "$node_ip" --kubeconfig "${1:-$work/node.kubeconfig}" --config "$work/kubelet.yaml" "${@:2}"
+    return
+  fi
+  start agent "$crib" agent --runtime-endpoint "unix://$work/crib.sock" --root-dir "$work/agent" --node-name n1 \
+    --node-ip "$node_ip" --kubeconfig "${1:-$work/node.kubeconfig}" --adopt-node \
+    --client-ca-file "$work/keys/kubelet-client.crt" --manifests "$work/static" --config "$work/agent.yaml" "${@:2}"
+}
+start etcd "$bin/etcd" --data-dir "$work/etcd" --listen-client-urls http://127.0.0.1:2379 \
+  --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380 --unsafe-no-fsync
+start_apiserver
+within 120 k get --raw /readyz || {
+  echo "${0##*/}: the API server does not become ready: see $logs" >&2
+  tail -n 20 "$logs/kube-apiserver.log" >&2
+  exit 1
+}
+start kube-controller-manager "$bin/kube-controller-manager" --kubeconfig "$work/admin.kubeconfig" --leader-elect=false \
+  --service-account-private-key-file "$work/keys/accounts.key" --root-ca-file "$work/keys/ca.crt" --secure-port 0 \
+  --allocate-node-cidrs --cluster-cidr 10.244.0.0/16 --service-cluster-ip-range 10.96.0.0/16 \
+  --cluster-signing-cert-file "$work/keys/ca.crt" --cluster-signing-key-file "$work/keys/ca.key"
+start kube-scheduler "$bin/kube-scheduler" --kubeconfig "$work/admin.kubeconfig" --leader-elect=false --secure-port 0
+# start_node FLAG…: a runtime with these flags, and the node n1.
+start_node() {
+  start runtime "$crib" runtime --listen "$work/crib.sock" --state-dir "$work/state" --ephemeral "$@"
+  within 60 grep -q listening "$logs/runtime.log"
+  start_agent
+  within 60 k get serviceaccount default
+}
+
+field() { k get "$1" -o "jsonpath={$2}"; }
+is() { [[ $(field "$1" "$2") == "$3" ]]; }
+has_no() { [[ -z $(k get "$1" --ignore-not-found -o name) ]]; }
