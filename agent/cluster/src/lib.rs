@@ -10,6 +10,7 @@
 //! | `store` | the store that tasks share, and watches |
 //! | `state` ◆ | the objects, their versions and the history of changes |
 //! | `write` ◆ | what a create, an update and each subresource may change of an object |
+//! | `scale` ◆ | the subresource `scale` |
 //! | `patch` ◆ | merge patches and strategic merge patches |
 //! | `delete` ◆ | what a delete does: a grace period, finalizers, or the end |
 //! | `selection` ◆ | which objects a list or a watch is about |
@@ -34,6 +35,7 @@ mod key;
 mod kind;
 mod object;
 mod patch;
+mod scale;
 mod selection;
 mod state;
 mod store;

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::object::Object;
 use crate::patch::Patch;
+use crate::scale;
 use crate::selection::Selection;
 use crate::state::{Event, List, State};
 use crate::write::Part;
@@ -104,6 +105,27 @@ impl Store {
     /// Patches a part of an object as it is now. A patch that sets a uid or a version expects the object to have these.
     pub fn patch(&self, key: &Key, part: Part, patch: &Patch) -> Result<Arc<Object>, Error> {
         self.change(key, part, |value| patch.apply(key, value))
+    }
+
+    /// How many pods an object is to have, and has: a Scale of autoscaling/v1.
+    pub fn scale(&self, key: &Key) -> Result<Value, Error> {
+        scale::of(&*self.get(key)?)
+    }
+
+    /// Replaces the scale of an object: the number of its pods changes, and nothing else. A scale that names a uid or a version expects
+    /// the object to have these.
+    pub fn update_scale(&self, key: &Key, scale: &Value) -> Result<Arc<Object>, Error> {
+        self.write(|state| state.update(scale::scaled(&*state.get(key)?, scale)?, Part::Main))
+    }
+
+    /// Patches the scale of an object as it is now. A patch that sets a uid or a version expects the object to have these.
+    pub fn patch_scale(&self, key: &Key, patch: &Patch) -> Result<Arc<Object>, Error> {
+        self.write(|state| {
+            let old = state.get(key)?;
+            let mut scale = scale::of(&old)?;
+            patch.apply(key, &mut scale)?;
+            state.update(scale::scaled(&old, &scale)?, Part::Main)
+        })
     }
 
     /// Assigns a pod to a node.

@@ -4,6 +4,7 @@
 
 mod garbage;
 mod model;
+mod scale;
 mod watches;
 mod writes;
 
