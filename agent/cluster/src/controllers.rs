@@ -25,7 +25,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
 
-use controller::{Controller, Updated};
+use controller::Controller;
 use crons::Cron;
 use job::JobCounts;
 
@@ -44,6 +44,8 @@ use owned::{Outcome, Reason};
 use room::Room;
 
 pub use status::since;
+
+use crate::apply;
 
 /// How a pod on the node is.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +134,8 @@ pub struct Controllers {
     all: Vec<Controller>,
     /// Those whose Jobs are among `all`.
     crons: Vec<Cron>,
+    /// The uids of all objects that manifests ever had.
+    used: BTreeSet<String>,
     names: GeneratedNames,
     refused: Refused,
     starts: CronStarts,
@@ -150,6 +154,7 @@ impl Controllers {
         let mut controllers = Self {
             all: Vec::new(),
             crons: Vec::new(),
+            used: BTreeSet::new(),
             names: GeneratedNames::new(seed),
             refused,
             starts,
@@ -161,6 +166,7 @@ impl Controllers {
     }
 
     fn add(&mut self, workload: Workload, now: Timestamp) {
+        self.used.extend(workload.metadata().uid.clone());
         match &workload.object {
             WorkloadObject::CronJob(_) => self.crons.extend(Cron::new(workload, self.starts, now)),
             WorkloadObject::Job(_)
@@ -175,53 +181,37 @@ impl Controllers {
     /// Takes the objects of changed manifests: all that there are now. Those that are missing end with their pods, and those that
     /// changed go on with what they are now, or, where that cannot change, are created anew.
     pub fn apply(&mut self, workloads: Vec<Workload>, now: Timestamp) -> Changes {
-        const REMOVED: &str = "its manifest was removed";
-        const REPLACED: &str = "replaced, because its manifest changed";
-        let mut changes = Changes::default();
-        let is_there = |of: &Workload| {
-            let name = of.full_name();
-            workloads.iter().any(|workload| workload.full_name() == name)
+        let names: BTreeSet<String> = workloads.iter().map(Workload::full_name).collect();
+        // The Jobs of a CronJob that is removed go with it.
+        let is_started = |job: &Controller| {
+            let mut kept =
+                self.crons.iter().filter(|it| names.contains(&it.workload().full_name()));
+            kept.any(|cron| cron.owns(job))
         };
-        let (kept, removed): (Vec<Cron>, Vec<Cron>) =
-            std::mem::take(&mut self.crons).into_iter().partition(|cron| is_there(cron.workload()));
-        self.crons = kept;
-        let crons = removed.iter().map(|cron| cron.workload().full_name());
-        let mut ended: Vec<String> = crons.collect();
-        for controller in &mut self.all {
-            let is_started = self.crons.iter().any(|cron| cron.owns(controller));
-            if controller.is_deleted() || is_started || is_there(controller.workload()) {
-                continue;
-            }
-            controller.delete(REMOVED, &mut changes);
-            ended.push(controller.workload().full_name());
+        let crons = self.crons.iter().map(Cron::workload);
+        let others = self.all.iter().filter(|it| !it.is_deleted() && !is_started(it));
+        let before: Vec<Workload> =
+            crons.chain(others.map(Controller::workload)).cloned().collect();
+        let is_over = |old: &Workload| {
+            let mut same = self.all.iter().filter(|it| has_uid(it.workload(), old));
+            same.any(|it| *it.outcome() != Outcome::Open)
+        };
+        let applied = apply::apply(&before, workloads, &self.used, is_over);
+        let mut changes = Changes { news: applied.news, ..Changes::default() };
+        for (old, why) in applied.ended {
+            self.crons.retain(|cron| !has_uid(cron.workload(), &old));
+            let same = self.all.iter_mut().filter(|it| has_uid(it.workload(), &old));
+            same.for_each(|controller| controller.delete(why, &mut changes));
         }
-        let told = ended.iter().map(|name| format!("{name} ends: {REMOVED}"));
-        changes.news.extend(told);
-        for workload in workloads {
-            let name = workload.full_name();
-            let has_name = |of: &Workload| of.full_name() == name;
-            if let Some(cron) = self.crons.iter_mut().find(|cron| has_name(cron.workload())) {
-                if cron.update(workload, now) {
-                    changes.news.push(format!("{name} is updated"));
-                }
-                continue;
+        for new in applied.updated {
+            if let Some(cron) = self.crons.iter_mut().find(|it| has_uid(it.workload(), &new)) {
+                cron.update(new, now);
+            } else if let Some(it) = self.all.iter_mut().find(|it| has_uid(it.workload(), &new)) {
+                it.update(new);
             }
-            let mut others = self.all.iter_mut();
-            let other = others.find(|other| !other.is_deleted() && has_name(other.workload()));
-            match other.map(|other| (other.update(workload.clone()), other)) {
-                None => {
-                    changes.news.push(format!("{name} is new"));
-                    self.add(workload, now);
-                }
-                Some((Updated::Same, _)) => {}
-                Some((Updated::Changed, _)) => changes.news.push(format!("{name} is updated")),
-                Some((Updated::Replaced(mut new), old)) => {
-                    old.delete(REPLACED, &mut changes);
-                    changes.news.push(format!("{name} is {REPLACED}"));
-                    new.set_uid(Some(self.names.uid("replaced", &name)));
-                    self.add(*new, now);
-                }
-            }
+        }
+        for new in applied.started {
+            self.add(new, now);
         }
         changes
     }
@@ -321,4 +311,9 @@ impl Controllers {
         let longest = self.all.iter().map(|controller| controller.longest_end(&grace)).max();
         longest.unwrap_or_default()
     }
+}
+
+/// Whether both are states of one object.
+fn has_uid(one: &Workload, other: &Workload) -> bool {
+    one.metadata().uid == other.metadata().uid
 }

@@ -19,12 +19,14 @@
 //! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete; a file for each kind |
 //! | `controllers::rollout` ◆ | how a changed object replaces its pods |
 //! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
+//! | `apply` ◆ | what a change of manifests does to the objects that they have |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
 //!
 //! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry and pkg/registry.
 
+pub mod apply;
 pub mod controllers;
 mod delete;
 mod error;

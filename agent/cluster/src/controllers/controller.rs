@@ -50,16 +50,6 @@ pub(super) struct Controller {
     is_deleted: bool,
 }
 
-/// What becomes of an object with another manifest.
-pub(super) enum Updated {
-    /// It has not changed.
-    Same,
-    /// It has changed.
-    Changed,
-    /// It has to be created anew, from this.
-    Replaced(Box<Workload>),
-}
-
 impl Controller {
     pub(super) fn new(workload: Workload, now: Timestamp) -> Self {
         Self {
@@ -147,22 +137,11 @@ impl Controller {
         (replicas == Some(0)).then_some("has 0 replicas and starts no pod")
     }
 
-    /// Takes the object of a changed manifest. One that is over, or of which something changed that cannot change, has to be
-    /// created anew.
-    pub(super) fn update(&mut self, mut workload: Workload) -> Updated {
-        let uid = self.workload.metadata().uid.clone();
-        let replaced = workload.clone();
-        workload.set_uid(uid);
-        if workload == self.workload {
-            return Updated::Same;
-        }
-        if self.outcome != Outcome::Open || !self.workload.may_become(&workload) {
-            return Updated::Replaced(Box::new(replaced));
-        }
+    /// Takes the object as it is now.
+    pub(super) fn update(&mut self, workload: Workload) {
         self.creator = Creator::new(&workload);
         self.workload = workload;
         self.told_unplaced = false;
-        Updated::Changed
     }
 
     /// No pod is created any more.

@@ -64,16 +64,11 @@ impl Cron {
         &self.workload
     }
 
-    /// Takes the object of a changed manifest; says whether it has changed.
-    pub(super) fn update(&mut self, mut workload: Workload, now: Timestamp) -> bool {
-        workload.set_uid(self.workload.metadata().uid.clone());
-        if workload == self.workload {
-            return false;
-        }
+    /// Takes the object as it is now.
+    pub(super) fn update(&mut self, workload: Workload, now: Timestamp) {
         if let Some(changed) = Self::new(workload, self.starts, now) {
             *self = Self { created: self.created, last: self.last, told: self.told, ..changed };
         }
-        true
     }
 
     /// When it starts its next Job, if it is known.

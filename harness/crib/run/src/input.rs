@@ -1,6 +1,5 @@
 //! Manifests: read, checked beside this machine, watched, and what their changes do.
 
-pub(crate) mod apply;
 pub(crate) mod archived_images;
 pub(crate) mod claims;
 pub(crate) mod immutable;

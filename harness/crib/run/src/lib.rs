@@ -5,7 +5,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `input` | manifests, checked beside this machine; `apply` ◆: what changed manifests do to their pods |
+//! | `input` | manifests, checked beside this machine |
 //! | `manifest_watch` | `--watch`: loads manifests again when files change |
 //! | `hub` | the objects of the run in one store (package `cluster`), where manifests, controllers and the agent meet |
 //! | `event_loop` | the clock of the controllers; it executes what they and `lifecycle` decide; `questions` answers other commands |

@@ -52,9 +52,10 @@ impl Loop {
         self.hub.forget_refused();
         self.without_grace = inputs.without_grace;
         self.notes.add(&applied.started);
-        let ended: BTreeMap<_, _> = applied.ended.into_iter().collect();
+        let ended = applied.ended.iter().map(|(pod, why)| (pod.uid().clone(), *why));
+        let ended: BTreeMap<PodUid, &'static str> = ended.collect();
         self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
-        self.hub.update(&applied.pods);
+        self.hub.update(&applied.updated);
         self.hub.create(applied.started, now);
         self.hub.publish();
         self.tell(applied.news);

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::pod::{Pod, PodUid};
-
-use crate::input::apply::{self, Applied};
+use cluster::apply::{self, Applied};
 
 /// The pods of manifests. Those of controllers are not among them.
 #[derive(Debug)]
@@ -13,7 +12,7 @@ pub(crate) struct ManifestPods {
     /// Their uids.
     uids: BTreeSet<PodUid>,
     /// The uids of all that there ever were.
-    used: BTreeSet<PodUid>,
+    used: BTreeSet<String>,
 }
 
 impl ManifestPods {
@@ -34,15 +33,15 @@ impl ManifestPods {
         &mut self,
         after: Vec<Pod>,
         has_ended: impl Fn(&PodUid) -> bool,
-    ) -> Applied {
-        let applied = apply::pods(&self.pods, after, &self.used, has_ended);
-        self.set(applied.pods.clone());
+    ) -> Applied<Pod> {
+        let applied = apply::apply(&self.pods, after, &self.used, |pod| has_ended(pod.uid()));
+        self.set(applied.all.clone());
         applied
     }
 
     fn set(&mut self, pods: Vec<Pod>) {
         self.uids = pods.iter().map(|pod| pod.uid().clone()).collect();
-        self.used.extend(self.uids.iter().cloned());
+        self.used.extend(self.uids.iter().map(|uid| uid.as_str().to_owned()));
         self.pods = pods;
     }
 }
