@@ -2,7 +2,8 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `merge` ◆ compares sets |
+//! | [`cluster`] | the trait [`cluster::Cluster`]: pods, objects and tokens from the cluster; statuses, events and the node to it |
+//! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `bound`: from the cluster's changes; `merge` ◆ compares sets |
 //! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
 //! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
@@ -22,6 +23,7 @@
 //! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
 //! | [`histogram`] ◆ | how often durations were how long |
+//! | `view` | what can be shown of the agent |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
 //! [`start`] has a table of all tasks.
@@ -37,6 +39,7 @@
 
 mod blocking;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod cri;
 mod eviction;
@@ -55,6 +58,7 @@ pub mod services;
 mod shared;
 pub mod source;
 mod sync_loop;
+mod view;
 mod worker;
 
 pub mod checks {
@@ -147,15 +151,11 @@ mod upkeep {
     pub(crate) mod logs;
 }
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::Pod;
 use api::qos::QosClass;
 use file_tree::Trash;
-use k8s_openapi::List;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -171,13 +171,14 @@ pub use reporting::report::{
     Transition,
 };
 pub use shared::online_cpus;
-pub use storage::volumes::token::{IssuedToken, TokenIssuer, TokenRequest};
 pub use upkeep::gc::limits::DeadContainerLimits;
+pub use view::AgentView;
 
 use blocking::blocking;
 use checks::probe::check::Checker;
-use checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
+use checks::probe::counts::ProbeCounts;
 use checks::probe::prober::Prober;
+use cluster::{Cluster, Outputs};
 use eviction::Evictor;
 use images::Images;
 use images::collector::ImageCollector;
@@ -188,14 +189,16 @@ use observation::readiness::Readiness;
 use pod_spec::spec::cgroup::class_path;
 use pod_spec::user_namespaces::UserNamespaces;
 use reporting::events::EventRecorder;
-use reporting::measures::{Measured, Measures};
+use reporting::measures::Measures;
 use reporting::report::status_store::StatusStore;
 use shared::Shared;
+use source::bound::BoundPods;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
 use sync_loop::{Published, Told};
 use upkeep::gc::collector::ContainerCollector;
+use view::NodeResources;
 
 /// The agent's dependencies, which tests can replace.
 pub struct Parts {
@@ -207,21 +210,10 @@ pub struct Parts {
     pub dialer: Arc<dyn checks::dialer::Dialer>,
     /// The machine that the node is on.
     pub machine: Arc<dyn Machine>,
-    /// ConfigMaps, Secrets, claims and the like, which may change.
-    pub objects: Arc<objects::ObjectStore>,
-    /// Sources of pods.
+    /// The cluster that the node is in.
+    pub cluster: Arc<dyn Cluster>,
+    /// Sources of pods beside the cluster.
     pub sources: Vec<Box<dyn source::PodSource>>,
-    /// Issues the tokens of service accounts; `None`: the agent signs them itself.
-    pub tokens: Option<Arc<dyn TokenIssuer>>,
-}
-
-/// What the node has, and what of that pods may request: quantities by resource name.
-#[derive(Debug)]
-struct NodeResources {
-    capacity: BTreeMap<String, String>,
-    allocatable: BTreeMap<String, String>,
-    /// The cgroup of all pods, if the runtime is told one.
-    pods_cgroup: Option<String>,
 }
 
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
@@ -241,6 +233,8 @@ pub struct Agent {
     trash: Arc<Trash>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+    /// Why it cannot be a node of its cluster.
+    refusal: watch::Receiver<Option<String>>,
 }
 
 /// Starts the agent's tasks on the current tokio runtime.
@@ -258,9 +252,14 @@ pub struct Agent {
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
 /// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
+/// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, machine, objects, sources, tokens } = parts;
+    let Parts { cri, clock, dialer, machine, cluster, mut sources } = parts;
+    let objects = cluster.objects();
+    if let Some(bound) = BoundPods::of(&cluster) {
+        sources.push(Box::new(bound));
+    }
     let (cache, requests) = Cache::new();
     let (status_store, status_store_task, reports) = StatusStore::new();
     let (kill_now, kill_now_receiver) = watch::channel(false);
@@ -345,13 +344,19 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         pods_cgroup: class_path(&node, QosClass::Guaranteed),
     });
     let probes = prober.counts().clone();
+    let of_cluster = Arc::clone(&cri);
     let shared = Shared {
         prober,
         trash: Arc::clone(&trash),
         in_memory: InMemory::new(&config),
         offer,
         user_namespaces: UserNamespaces::new(&config.root_dir),
-        tokens: Tokens::new(&config.root_dir, &config.cluster_domain, &config.node_name, tokens),
+        tokens: Tokens::new(
+            &config.root_dir,
+            &config.cluster_domain,
+            &config.node_name,
+            Arc::clone(&cluster),
+        ),
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
         node,
         readiness: readiness.clone(),
@@ -399,7 +404,8 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         Told { failed, evictions },
         shutdown.clone(),
     ));
-    Agent {
+    let (refused, refusal) = watch::channel(None);
+    let mut agent = Agent {
         reports,
         pods,
         sources_ready,
@@ -414,152 +420,14 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         trash,
         shutdown,
         tasks,
-    }
-}
-
-/// What of an agent can be shown; clones show the same agent.
-#[derive(Clone, Debug)]
-pub struct AgentView {
-    reports: watch::Receiver<Arc<Reports>>,
-    pods: watch::Receiver<Arc<[Pod]>>,
-    sources_ready: watch::Receiver<bool>,
-    readiness: watch::Receiver<Readiness>,
-    pressure: watch::Receiver<Pressure>,
-    probes: ProbeCounts,
-    measures: Measures,
-    resources: Arc<NodeResources>,
-}
-
-impl AgentView {
-    /// What the node has, by resource name.
-    #[must_use]
-    pub fn capacity(&self) -> &BTreeMap<String, String> {
-        &self.resources.capacity
-    }
-
-    /// What of that pods may request.
-    #[must_use]
-    pub fn allocatable(&self) -> &BTreeMap<String, String> {
-        &self.resources.allocatable
-    }
-
-    /// The cgroup of all pods, if the runtime is told one.
-    #[must_use]
-    pub fn pods_cgroup(&self) -> Option<&str> {
-        self.resources.pods_cgroup.as_deref()
-    }
-
-    /// What the runtime said last that it can do; `None` before it has been asked.
-    #[must_use]
-    pub fn capabilities(&self) -> Option<cri::Capabilities> {
-        self.readiness.borrow().capabilities.as_deref().cloned()
-    }
-
-    /// Why pods, or those with a network of their own, cannot be started; empty if they can.
-    #[must_use]
-    pub fn not_ready(&self) -> Vec<String> {
-        let readiness = self.readiness.borrow();
-        readiness.runtime.iter().chain(&readiness.network).cloned().collect()
-    }
-
-    /// Of what the node is short.
-    #[must_use]
-    pub fn pressure(&self) -> Pressure {
-        *self.pressure.borrow()
-    }
-
-    /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`] or [`AgentView::capabilities`] may say something else.
-    /// Cancel-safe.
-    pub async fn readiness_changed(&mut self) {
-        let changed = tokio::select! {
-            changed = self.readiness.changed() => changed,
-            // It fails where pods are never evicted.
-            Ok(()) = self.pressure.changed() => Ok(()),
-        };
-        if changed.is_err() {
-            // The agent has ended.
-            std::future::pending().await
-        }
-    }
-
-    /// Why the agent is not healthy: the pods of the runtime were last listed more than 3 minutes ago.
-    ///
-    /// # Errors
-    ///
-    /// The reason, in a kubelet's words.
-    pub fn health(&self) -> Result<(), String> {
-        match &self.readiness.borrow().pleg {
-            Some(reason) => Err(reason.clone()),
-            None => Ok(()),
-        }
-    }
-
-    /// How often each probe that is in use has succeeded and failed.
-    #[must_use]
-    pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
-        self.probes.all()
-    }
-
-    /// What the agent has measured of its own work.
-    #[must_use]
-    pub fn measured(&self) -> Measured {
-        self.measures.now()
-    }
-
-    /// The latest report of every pod.
-    #[must_use]
-    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
-        self.reports.clone()
-    }
-
-    /// The static pods of all sources, as their sources have them.
-    #[must_use]
-    pub fn static_pods(&self) -> Vec<Pod> {
-        self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
-    }
-
-    /// Whether each source has said at least once which pods it has: a pod that none has is not wanted.
-    #[must_use]
-    pub fn sources_are_ready(&self) -> bool {
-        *self.sources_ready.borrow()
-    }
-
-    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may say something else. Cancel-safe.
-    pub async fn pods_changed(&mut self) {
-        let changed = tokio::select! {
-            changed = self.pods.changed() => changed,
-            changed = self.sources_ready.changed() => changed,
-        };
-        if changed.is_err() {
-            // The agent has ended.
-            std::future::pending().await
-        }
-    }
-
-    /// The pods of all sources with their present statuses, as a PodList.
-    #[must_use]
-    pub fn pod_list(&self) -> List<ApiPod> {
-        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
-        let items = pods.iter().map(|pod| with_status(pod, &reports)).collect();
-        List { items, metadata: ListMeta::default() }
-    }
-
-    /// The pod of a name with its present status.
-    #[must_use]
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<ApiPod> {
-        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
-        let mut named =
-            pods.iter().filter(|pod| (pod.namespace(), pod.name()) == (namespace, name));
-        named.next().map(|pod| with_status(pod, &reports))
-    }
-}
-
-fn with_status(pod: &Pod, reports: &Reports) -> ApiPod {
-    let mut api = pod.api().clone();
-    if let Some(report) = reports.get(pod.uid()) {
-        api.status = Some(report.status.as_ref().clone());
-    }
-    api
+        refusal,
+    };
+    let outputs = Outputs { view: agent.view(), events: agent.events(), cri: of_cluster };
+    agent.tasks.spawn(async move {
+        let why = cluster.record(outputs).await;
+        refused.send_replace(Some(why));
+    });
+    agent
 }
 
 impl Agent {
@@ -618,6 +486,16 @@ impl Agent {
         let (pods, reports) = (self.pods.clone(), self.reports.clone());
         let publish = services::publish(domain.to_owned(), objects, pods, reports, network);
         self.tasks.spawn(publish);
+    }
+
+    /// Waits until the cluster does not take the node, and returns the reason in words. Cancel-safe.
+    pub async fn refused(&self) -> String {
+        let mut refusal = self.refusal.clone();
+        match refusal.wait_for(Option::is_some).await.map(|why| why.clone()) {
+            Ok(Some(why)) => why,
+            // The agent has ended.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// Kills the containers of all terminating pods immediately, now and later, without a grace period.

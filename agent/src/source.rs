@@ -6,6 +6,7 @@ use api::pod::Pod;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
+pub(crate) mod bound;
 pub mod directory;
 mod distinct;
 pub mod files;

@@ -6,12 +6,12 @@
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
-//! | `pods` | the pods of the node as a source of the agent, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
+//! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `view` | what the node's server may know of all that |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
-//! The agent knows nothing of this package: it reads pods from a source and objects from a store, and reports.
+//! The agent knows nothing of this package: [`ClusterNode`] is its [`agent::cluster::Cluster`].
 //!
 //! # Invariants
 //! - Nothing that runs is ended because the API server is away: what is known stays until the server says otherwise.
@@ -22,13 +22,13 @@
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | the agent's reader of [`ApiPods`] | the pods at the server | list and watch | sets of pods, known pods (watch) |
+//! | the agent's reader of `ApiPods` | the pods at the server | list and watch | changes of pods, known pods (watch) |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
 //! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
-//! | objects, and one task for each | the node, and what pods refer to | known pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | objects, and one task for each | the node, and what pods refer to | registered pods, list and watch | the agent's object store, which objects are known (watch) |
 //! | ranges of addresses | which the runtime took | the node | UpdateRuntimeConfig |
 //! | services | Services and EndpointSlices | list and watch | tables for the service network |
 //! | events | the names of written events | events of agent and heartbeat | events |
@@ -46,15 +46,15 @@ mod tokens;
 mod view;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::cri::Cri;
+use agent::cluster::{Cluster, IssuedToken, Outputs, PodWatch, TokenRequest};
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::services::ServiceNetwork;
-use agent::{Agent, TokenIssuer};
+use api::pod::{Pod, PodUid};
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -71,12 +71,11 @@ pub use node::status::VERSION;
 use node::{heartbeat, lease};
 use pods::KnownPods;
 use pods::mirror_writer::{MirrorInputs, MirrorWriter};
-use pods::objects::Objects;
-pub use pods::source::ApiPods;
+use pods::objects::{Objects, Registry};
+use pods::source::ApiPods;
 use pods::writer::Writer;
 pub use services::ServiceProxy;
 use services::Services;
-use tokens::ApiTokens;
 pub use view::{CertificateState, ClaimedVolume, ClusterView};
 
 /// What a node is registered as.
@@ -148,7 +147,9 @@ pub struct ClusterNode {
     client: ApiClient,
     settings: NodeSettings,
     known: watch::Sender<Arc<KnownPods>>,
-    objects: Objects,
+    /// Follows what pods refer to; taken by [`Cluster::record`].
+    objects: Mutex<Option<Objects>>,
+    registry: Registry,
     store: Arc<ObjectStore>,
     told: ToldRanges,
     limits: NodeLimits,
@@ -159,21 +160,18 @@ pub struct ClusterNode {
 }
 
 impl ClusterNode {
-    /// A node with these settings at the API server of `client`. What its pods refer to gets into `store`, beside `others`. Nothing is
-    /// sent yet.
+    /// A node with these settings at the API server of `client`. Its objects are `others`, and what its pods refer to. Nothing is sent
+    /// yet.
     #[must_use]
-    pub fn new(
-        client: ApiClient,
-        settings: NodeSettings,
-        store: Arc<ObjectStore>,
-        others: ObjectMap,
-    ) -> Self {
+    pub fn new(client: ApiClient, settings: NodeSettings, others: ObjectMap) -> Self {
+        let store = Arc::new(ObjectStore::new(others.clone()));
         let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
         Self {
             client,
             settings,
             known: watch::Sender::default(),
-            objects,
+            registry: objects.registry(),
+            objects: Mutex::new(Some(objects)),
             store,
             told: ToldRanges::default(),
             limits: NodeLimits::default(),
@@ -201,14 +199,6 @@ impl ClusterNode {
         Self { bootstrap, ..self }
     }
 
-    /// The pods that are bound to the node, for the agent.
-    #[must_use]
-    pub fn pods(&self) -> ApiPods {
-        let (client, known) = (self.client.clone(), self.known.clone());
-        let ready = (self.objects.known(), self.told.subscribe());
-        ApiPods::new(client, &self.settings.name, known, ready)
-    }
-
     /// What others may know of the cluster.
     #[must_use]
     pub fn view(&self) -> ClusterView {
@@ -222,35 +212,61 @@ impl ClusterNode {
             server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
         }
     }
+}
 
-    /// The issuer of tokens for the agent.
-    #[must_use]
-    pub fn tokens(&self) -> Arc<dyn TokenIssuer> {
-        Arc::new(ApiTokens::new(self.client.clone()))
+#[async_trait]
+impl Cluster for ClusterNode {
+    fn name(&self) -> String {
+        format!("API server {}", self.client.server())
     }
 
-    /// Keeps the node, what its pods refer to and what becomes of them, until the future is dropped. Static pods of the agent run
-    /// while the node gets its certificate.
-    ///
-    /// # Errors
-    /// If it gets none.
-    pub async fn run(self, agent: &Agent, cri: Arc<dyn Cri>) -> Result<Infallible, BootstrapError> {
-        if let Some(bootstrap) = &self.bootstrap {
-            bootstrap.run(&self.client).await?;
+    fn objects(&self) -> Arc<ObjectStore> {
+        Arc::clone(&self.store)
+    }
+
+    fn watch_pods(&self) -> Option<Box<dyn PodWatch>> {
+        let (client, known) = (self.client.clone(), self.known.clone());
+        Some(Box::new(ApiPods::new(client, &self.settings.name, known)))
+    }
+
+    async fn register(&self, pods: &[Pod]) {
+        self.registry.register(pods, self.told.subscribe()).await;
+    }
+
+    fn unregister(&self, uid: &PodUid) {
+        self.registry.unregister(uid);
+    }
+
+    fn issues_tokens(&self) -> bool {
+        true
+    }
+
+    async fn issue_token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
+        tokens::issue(&self.client, wanted).await
+    }
+
+    /// Static pods of the agent run while the node gets its certificate; without one the agent cannot be a node.
+    async fn record(&self, agent: Outputs) -> String {
+        if let Some(bootstrap) = &self.bootstrap
+            && let Err(error) = bootstrap.run(&self.client).await
+        {
+            return in_words(&error);
         }
+        let Outputs { view, events: of_agent, cri } = agent;
         let NodeSettings { name, addresses, server_port, certificates, status, .. } =
             self.settings.clone();
         let registration = Registration {
             name: name.clone(),
-            labels: self.settings.labels,
-            taints: self.settings.taints,
-            provider_id: self.settings.provider_id,
+            labels: self.settings.labels.clone(),
+            taints: self.settings.taints.clone(),
+            provider_id: self.settings.provider_id.clone(),
             external_cloud: self.settings.external_cloud,
             registers: self.settings.registers,
-            provided_addresses: self.settings.provided_addresses,
+            provided_addresses: self.settings.provided_addresses.clone(),
         };
         // The next sign of life is due then, and waits for no other request.
-        let heartbeats = self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
+        let heartbeats =
+            self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
         let event_rate = self.settings.event_rate.unwrap_or(Rate::UNLIMITED);
         let events = Events::new(self.client.with_rate(event_rate), &name);
@@ -259,11 +275,11 @@ impl ClusterNode {
             addresses,
             server_port,
             most_images: status.most_images,
-            view: agent.view(),
+            view: view.clone(),
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),
         };
-        let services = self.services.filter(|(proxy, _)| *proxy != ServiceProxy::Off);
+        let services = self.services.clone().filter(|(proxy, _)| *proxy != ServiceProxy::Off);
         let services = services.map(|(proxy, network)| Services {
             client: self.client.clone(),
             node: name.clone(),
@@ -272,22 +288,24 @@ impl ClusterNode {
             store: Arc::clone(&self.store),
             limits: self.limits.clone(),
         });
-        let ranges = pod_cidr::run(Arc::clone(&self.store), cri, self.told, self.limits);
+        let (store, told) = (Arc::clone(&self.store), self.told.clone());
+        let ranges = pod_cidr::run(store, cri, told, self.limits.clone());
         let mirrors = MirrorWriter::new(self.client.clone(), &name);
         let mirrored = MirrorInputs {
-            view: agent.view(),
-            reports: agent.reports(),
+            view: view.clone(),
+            reports: view.reports(),
             known: self.known.subscribe(),
-            store: self.store,
+            store: Arc::clone(&self.store),
         };
         let Certificates { directory, client: of_client, server: of_server } = certificates;
-        let [client_failures, server_failures] = self.failures;
+        let [client_failures, server_failures] = self.failures.clone();
         let client = || self.client.clone();
         let of_client =
             of_client.then(|| Rotation::of_client(client(), &name, &directory, client_failures));
         let of_server = of_server
             .map(|names| Rotation::of_server(client(), &name, names, &directory, server_failures));
-        let writer = Writer::new(self.client);
+        let writer = Writer::new(self.client.clone());
+        let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();
         tasks.spawn(heartbeat::run(heartbeats.clone(), node, status, node_events));
         tasks.spawn(lease::run(heartbeats, name, status.lease));
@@ -295,13 +313,15 @@ impl ClusterNode {
         if let Some(services) = services {
             tasks.spawn(services.run(self.known.subscribe()));
         }
-        tasks.spawn(writer.run(agent.reports(), self.known.subscribe()));
+        tasks.spawn(writer.run(view.reports(), self.known.subscribe()));
         for rotation in of_client.into_iter().chain(of_server) {
             tasks.spawn(rotation.run());
         }
         tasks.spawn(mirrors.run(mirrored));
-        tasks.spawn(self.objects.run(self.known.subscribe()));
-        tasks.spawn(events.run(agent.events(), of_node));
+        if let Some(objects) = objects {
+            tasks.spawn(objects.run());
+        }
+        tasks.spawn(events.run(of_agent, of_node));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(%error, "a task of the node ended");
@@ -309,4 +329,11 @@ impl ClusterNode {
         }
         std::future::pending().await
     }
+}
+
+/// An error with its causes.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    let words = std::iter::once(error).chain(causes).map(ToString::to_string);
+    words.collect::<Vec<_>>().join(": ")
 }

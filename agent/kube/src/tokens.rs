@@ -2,22 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go; staging/src/k8s.io/api/authentication/v1 TokenRequest.
 
-use agent::{IssuedToken, TokenIssuer, TokenRequest};
-use async_trait::async_trait;
+use agent::cluster::{IssuedToken, TokenRequest};
 use serde_json::{Value, json};
 
 use crate::client::ApiClient;
-
-/// Asks the API server for tokens.
-pub(crate) struct ApiTokens {
-    client: ApiClient,
-}
-
-impl ApiTokens {
-    pub(crate) fn new(client: ApiClient) -> Self {
-        Self { client }
-    }
-}
 
 /// ◆ A token that is good as long as the pod is there.
 fn body(wanted: &TokenRequest) -> Value {
@@ -47,15 +35,16 @@ fn issued(answer: &Value) -> Option<IssuedToken> {
     })
 }
 
-#[async_trait]
-impl TokenIssuer for ApiTokens {
-    async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
-        let TokenRequest { namespace, account, .. } = wanted;
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
-        let answer = self.client.create(&path, &body(wanted)).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        issued(&answer).ok_or_else(|| "the API server's answer has no token".to_owned())
-    }
+/// Asks the API server for a token; or why there is none, in words.
+pub(crate) async fn issue(
+    client: &ApiClient,
+    wanted: &TokenRequest,
+) -> Result<IssuedToken, String> {
+    let TokenRequest { namespace, account, .. } = wanted;
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+    let answer = client.create(&path, &body(wanted)).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    issued(&answer).ok_or_else(|| "the API server's answer has no token".to_owned())
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::checks::dialer::SystemDialer;
 use crate::clock::{Clock, TokioClock, until};
+use crate::cluster::Standalone;
 use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::fixtures;
@@ -147,13 +148,12 @@ impl Scene {
     fn start_agent_on(&mut self, cri: Arc<dyn Cri>) {
         let (source, pods) = source::fixed();
         let parts = Parts {
-            objects: Arc::clone(&self.objects),
+            cluster: Arc::new(Standalone::new(Arc::clone(&self.objects))),
             cri,
             clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(self.machine.clone()),
             sources: vec![Box::new(source)],
-            tokens: None,
         };
         self.agent = Some(crate::start(self.config(), parts));
         self.pods = Some(pods);

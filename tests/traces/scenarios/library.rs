@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
+use agent::cluster::Standalone;
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::source::{DirectorySource, ManifestMode, PodSource, PodsSender};
 use agent::{Agent, Event, PodReport, PublishedStatus};
@@ -107,9 +108,8 @@ impl Library {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(machine::HostMachine::default()),
-            objects: Arc::clone(&self.objects),
+            cluster: Arc::new(Standalone::new(Arc::clone(&self.objects))),
             sources: vec![source],
-            tokens: None,
         };
         let agent = agent::start(config, parts);
         self.events.push(agent.events());

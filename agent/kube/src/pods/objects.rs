@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
 use agent::pod_spec::admission::fields_of_other_nodes;
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::KnownPods;
 use super::claim::follow_claim;
 use super::followed::{ALWAYS, Answer, Answers, Followed, Named, add, followed};
-use super::mirror::is_mirror;
 use crate::client::{ApiClient, Change, Reflector};
 use crate::node::{pod_cidr, registration};
 
@@ -23,42 +21,69 @@ const NODE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a new pod waits for the first answers about its objects.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Tells when the objects of pods are known.
+/// What each pod that needs something refers to.
+type Needs = BTreeMap<PodUid, BTreeSet<Followed>>;
+
+/// Registers what pods need, and tells when that is known. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct Registry {
     client: ApiClient,
     node: String,
     store: Arc<ObjectStore>,
+    needs: watch::Sender<Needs>,
     known: watch::Receiver<Arc<BTreeSet<Followed>>>,
     answers: mpsc::UnboundedSender<(Followed, Answer)>,
 }
 
-impl Known {
+impl Registry {
+    /// Registers what the pods refer to. For new ones it waits until there is an answer about all that, about the node itself, and
+    /// until the runtime has been `told` the ranges of their addresses; for some seconds at most.
+    pub(crate) async fn register(&self, pods: &[Pod], mut told: watch::Receiver<Option<String>>) {
+        let mut new = Vec::new();
+        self.needs.send_if_modified(|needs| {
+            let mut has_changed = false;
+            for pod in pods {
+                let needed: BTreeSet<Followed> = followed(pod).into_iter().collect();
+                let before = needs.get(pod.uid());
+                new.extend(before.is_none().then(|| pod.clone()));
+                if before != Some(&needed) {
+                    needs.insert(pod.uid().clone(), needed);
+                    has_changed = true;
+                }
+            }
+            has_changed
+        });
+        if new.is_empty() {
+            return;
+        }
+        self.wait_for_node().await;
+        self.wait_for(&new).await;
+        pod_cidr::wait_until_told(&self.store, &mut told).await;
+        self.match_node(&new).await;
+    }
+
+    /// The pod needs nothing any more.
+    pub(crate) fn unregister(&self, uid: &PodUid) {
+        self.needs.send_if_modified(|needs| needs.remove(uid).is_some());
+    }
+
     /// Waits until the server has said what the node is, for some seconds at most: its labels and taints decide which pods it takes.
-    pub(crate) async fn wait_for_node(&mut self) {
+    async fn wait_for_node(&self) {
         let has_node = |known: &Arc<BTreeSet<Followed>>| known.contains(&Followed::Node);
-        let _ = timeout(NODE_ANSWER, self.known.wait_for(has_node)).await;
+        let _ = timeout(NODE_ANSWER, self.known.clone().wait_for(has_node)).await;
     }
 
     /// Waits until there is an answer about all that the pods refer to, for a second at most.
-    pub(crate) async fn wait_for(&mut self, pods: &[Pod]) {
-        if pods.is_empty() {
-            return;
-        }
+    async fn wait_for(&self, pods: &[Pod]) {
         let needed: BTreeSet<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
         let has_all = |known: &Arc<BTreeSet<Followed>>| needed.is_subset(known);
         // Later, the pods say themselves what they lack.
-        let _ = timeout(FIRST_ANSWERS, self.known.wait_for(has_all)).await;
-    }
-
-    /// Waits until the runtime has been told the ranges of pods' addresses that the node has, for some seconds at most.
-    pub(crate) async fn wait_until_told(&self, told: &mut watch::Receiver<Option<String>>) {
-        pod_cidr::wait_until_told(&self.store, told).await;
+        let _ = timeout(FIRST_ANSWERS, self.known.clone().wait_for(has_all)).await;
     }
 
     /// Asks for the node again if it does not have the labels that one of the pods names: it may have got them a moment ago
     /// (Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go generalFilter).
-    pub(crate) async fn match_node(&self, pods: &[Pod]) {
+    async fn match_node(&self, pods: &[Pod]) {
         let is_stale = {
             let objects = self.store.current();
             let labels = objects.node().map(|node| node.metadata.labels.clone());
@@ -151,6 +176,7 @@ pub(crate) struct Objects {
     sender: mpsc::UnboundedSender<(Followed, Answer)>,
     receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
     known: watch::Sender<Arc<BTreeSet<Followed>>>,
+    needs: watch::Sender<Needs>,
 }
 
 impl Objects {
@@ -173,30 +199,32 @@ impl Objects {
             sender,
             receiver,
             known: watch::Sender::default(),
+            needs: watch::Sender::default(),
         }
     }
 
-    /// When the objects of pods are known.
-    pub(crate) fn known(&self) -> Known {
-        Known {
+    /// Where pods are registered.
+    pub(crate) fn registry(&self) -> Registry {
+        Registry {
             client: self.client.clone(),
             node: self.node.clone(),
             store: Arc::clone(&self.store),
+            needs: self.needs.clone(),
             known: self.known.subscribe(),
             answers: self.sender.clone(),
         }
     }
 
-    /// Follows what the pods refer to, for ever.
-    pub(crate) async fn run(mut self, mut pods: watch::Receiver<Arc<KnownPods>>) {
-        self.want(ALWAYS.into());
+    /// Follows what registered pods refer to, for ever.
+    pub(crate) async fn run(mut self) {
+        let mut needs = self.needs.subscribe();
+        needs.mark_changed();
         loop {
             tokio::select! {
-                Ok(()) = pods.changed() => {
-                    let pods = Arc::clone(&pods.borrow_and_update());
-                    // One that has ended needs nothing any more, and a static pod never did.
-                    let need = pods.values().filter(|pod| !pod.has_ended() && !is_mirror(pod));
-                    self.want(need.flat_map(followed).chain(ALWAYS).collect());
+                Ok(()) = needs.changed() => {
+                    let wanted: BTreeSet<Followed> =
+                        needs.borrow_and_update().values().flatten().cloned().collect();
+                    self.want(wanted.into_iter().chain(ALWAYS).collect());
                 }
                 Some((of, answer)) = self.receiver.recv() => {
                     if self.following.contains_key(&of) {

@@ -1,6 +1,6 @@
-//! The pods that are bound to the node, as a source of the agent: the whole set after each change.
+//! The pods that are bound to the node: how they change.
 //!
-//! The source is ready once the server has listed them. Until then the agent ends no pod that it does not know, and a server that
+//! The agent has a first list once the server has listed them. Until then the agent ends no pod that it does not know, and a server that
 //! goes away later takes none away.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/apiserver.go.
@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent::source::PodSource;
-use agent::source::merge::{PodOp, SourceKind, SourcePods};
+use agent::cluster::{PodChange, PodWatch};
+use agent::source::merge::{PodOp, SourceKind, SourcePods, SourceUpdate};
 use api::manifest::pod_json;
 use api::pod::Pod;
 use async_trait::async_trait;
@@ -19,11 +19,10 @@ use tokio::sync::watch;
 
 use super::KnownPods;
 use super::mirror::is_mirror;
-use super::objects::Known;
 use crate::client::{ApiClient, Change, Reflector};
 
-/// A source of the pods that are bound to a node.
-pub struct ApiPods {
+/// Follows the pods that are bound to a node.
+pub(crate) struct ApiPods {
     server: String,
     client: ApiClient,
     reflector: Reflector,
@@ -31,21 +30,11 @@ pub struct ApiPods {
     decoded: BTreeMap<(String, String), (String, Pod)>,
     merged: SourcePods,
     known: watch::Sender<Arc<KnownPods>>,
-    objects: Known,
-    told: watch::Receiver<Option<String>>,
-    /// The node's own object was waited for.
-    has_node: bool,
 }
 
 impl ApiPods {
-    /// The pods of a node. They are known to others before the agent has them, and their `objects` too, as a rule; the runtime has been
-    /// `told` the ranges of their addresses.
-    pub(crate) fn new(
-        client: ApiClient,
-        node: &str,
-        known: watch::Sender<Arc<KnownPods>>,
-        (objects, told): (Known, watch::Receiver<Option<String>>),
-    ) -> Self {
+    /// The pods of a node. They are `known` to others before the agent has them.
+    pub(crate) fn new(client: ApiClient, node: &str, known: watch::Sender<Arc<KnownPods>>) -> Self {
         let server = client.server().to_owned();
         // The node authorizer lets a node follow its own pods, by this selector alone.
         let selector = format!("spec.nodeName={node}");
@@ -57,9 +46,6 @@ impl ApiPods {
             decoded: BTreeMap::new(),
             merged: SourcePods::default(),
             known,
-            objects,
-            told,
-            has_node: false,
         }
     }
 
@@ -81,8 +67,8 @@ impl ApiPods {
         self.decoded.values().map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// The whole set, as the agent gets it.
-    async fn set(&mut self) -> Arc<[Pod]> {
+    /// Takes what the server has now. Returns the changes since the last time.
+    fn changes(&mut self) -> Vec<PodChange> {
         let pods = self.pods();
         // Those that mirror pods show come from their own sources.
         let own: Vec<Pod> = pods.iter().filter(|pod| !is_mirror(pod)).cloned().collect();
@@ -94,21 +80,18 @@ impl ApiPods {
             tracing::info!(source = %self.server, op = %update.op, ?pods, "pods of source changed");
         }
         let known: KnownPods = pods.into_iter().map(|pod| (pod.uid().clone(), pod)).collect();
-        let known = Arc::new(known);
-        let before = self.known.send_replace(Arc::clone(&known));
-        let new = known.iter().filter(|(uid, _)| !before.contains_key(*uid));
-        let new = new.map(|(_, pod)| pod).filter(|pod| !pod.has_ended() && !is_mirror(pod));
-        let new: Vec<Pod> = new.cloned().collect();
-        if !std::mem::replace(&mut self.has_node, true) {
-            self.objects.wait_for_node().await;
-        }
-        self.objects.wait_for(&new).await;
-        if !new.is_empty() {
-            self.objects.wait_until_told(&mut self.told).await;
-        }
-        self.objects.match_node(&new).await;
-        self.merged.pods().into()
+        self.known.send_replace(Arc::new(known));
+        updates.into_iter().flat_map(changes_of).collect()
     }
+}
+
+/// ◆ The changes of an update.
+fn changes_of(update: SourceUpdate) -> impl Iterator<Item = PodChange> {
+    let is_removed = update.op == PodOp::Remove;
+    update.pods.into_iter().map(move |pod| match is_removed {
+        true => PodChange::Removed(pod.uid().clone()),
+        false => PodChange::Set(pod),
+    })
 }
 
 fn decode(object: &Value) -> Result<Pod, String> {
@@ -116,16 +99,20 @@ fn decode(object: &Value) -> Result<Pod, String> {
 }
 
 #[async_trait]
-impl PodSource for ApiPods {
-    fn name(&self) -> String {
-        format!("API server {}", self.server)
-    }
-
-    async fn next(&mut self) -> Option<Arc<[Pod]>> {
+impl PodWatch for ApiPods {
+    async fn next(&mut self) -> Option<Vec<PodChange>> {
         self.client.known().await;
         loop {
             match self.reflector.next().await {
-                Change::Listed | Change::Object => return Some(self.set().await),
+                Change::Listed => {
+                    self.changes();
+                    return Some(vec![PodChange::Listed(self.merged.pods())]);
+                }
+                Change::Object => match self.changes() {
+                    // A mirror pod, for one.
+                    none if none.is_empty() => {}
+                    changes => return Some(changes),
+                },
                 Change::Failed(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(server = %self.server, error, "failed to follow the pods of the node; will retry");

@@ -92,7 +92,9 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
             Counted::NotStarted(kind, code) => {
                 metrics.add(&NOT_STARTED, &[("container_type", kind), ("code", code)], value);
             }
-            Counted::Evicted(signal) => metrics.add(&EVICTED, &[("eviction_signal", signal)], value),
+            Counted::Evicted(signal) => {
+                metrics.add(&EVICTED, &[("eviction_signal", signal)], value)
+            }
             Counted::Rejected(why) => *rejected.entry(reason(why)).or_default() += count,
             Counted::ImageRemoved(why) => metrics.add(&IMAGES_REMOVED, &[("reason", why)], value),
         }

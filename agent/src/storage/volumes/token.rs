@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::pod::{Pod, PodUid};
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
@@ -23,6 +22,8 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use crate::cluster::{Cluster, IssuedToken, TokenRequest};
+
 /// The API's default of `expirationSeconds`.
 const DEFAULT_SECONDS: i64 = 3600;
 /// A token is replaced when it is this old, whatever its expiration.
@@ -30,39 +31,6 @@ const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// How long an issuer that refused a new token is left alone while the old one is good.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
-
-/// What a token is wanted for: a pod's service account.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TokenRequest {
-    /// The pod that it is bound to.
-    pub uid: PodUid,
-    /// The pod's name.
-    pub pod: String,
-    /// The namespace of pod and account.
-    pub namespace: String,
-    /// The account.
-    pub account: String,
-    /// Who is to take it; `None`: the API server.
-    pub audience: Option<String>,
-    /// How long it is to be good for.
-    pub seconds: i64,
-}
-
-/// A token of an issuer.
-#[derive(Clone)]
-pub struct IssuedToken {
-    /// The token.
-    pub text: String,
-    /// Until when it is good.
-    pub expires_at: Timestamp,
-}
-
-/// Issues tokens for the service accounts of pods.
-#[async_trait]
-pub trait TokenIssuer: Send + Sync {
-    /// A new token, or why there is none, in words.
-    async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;
-}
 
 /// Why there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,8 +53,8 @@ pub(crate) enum TokenError {
 
 /// Issues tokens, and keeps those that are not to be replaced yet.
 pub(crate) struct Tokens {
-    /// Who issues them, instead of the agent.
-    issuer: Option<Arc<dyn TokenIssuer>>,
+    /// May issue them, instead of the agent.
+    cluster: Arc<dyn Cluster>,
     root: PathBuf,
     /// The agent's name as an issuer.
     own_name: String,
@@ -132,19 +100,19 @@ fn requests(pod: &Pod) -> impl Iterator<Item = TokenRequest> {
 }
 
 impl Tokens {
-    /// Tokens for the pods of a node: of the issuer or, if there is none, of the agent, which keeps its key in `root`.
+    /// Tokens for the pods of a node: of the cluster or, if that issues none, of the agent, which keeps its key in `root`.
     pub(crate) fn new(
         root: &Path,
         cluster_domain: &str,
         node_name: &str,
-        issuer: Option<Arc<dyn TokenIssuer>>,
+        cluster: Arc<dyn Cluster>,
     ) -> Self {
         let domain = match cluster_domain {
             "" => String::new(),
             domain => format!(".{domain}"),
         };
         Self {
-            issuer,
+            cluster,
             root: root.to_owned(),
             own_name: format!("https://kubernetes.default.svc{domain}"),
             node_name: node_name.to_owned(),
@@ -152,17 +120,17 @@ impl Tokens {
         }
     }
 
-    /// Asks the issuer, if there is one, for the tokens of a pod that are missing or to be replaced. An old token is used for as long as
+    /// Asks the cluster, if it issues any, for the tokens of a pod that are missing or to be replaced. An old token is used for as long as
     /// it is good.
     pub(crate) async fn renew(&self, pod: &Pod, now: Timestamp) {
-        let Some(issuer) = &self.issuer else {
+        if !self.cluster.issues_tokens() {
             return;
-        };
+        }
         for wanted in requests(pod) {
             if self.state().issued.get(&wanted).is_some_and(|issued| now < issued.refresh_at) {
                 continue;
             }
-            let answer = issuer.issue(&wanted).await;
+            let answer = self.cluster.issue_token(&wanted).await;
             let state = &mut *self.state();
             match answer {
                 Ok(IssuedToken { text, expires_at }) => {
@@ -197,11 +165,11 @@ impl Tokens {
         let wanted = request(pod, wanted);
         let mut state = self.state();
         if let Some(issued) = state.issued.get(&wanted)
-            && (self.issuer.is_some() || now < issued.refresh_at)
+            && (self.cluster.issues_tokens() || now < issued.refresh_at)
         {
             return Ok(issued.text.clone());
         }
-        if self.issuer.is_some() {
+        if self.cluster.issues_tokens() {
             let why = state.refused.get(&wanted).cloned();
             return Err(TokenError::Refused(why.unwrap_or_else(|| "there is none yet".to_owned())));
         }
@@ -360,11 +328,14 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
+    use async_trait::async_trait;
     use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
     use serde_json::Value;
 
     use super::*;
+    use crate::cluster::Standalone;
     use crate::fixtures;
+    use crate::objects::ObjectStore;
 
     fn pod() -> Pod {
         fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
@@ -390,7 +361,7 @@ mod tests {
     #[test]
     fn token_is_signed_by_published_key_and_names_its_pod() {
         let root = tempfile::tempdir().unwrap();
-        let tokens = Tokens::new(root.path(), "cluster.local", "node", None);
+        let tokens = Tokens::new(root.path(), "cluster.local", "node", alone());
         let token = tokens.token(&pod(), &projection("vault"), at(100)).unwrap();
         let parts: Vec<&str> = token.split('.').collect();
         let claims: Value = serde_json::from_slice(&decoded(parts[1])).unwrap();
@@ -415,7 +386,7 @@ mod tests {
     #[test]
     fn token_is_replaced_after_four_fifths_of_its_life() {
         let root = tempfile::tempdir().unwrap();
-        let tokens = Tokens::new(root.path(), "", "node", None);
+        let tokens = Tokens::new(root.path(), "", "node", alone());
         let token = |second| tokens.token(&pod(), &projection(""), at(second)).unwrap();
         let first = token(0);
         assert_eq!(token(799), first);
@@ -429,17 +400,21 @@ mod tests {
     fn key_is_private_and_outlives_agent() {
         let root = tempfile::tempdir().unwrap();
         let kid = |token: String| token.split('.').next().unwrap().to_owned();
-        let first = Tokens::new(root.path(), "", "node", None);
+        let first = Tokens::new(root.path(), "", "node", alone());
         let first = first.token(&pod(), &projection("a"), at(0)).unwrap();
-        let second = Tokens::new(root.path(), "", "node", None);
+        let second = Tokens::new(root.path(), "", "node", alone());
         let second = second.token(&pod(), &projection("a"), at(0)).unwrap();
         assert_eq!(kid(first), kid(second));
         let key = root.path().join("service-account.key");
         assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&key, "x").unwrap();
         let broken =
-            Tokens::new(root.path(), "", "node", None).token(&pod(), &projection("a"), at(0));
+            Tokens::new(root.path(), "", "node", alone()).token(&pod(), &projection("a"), at(0));
         assert!(matches!(broken, Err(TokenError::Key { .. })), "{broken:?}");
+    }
+
+    fn alone() -> Arc<dyn Cluster> {
+        Arc::new(Standalone::default())
     }
 
     /// An issuer whose tokens are numbered, until it refuses.
@@ -450,8 +425,20 @@ mod tests {
     }
 
     #[async_trait]
-    impl TokenIssuer for Numbered {
-        async fn issue(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
+    impl Cluster for Numbered {
+        fn name(&self) -> String {
+            "numbered".to_owned()
+        }
+
+        fn objects(&self) -> Arc<ObjectStore> {
+            Arc::default()
+        }
+
+        fn issues_tokens(&self) -> bool {
+            true
+        }
+
+        async fn issue_token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
             use std::sync::atomic::Ordering::SeqCst;
             if self.refuses.load(SeqCst) {
                 return Err("no".to_owned());
@@ -467,7 +454,7 @@ mod tests {
         use std::sync::atomic::Ordering::SeqCst;
         let root = tempfile::tempdir().unwrap();
         let issuer = Arc::new(Numbered::default());
-        let tokens = Tokens::new(root.path(), "", "node", Some(issuer.clone()));
+        let tokens = Tokens::new(root.path(), "", "node", issuer.clone());
         let sources = json!([{"serviceAccountToken": {"path": "token", "audience": "a", "expirationSeconds": 1000}}]);
         let pod = fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
             "spec": {"containers": [], "serviceAccountName": "robot",

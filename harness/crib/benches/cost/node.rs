@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
+use agent::cluster::Standalone;
 use agent::{Agent, Config, Parts, ReadinessChange, Transition};
 use machine::HostMachine;
 use tempfile::TempDir;
@@ -226,9 +227,8 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(HostMachine::default()),
-            objects: Arc::default(),
+            cluster: Arc::new(Standalone::default()),
             sources: vec![Box::new(manifests)],
-            tokens: None,
         },
     )
 }

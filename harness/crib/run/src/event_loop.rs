@@ -34,6 +34,7 @@ use crate::questions::Question;
 use crate::reports::{Reported, Reports, is_refused};
 use crate::services::Services;
 use crate::shown::{Shown, ShownPod};
+use crate::store_cluster::StoreCluster;
 
 mod questions;
 mod reload;
@@ -61,6 +62,9 @@ const STOP_AGENT: Duration = Duration::from_secs(10);
 /// Everything that lives while pods run.
 pub(super) struct Loop {
     agent: Agent,
+    /// The agent's cluster.
+    cluster: Arc<StoreCluster>,
+    /// What the store has of the agent's reports.
     reports: watch::Receiver<Arc<Reports>>,
     transitions: mpsc::UnboundedReceiver<Transition>,
     readiness: mpsc::UnboundedReceiver<ReadinessChange>,
@@ -123,6 +127,8 @@ impl Loop {
                 break exit;
             }
         };
+        // The latest reports, too.
+        self.cluster.take(&mut self.agent.reports(), SystemClock.now());
         let reports = self.reports.borrow_and_update().clone();
         self.hear(&reports);
         let failures = self.failures(exit, &reports);
@@ -278,7 +284,6 @@ impl Loop {
             let deleted: BTreeMap<_, _> = changes.deleted.into_iter().collect();
             self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
-            self.hub.publish();
         }
         self.tell(changes.news);
         for line in changes.problems {
@@ -334,24 +339,20 @@ impl Loop {
         let refused = |pod: &Pod| {
             wanted.contains(pod.uid()) && reports.get(pod.uid()).is_some_and(is_refused)
         };
-        if self.delete(|pod| refused(pod).then_some("it cannot run"), Deletion::Refused) {
-            self.hub.publish();
-        }
+        self.delete(|pod| refused(pod).then_some("it cannot run"), Deletion::Refused);
     }
 
     /// Deletes the pods of which `why` knows why; while the run ends all are stopped.
-    fn delete(&mut self, why: impl Fn(&Pod) -> Option<&'static str>, deletion: Deletion) -> bool {
+    fn delete(&mut self, why: impl Fn(&Pod) -> Option<&'static str>, deletion: Deletion) {
         let (controllers, ending) = (&self.controllers, self.ending.as_ref());
         let grace = |pod: &Pod| ending?.grace_seconds(pod, controllers);
         let deletion = if ending.is_some() { Deletion::Stopped } else { deletion };
-        self.hub.delete(why, grace, deletion, SystemClock.now())
+        self.hub.delete(why, grace, deletion, SystemClock.now());
     }
 
     /// Ends the pods that `which` chooses, because the run ends.
     fn end(&mut self, which: impl Fn(&Pod) -> bool, why: &'static str) {
-        if self.delete(|pod| which(pod).then_some(why), Deletion::Stopped) {
-            self.hub.publish();
-        }
+        self.delete(|pod| which(pod).then_some(why), Deletion::Stopped);
     }
 
     /// Executes the step for an event; `Some` when the run is over.

@@ -1,6 +1,6 @@
 //! The objects of a run in one store, where manifests, controllers and the agent meet.
 //!
-//! Pods are created and deleted here, by manifests and controllers; the agent gets those that are not deleted, and its reports
+//! Pods are created and deleted here, by manifests and controllers; the agent watches the store ([`StoreCluster`]), where its reports
 //! become their statuses. A deleted pod stays in the store until the agent has removed it. Of one that was stopped, or can never
 //! run, the last state stays here.
 
@@ -10,21 +10,20 @@ use std::time::Duration;
 
 use agent::PodReport;
 use agent::objects::ObjectMap;
-use agent::source::PodsSender;
 use agent::storage::claims::directories::ClaimDirectories;
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
 use cluster::controllers::{Controllers, endpoints, since};
-use cluster::{DeleteOptions, Error, Key, Kind, List, Object, Part, Selection, Store, Watch};
-use jiff::{SignedDuration, Timestamp};
+use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use crate::input::claims;
 use crate::reports::Reports;
 use crate::shown::{PodEnd, Shown};
+use crate::store_cluster::{StoreCluster, written};
 
 mod known_pod;
 mod storage;
@@ -37,7 +36,8 @@ pub(super) struct Hub {
     store: Store,
     /// The node of all pods.
     node: String,
-    agent: PodsSender,
+    /// The changes of pods.
+    watch: Watch,
     /// The pods that the agent is to run, in the order of their creation.
     desired: Vec<Pod>,
     /// Why the others were deleted.
@@ -59,17 +59,15 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    /// An empty store, whose pods go to `agent`. Generated uids depend on `seed`.
-    pub(super) fn new(
-        agent: PodsSender,
-        node: String,
-        directories: ClaimDirectories,
-        seed: u64,
-    ) -> Self {
-        Self {
-            store: Store::new(seed),
-            node,
-            agent,
+    /// The hub of an empty store.
+    pub(super) fn new(cluster: &StoreCluster, directories: ClaimDirectories) -> Option<Self> {
+        let store = cluster.store().clone();
+        let pods = Selection::of(Kind::pod());
+        let watch = written(store.watch(pods.clone(), store.list(&pods).version))?;
+        Some(Self {
+            store,
+            node: cluster.node().to_owned(),
+            watch,
             desired: Vec::new(),
             deleted: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -79,7 +77,7 @@ impl Hub {
             directories,
             storage: Vec::new(),
             is_storage_old: true,
-        }
+        })
     }
 
     /// The pods that the agent is to run.
@@ -148,11 +146,6 @@ impl Hub {
         Some((list, watch))
     }
 
-    /// Hands the agent its pods.
-    pub(super) fn publish(&self) {
-        self.agent.set(self.desired.clone());
-    }
-
     /// Creates pods. One that has the name of another, which ends, takes its place in the store.
     pub(super) fn create(&mut self, pods: Vec<Pod>, now: Timestamp) {
         for pod in pods {
@@ -214,19 +207,18 @@ impl Hub {
             known.set(written.map_err(|error| error.to_string())?);
         }
         *pod = changed;
-        self.publish();
         Ok(())
     }
 
-    /// Deletes the pods of which `why` knows why, each with its own grace period or that of `grace`. Says whether there were any.
+    /// Deletes the pods of which `why` knows why, each with its own grace period or that of `grace`.
     pub(super) fn delete(
         &mut self,
         why: impl Fn(&Pod) -> Option<&'static str>,
         grace: impl Fn(&Pod) -> Option<i64>,
         deletion: Deletion,
         now: Timestamp,
-    ) -> bool {
-        let (mut kept, mut ended, mut has_grace) = (Vec::new(), Vec::new(), false);
+    ) {
+        let mut kept = Vec::new();
         for pod in std::mem::take(&mut self.desired) {
             let Some(why) = why(&pod) else {
                 kept.push(pod);
@@ -242,18 +234,8 @@ impl Hub {
                     known.delete(deletion, deleted);
                 }
             }
-            has_grace |= grace_seconds.is_some();
-            ended.push(match grace_seconds {
-                Some(seconds) => with_grace(&pod, seconds, now),
-                None => pod,
-            });
-        }
-        if has_grace {
-            // The agent is told how the pods end before they are gone.
-            self.agent.set(kept.iter().chain(&ended).cloned().collect());
         }
         self.desired = kept;
-        !ended.is_empty()
     }
 
     /// Shortens the grace periods of the pods that end.
@@ -270,31 +252,19 @@ impl Hub {
         }
     }
 
-    /// Takes the agent's reports: they are the statuses of the pods, and the end of those that were deleted.
+    /// Takes what the agent has changed in the store, and reports, which say when a pod is over.
     pub(super) fn observe(&mut self, reports: &Reports, now: Timestamp) {
+        self.follow();
         let (store, removed) = (&self.store, &mut self.removed);
         self.pods.retain(|uid, pod| {
             let report = reports.get(uid);
-            let is_known = |report: &PodReport| {
-                pod.status.as_ref().is_some_and(|known| Arc::ptr_eq(known, &report.status))
-            };
-            if let Some(report) = report.filter(|report| !is_known(report)) {
+            // One that was stopped keeps what was seen last.
+            if let Some(report) = report.filter(|_| !pod.is_in_store)
+                && pod.shown.end != PodEnd::Stopped
+                && pod.status.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &report.status))
+            {
                 pod.status = Some(report.status.clone());
-                let status = to_json(&*report.status);
-                match pod.is_in_store {
-                    true => {
-                        let changed = store.change(&pod.object.key, Part::Status, |value| {
-                            value["status"] = status;
-                            Ok(())
-                        });
-                        if let Some(object) = written(changed) {
-                            pod.set(object);
-                        }
-                    }
-                    // One that was stopped keeps what was seen last.
-                    false if pod.shown.end != PodEnd::Stopped => pod.set_status(status),
-                    false => {}
-                }
+                pod.set_status(to_json(&*report.status));
             }
             if pod.deletion.is_some() && report.is_none_or(|report| report.finished) {
                 pod.set_over();
@@ -313,6 +283,52 @@ impl Hub {
             *removed += usize::from(deletion == Deletion::Forgotten);
             deletion != Deletion::Forgotten
         });
+    }
+
+    /// Takes the changes of the pods in the store.
+    fn follow(&mut self) {
+        loop {
+            match self.watch.try_next() {
+                Ok(Some(Event::Added(object) | Event::Modified(object))) => {
+                    if let Some(known) = self.pods.get_mut(&PodUid::new(object.uid()))
+                        && known.object.version < object.version
+                    {
+                        known.set(object);
+                    }
+                }
+                Ok(Some(Event::Deleted(object))) => {
+                    if let Some(known) = self.pods.get_mut(&PodUid::new(object.uid())) {
+                        known.is_in_store = false;
+                    }
+                }
+                Ok(None) => return,
+                // The store does not remember what was missed.
+                Err(_) => {
+                    let selection = Selection::of(Kind::pod());
+                    let list = self.store.list(&selection);
+                    let watch = written(self.store.watch(selection, list.version));
+                    let Some(watch) = watch else {
+                        return;
+                    };
+                    self.watch = watch;
+                    self.set_all(&list);
+                }
+            }
+        }
+    }
+
+    fn set_all(&mut self, list: &List) {
+        let objects = list.items.iter().map(|object| (object.uid(), object));
+        let objects: BTreeMap<&str, &Arc<Object>> = objects.collect();
+        for (uid, known) in &mut self.pods {
+            match objects.get(uid.as_str()) {
+                Some(object) if known.object.version < object.version => {
+                    known.set(Arc::clone(object))
+                }
+                Some(_) => {}
+                None => known.is_in_store = false,
+            }
+        }
     }
 
     /// Takes the statuses of all objects with controllers. Controllers make some of these, and remove them.
@@ -433,20 +449,6 @@ fn without_cluster(mut value: Value) -> Value {
         spec.remove("nodeName");
     }
     value
-}
-
-/// A pod as it ends: with the time that it has for that.
-fn with_grace(pod: &Pod, seconds: i64, now: Timestamp) -> Pod {
-    let mut api = pod.api().clone();
-    let end = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    api.metadata.deletion_timestamp = Some(Time(end));
-    api.metadata.deletion_grace_period_seconds = Some(seconds);
-    Pod::new(api).with_origin(pod.origin())
-}
-
-/// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
-fn written<T>(result: Result<T, Error>) -> Option<T> {
-    result.inspect_err(|error| tracing::error!(%error, "the store refused an object")).ok()
 }
 
 #[cfg(test)]

@@ -57,7 +57,6 @@ impl Loop {
         self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
         self.hub.update(&applied.updated);
         self.hub.create(applied.started, now);
-        self.hub.publish();
         self.tell(applied.news);
         let names = inputs.workloads.iter().map(Workload::full_name).collect();
         let changes = self.controllers.apply(inputs.workloads, now);

@@ -4,12 +4,12 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
+use agent::LogRotation;
 use agent::clock::{Clock as _, SystemClock};
 use agent::objects::ObjectStore;
 use agent::pod_spec::dns;
 use agent::storage::claims::directories::ClaimDirectories;
 use agent::storage::volumes::in_memory;
-use agent::{LogRotation, source};
 use api::manifest::Workload;
 use cluster::controllers::{Controllers, CronStarts, Refused};
 use crib_base::pod_dialer::PodDialer;
@@ -40,6 +40,7 @@ use crate::processes::root::Root;
 use crate::questions::Question;
 use crate::reports::{Reported, Reports};
 use crate::services::Services;
+use crate::store_cluster::StoreCluster;
 
 /// The ways in from other commands.
 #[derive(Debug)]
@@ -63,7 +64,6 @@ impl Loop {
         let (mut pods, mut objects) = (inputs.pods, inputs.objects);
         let endpoint = format!("unix://{}", root.socket().display());
         let cri = agent::cri::grpc::connect(&endpoint).await.map_err(|error| chain(&error))?;
-        let (fixed, sender) = source::fixed();
         let mut config = agent::Config::new(root.agent(), root.pod_logs());
         config.volumes_dir = inputs.volumes_dir;
         config.volumes_in_memory = inputs.volumes_in_memory;
@@ -115,12 +115,17 @@ impl Loop {
         }
         let domain = config.cluster_domain.clone();
         let directories = ClaimDirectories::new(config.volumes_dir.clone());
-        let mut hub = Hub::new(sender, config.node_name.clone(), directories, seed);
+        let store = Arc::new(ObjectStore::default());
+        let cluster = StoreCluster::new(config.node_name.clone(), Arc::clone(&store), seed);
+        let cluster = Arc::new(cluster);
+        let hub = Hub::new(&cluster, directories);
+        let mut hub = hub.ok_or("failed to follow the store of the run")?;
         let now = SystemClock.now();
         let jsons = inputs.workloads.iter().map(Workload::json);
         hub.set_others(objects.json().into_iter().chain(jsons).collect(), now);
         objects.merge(pull_secrets.clone());
-        let objects = Arc::new(ObjectStore::new(objects));
+        store.set(objects);
+        let objects = store;
         let (service_notes, network) = match served {
             Some(served) => {
                 config.cluster_dns = vec![served.dns];
@@ -141,19 +146,18 @@ impl Loop {
         let reloaded =
             reloaded.map_err(|error| format!("failed to watch the manifests: {error}"))?;
         let parts = agent::Parts {
-            objects: objects.clone(),
+            cluster: cluster.clone(),
             cri,
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
             machine: Arc::new(HostMachine::default()),
-            sources: vec![Box::new(fixed)],
-            tokens: None,
+            sources: Vec::new(),
         };
         let mut agent = agent::start(config, parts);
         if let Some(network) = network {
             agent.serve_services(&domain, objects.clone(), network);
         }
-        let (reports, transitions) = (agent.reports(), agent.transitions());
+        let (reports, transitions) = (cluster.recorded(), agent.transitions());
         let (readiness, events) = (agent.readiness(), agent.events());
 
         let manifest_pods = ManifestPods::new(pods.clone());
@@ -197,7 +201,6 @@ impl Loop {
             None => None,
         };
         hub.create(pods, now);
-        hub.publish();
         Ok(Self {
             hub,
             manifest_pods,
@@ -206,6 +209,7 @@ impl Loop {
             warned: inputs.warnings.into_iter().collect(),
             socket: root.socket(),
             agent,
+            cluster,
             reports,
             transitions,
             readiness,

@@ -1,16 +1,52 @@
 //! The hub as manifests, controllers, the agent and other commands use it.
 
-use agent::source;
+use std::ops::{Deref, DerefMut};
+
 use api::manifest::{Strictness, Workload, parse};
 use cluster::controllers::{CronStarts, PodState, Refused};
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::*;
 use crate::output::view::tests::{pod as report, reports};
 
-fn hub() -> Hub {
-    let directories = ClaimDirectories::new("/volumes".into());
-    Hub::new(source::fixed().1, "here".to_owned(), directories, 1)
+/// A hub, and the cluster that its agent has.
+struct Scene {
+    cluster: StoreCluster,
+    hub: Hub,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let cluster = StoreCluster::new("here".to_owned(), Arc::default(), 1);
+        let hub = Hub::new(&cluster, ClaimDirectories::new("/volumes".into())).unwrap();
+        Self { cluster, hub }
+    }
+
+    /// The agent reports.
+    fn observe(&mut self, reports: &Reports) {
+        let (_sender, mut receiver) = watch::channel(Arc::new(reports.clone()));
+        self.cluster.take(&mut receiver, now());
+        self.hub.observe(reports, now());
+    }
+}
+
+impl Deref for Scene {
+    type Target = Hub;
+
+    fn deref(&self) -> &Hub {
+        &self.hub
+    }
+}
+
+impl DerefMut for Scene {
+    fn deref_mut(&mut self) -> &mut Hub {
+        &mut self.hub
+    }
+}
+
+fn hub() -> Scene {
+    Scene::new()
 }
 
 /// A pod as a cluster prints it.
@@ -36,13 +72,13 @@ fn pod_of_another_cluster_has_its_node_status_and_end_here() {
     assert_eq!(value["metadata"].get("finalizers"), None);
     let mut running = report("p", "Running");
     running.uid = PodUid::new("u");
-    hub.observe(&reports(vec![running.clone()]), now());
+    hub.observe(&reports(vec![running.clone()]));
     assert_eq!(hub.pods()[0].value["status"]["phase"], "Running");
-    assert!(hub.delete(|_| Some("gone"), |_| None, Deletion::Forgotten, now()));
-    hub.observe(&reports(vec![running.clone()]), now());
+    hub.delete(|_| Some("gone"), |_| None, Deletion::Forgotten, now());
+    hub.observe(&reports(vec![running.clone()]));
     assert!(hub.pods()[0].is_terminating(), "the agent still ends it");
     running.removed = true;
-    hub.observe(&reports(vec![running]), now());
+    hub.observe(&reports(vec![running]));
     assert_eq!(hub.pods(), []);
 }
 
@@ -83,7 +119,7 @@ fn new_pod_takes_the_place_of_one_that_ends() {
         (report.uid, report.removed) = (PodUid::new(uid), removed);
         report
     };
-    hub.observe(&reports(vec![ended("old", true), ended("new", false)]), now());
+    hub.observe(&reports(vec![ended("old", true), ended("new", false)]));
     assert_eq!(uids(&hub), ["new"], "the end of the old one is not that of the new one");
 }
 
@@ -101,7 +137,7 @@ fn stopped_pods_keep_their_last_state() {
         let names = ["runs", "done", "surplus"].into_iter().zip(phases);
         reports(names.map(|(name, phase)| PodReport { removed, ..report(name, phase) }).collect())
     };
-    hub.observe(&phases(["Running", "Succeeded", "Running"], false), now());
+    hub.observe(&phases(["Running", "Succeeded", "Running"], false));
     hub.delete(
         |pod| (pod.name() == "surplus").then_some("x"),
         |_| None,
@@ -112,7 +148,7 @@ fn stopped_pods_keep_their_last_state() {
     let mut ending: Vec<_> = hub.ending().map(|(name, until)| (name, until.as_second())).collect();
     ending.sort();
     assert_eq!(ending, [("default/runs".to_owned(), 10), ("default/surplus".to_owned(), 30)]);
-    hub.observe(&phases(["Failed", "Succeeded", "Failed"], true), now());
+    hub.observe(&phases(["Failed", "Succeeded", "Failed"], true));
     let shown = hub.shown();
     let mut ends: Vec<_> = shown.pods.iter().map(|pod| (pod.status(), pod.end)).collect();
     ends.sort_by_key(|(status, _)| *status);
@@ -123,7 +159,7 @@ fn stopped_pods_keep_their_last_state() {
 #[test]
 fn status_observes_the_generation_of_its_object() {
     let mut hub = hub();
-    let set = |hub: &mut Hub, replicas: usize| {
+    let set = |hub: &mut Scene, replicas: usize| {
         let text = format!(
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: {replicas}\n  \
              selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
@@ -161,7 +197,7 @@ fn status_observes_the_generation_of_its_object() {
 #[test]
 fn changed_manifest_changes_its_object() {
     let mut hub = hub();
-    let set = |hub: &mut Hub, replicas: usize| {
+    let set = |hub: &mut Scene, replicas: usize| {
         let text = format!(
             "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, uid: u{replicas}}}\nspec:\n  replicas: {replicas}\n  \
              selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \

@@ -197,7 +197,7 @@ fn client(path: &Path) -> Result<ApiClient, String> {
 }
 
 /// What is wrong with the first certificate, in words.
-pub(super) fn of_bootstrap(error: &dyn Error) -> String {
+fn of_bootstrap(error: &dyn Error) -> String {
     in_words("--bootstrap-kubeconfig", error)
 }
 

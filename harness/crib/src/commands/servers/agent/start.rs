@@ -1,6 +1,5 @@
 //! The one way in which the agent starts, for `crib agent` and `crib kubelet`: settings and a KubeletConfiguration become an agent.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::clock::SystemClock;
+use agent::cluster::{Cluster, Standalone};
 use agent::cri::Cri;
 use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
@@ -243,7 +243,7 @@ impl Serving<'_> {
         self,
         mut config: agent::Config,
         objects: ObjectMap,
-        mut sources: Sources,
+        sources: Sources,
         shutdown: CancellationToken,
         contended: impl Future<Output = ()>,
     ) -> Result<Exit, Exit> {
@@ -266,13 +266,6 @@ impl Serving<'_> {
         let sockets = settings.show.bind(file, settings.cluster.joins(), settings.as_kubelet).await;
         let sockets = or_say(sockets, Exit::BadInput)?;
         self.announce(&config, cri.as_ref()).await;
-        let store = Arc::new(ObjectStore::default());
-        let mut directory = settings.source.objects.clone().map(ObjectsDirectory::new);
-        // Before any pod asks for them.
-        store.set(match &mut directory {
-            Some(directory) => directory.read(&objects).await,
-            None => objects.clone(),
-        });
         let bootstrap = settings.cluster.bootstrap(&config);
         let client = or_say(settings.cluster.client(file, bootstrap.as_ref()), Exit::BadInput)?;
         let server = match &client {
@@ -295,31 +288,38 @@ impl Serving<'_> {
         let serves = server.is_some() && settings.server.makes_certificate(file);
         let certificates = settings.cluster.certificates(file, &config, serves);
         let node = client.map(|client| {
-            let settings = settings.cluster.node(file, &config, &settings.node.node_ip, port, certificates);
-            ClusterNode::new(client, settings, Arc::clone(&store), objects.clone())
-                .with_bootstrap(bootstrap)
+            let settings =
+                settings.cluster.node(file, &config, &settings.node.node_ip, port, certificates);
+            ClusterNode::new(client, settings, objects.clone()).with_bootstrap(bootstrap)
         });
         let (tables, proxy) = (Tables::default(), settings.cluster.service_proxy());
         let node = node.map(|node| node.with_services(proxy, Arc::new(tables.clone())));
         let mut services = None;
         if let Some(node) = &node {
-            sources.push(Box::new(node.pods()));
             let (socket, receiver) = (self.endpoint.path().to_owned(), tables.subscribe());
             services = Some(cluster::serve_services(socket, receiver, proxy, node.limits()));
         }
+        let in_cluster = node.as_ref().map(ClusterNode::view);
+        let cluster: Arc<dyn Cluster> = match (node, settings.source.objects.clone()) {
+            (Some(node), _) => Arc::new(node),
+            (None, Some(directory)) => {
+                let directory = ObjectsDirectory::new(directory);
+                Arc::new(Standalone::of_directory(directory, objects).await)
+            }
+            (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
+        };
         let parts = agent::Parts {
-            objects: Arc::clone(&store),
+            cluster,
             cri: Arc::clone(&cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine: Arc::new(HostMachine::default()),
             sources,
-            tokens: node.as_ref().map(ClusterNode::tokens),
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
         let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
-        let exposed = Arc::new(exposed.in_cluster(node.as_ref().map(ClusterNode::view)));
+        let exposed = Arc::new(exposed.in_cluster(in_cluster));
         systemd::notify("READY=1");
         let ended = tokio::select! {
             () = shutdown.cancelled() => Ok(Exit::Success),
@@ -330,9 +330,8 @@ impl Serving<'_> {
             () = self.watchdog.feed(|| view.health()) => Ok(Exit::Success),
             () = exposed.follow() => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
-            () = follow(directory, objects, &store) => Ok(Exit::Success),
             () = serve_node(server, &exposed) => Ok(Exit::Success),
-            Err(problem) = take_part(node, &agent, cri) => Err(problem),
+            why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
@@ -388,14 +387,6 @@ impl Serving<'_> {
     }
 }
 
-/// Keeps the objects as those of the directory are, if there is one. Never returns.
-async fn follow(directory: Option<ObjectsDirectory>, others: ObjectMap, store: &ObjectStore) {
-    match directory {
-        Some(directory) => directory.follow(others, store).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Serves the API server and its clients, if the agent is a node. Never returns.
 async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc<Exposed>) {
     match server {
@@ -412,18 +403,6 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
         services.await;
     }
     std::future::pending().await
-}
-
-/// Keeps the agent's node in its cluster, if it has one. Returns if it gets no certificate.
-async fn take_part(
-    node: Option<ClusterNode>,
-    agent: &agent::Agent,
-    cri: Arc<dyn Cri>,
-) -> Result<Infallible, String> {
-    match node {
-        Some(node) => node.run(agent, cri).await.map_err(|error| cluster::of_bootstrap(&error)),
-        None => std::future::pending().await,
-    }
 }
 
 /// The file that is locked, for the life of the agent.

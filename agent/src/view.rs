@@ -1,0 +1,171 @@
+//! What can be shown of a running agent: its node, its pods and their reports.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::pod::Pod;
+use k8s_openapi::List;
+use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use tokio::sync::watch;
+
+use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
+use crate::cri::Capabilities;
+use crate::node::Pressure;
+use crate::observation::readiness::Readiness;
+use crate::reporting::measures::{Measured, Measures};
+use crate::reporting::report::Reports;
+
+/// What the node has, and what of that pods may request: quantities by resource name.
+#[derive(Debug)]
+pub(crate) struct NodeResources {
+    pub(crate) capacity: BTreeMap<String, String>,
+    pub(crate) allocatable: BTreeMap<String, String>,
+    /// The cgroup of all pods, if the runtime is told one.
+    pub(crate) pods_cgroup: Option<String>,
+}
+
+/// What of an agent can be shown; clones show the same agent.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    pub(crate) reports: watch::Receiver<Arc<Reports>>,
+    pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
+    pub(crate) sources_ready: watch::Receiver<bool>,
+    pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) pressure: watch::Receiver<Pressure>,
+    pub(crate) probes: ProbeCounts,
+    pub(crate) measures: Measures,
+    pub(crate) resources: Arc<NodeResources>,
+}
+
+impl AgentView {
+    /// What the node has, by resource name.
+    #[must_use]
+    pub fn capacity(&self) -> &BTreeMap<String, String> {
+        &self.resources.capacity
+    }
+
+    /// What of that pods may request.
+    #[must_use]
+    pub fn allocatable(&self) -> &BTreeMap<String, String> {
+        &self.resources.allocatable
+    }
+
+    /// The cgroup of all pods, if the runtime is told one.
+    #[must_use]
+    pub fn pods_cgroup(&self) -> Option<&str> {
+        self.resources.pods_cgroup.as_deref()
+    }
+
+    /// What the runtime said last that it can do; `None` before it has been asked.
+    #[must_use]
+    pub fn capabilities(&self) -> Option<Capabilities> {
+        self.readiness.borrow().capabilities.as_deref().cloned()
+    }
+
+    /// Why pods, or those with a network of their own, cannot be started; empty if they can.
+    #[must_use]
+    pub fn not_ready(&self) -> Vec<String> {
+        let readiness = self.readiness.borrow();
+        readiness.runtime.iter().chain(&readiness.network).cloned().collect()
+    }
+
+    /// Of what the node is short.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        *self.pressure.borrow()
+    }
+
+    /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`] or [`AgentView::capabilities`] may say something else.
+    /// Cancel-safe.
+    pub async fn readiness_changed(&mut self) {
+        let changed = tokio::select! {
+            changed = self.readiness.changed() => changed,
+            // It fails where pods are never evicted.
+            Ok(()) = self.pressure.changed() => Ok(()),
+        };
+        if changed.is_err() {
+            // The agent has ended.
+            std::future::pending().await
+        }
+    }
+
+    /// Why the agent is not healthy: the pods of the runtime were last listed more than 3 minutes ago.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in a kubelet's words.
+    pub fn health(&self) -> Result<(), String> {
+        match &self.readiness.borrow().pleg {
+            Some(reason) => Err(reason.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// How often each probe that is in use has succeeded and failed.
+    #[must_use]
+    pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
+        self.probes.all()
+    }
+
+    /// What the agent has measured of its own work.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        self.measures.now()
+    }
+
+    /// The latest report of every pod.
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Arc<Reports>> {
+        self.reports.clone()
+    }
+
+    /// The static pods of all sources, as their sources have them.
+    #[must_use]
+    pub fn static_pods(&self) -> Vec<Pod> {
+        self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
+    }
+
+    /// Whether each source has said at least once which pods it has: a pod that none has is not wanted.
+    #[must_use]
+    pub fn sources_are_ready(&self) -> bool {
+        *self.sources_ready.borrow()
+    }
+
+    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may say something else. Cancel-safe.
+    pub async fn pods_changed(&mut self) {
+        let changed = tokio::select! {
+            changed = self.pods.changed() => changed,
+            changed = self.sources_ready.changed() => changed,
+        };
+        if changed.is_err() {
+            // The agent has ended.
+            std::future::pending().await
+        }
+    }
+
+    /// The pods of all sources with their present statuses, as a PodList.
+    #[must_use]
+    pub fn pod_list(&self) -> List<ApiPod> {
+        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
+        let items = pods.iter().map(|pod| with_status(pod, &reports)).collect();
+        List { items, metadata: ListMeta::default() }
+    }
+
+    /// The pod of a name with its present status.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<ApiPod> {
+        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
+        let mut named =
+            pods.iter().filter(|pod| (pod.namespace(), pod.name()) == (namespace, name));
+        named.next().map(|pod| with_status(pod, &reports))
+    }
+}
+
+fn with_status(pod: &Pod, reports: &Reports) -> ApiPod {
+    let mut api = pod.api().clone();
+    if let Some(report) = reports.get(pod.uid()) {
+        api.status = Some(report.status.as_ref().clone());
+    }
+    api
+}
