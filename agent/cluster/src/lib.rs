@@ -20,6 +20,7 @@
 //! | `controllers::rollout` ◆ | how a changed object replaces its pods |
 //! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
 //! | `apply` ◆ | what a change of manifests does to the objects that they have |
+//! | `endpoint_slices` | the controller that watches Services and pods, and keeps the EndpointSlices of those that changed |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
 //!
 //! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.
@@ -29,6 +30,7 @@
 pub mod apply;
 pub mod controllers;
 mod delete;
+pub mod endpoint_slices;
 mod error;
 #[cfg(test)]
 mod fixtures;

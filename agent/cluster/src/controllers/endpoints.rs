@@ -17,20 +17,12 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The slices of a Service among `pods`, both as an API server has them. One without a selector has those of its manifests.
 #[must_use]
 pub fn slices<'v>(service: &Value, pods: impl Iterator<Item = &'v Value>) -> Vec<Value> {
-    let selector = service.pointer("/spec/selector").and_then(Value::as_object);
-    let Some(selector) = selector.filter(|labels| !labels.is_empty()) else {
+    if selector(service).is_none() {
         return Vec::new();
-    };
-    let is_chosen = |pod: &&Value| {
-        let labels = pod.pointer("/metadata/labels");
-        text(pod, "/metadata/namespace") == text(service, "/metadata/namespace")
-            && selector
-                .iter()
-                .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
-    };
+    }
     // Pods whose ports have the same numbers share slices.
     let mut by_ports: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
-    for pod in pods.filter(is_chosen) {
+    for pod in pods.filter(|pod| chooses(service, pod)) {
         let Some(endpoint) = endpoint(service, pod) else {
             continue;
         };
@@ -52,6 +44,22 @@ pub fn slices<'v>(service: &Value, pods: impl Iterator<Item = &'v Value>) -> Vec
         }
     }
     all
+}
+
+/// The labels that a Service chooses its pods by, if it does.
+fn selector(service: &Value) -> Option<&Map<String, Value>> {
+    let selector = service.pointer("/spec/selector").and_then(Value::as_object);
+    selector.filter(|labels| !labels.is_empty())
+}
+
+/// Whether a Service chooses a pod by its labels.
+#[must_use]
+pub fn chooses(service: &Value, pod: &Value) -> bool {
+    let labels = pod.pointer("/metadata/labels");
+    let has =
+        |(key, value): (&String, &Value)| labels.and_then(|labels| labels.get(key)) == Some(value);
+    text(pod, "/metadata/namespace") == text(service, "/metadata/namespace")
+        && selector(service).is_some_and(|selector| selector.iter().all(has))
 }
 
 /// `seed` makes its name differ from those of the Service's other slices.

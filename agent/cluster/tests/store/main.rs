@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod endpoint_slices;
 mod garbage;
 mod model;
 mod scale;

@@ -14,7 +14,8 @@ use agent::storage::claims::directories::ClaimDirectories;
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
-use cluster::controllers::{Controllers, endpoints, since};
+use cluster::controllers::{Controllers, since};
+use cluster::endpoint_slices::EndpointSlices;
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
@@ -50,6 +51,8 @@ pub(super) struct Hub {
     others: BTreeSet<Key>,
     /// The statuses of objects with controllers, as they are in the store; null for those that have none.
     statuses: BTreeMap<Key, Value>,
+    /// The EndpointSlices of the Services.
+    slices: EndpointSlices,
     /// Where claims have their directories.
     directories: ClaimDirectories,
     /// The claims and volumes, as they were when pods or manifests last changed.
@@ -64,6 +67,7 @@ impl Hub {
         let store = cluster.store().clone();
         let pods = Selection::of(Kind::pod());
         let watch = written(store.watch(pods.clone(), store.list(&pods).version))?;
+        let slices = written(EndpointSlices::new(&store))?;
         Some(Self {
             store,
             node: cluster.node().to_owned(),
@@ -74,6 +78,7 @@ impl Hub {
             removed: 0,
             others: BTreeSet::new(),
             statuses: BTreeMap::new(),
+            slices,
             directories,
             storage: Vec::new(),
             is_storage_old: true,
@@ -353,7 +358,7 @@ impl Hub {
             let claims = claims::used(&self.desired);
             self.storage = storage::objects(objects, &claims, &self.directories);
         }
-        let made = controllers.between(now).chain(self.storage.clone()).chain(self.slices());
+        let made = controllers.between(now).chain(self.storage.clone());
         for mut object in made.collect::<Vec<Value>>() {
             let fields = object.as_object_mut();
             let status = fields.and_then(|fields| fields.remove("status")).unwrap_or_default();
@@ -375,16 +380,7 @@ impl Hub {
             // One whose manifest was removed has gone already.
             let _ = self.store.delete(&key, &DeleteOptions::now(), now);
         }
-    }
-
-    /// The EndpointSlices of the Services.
-    fn slices(&self) -> Vec<Value> {
-        let services = self.store.list(&Selection::of(Kind::of("v1", "Service"))).items;
-        let pods = || {
-            let living = self.pods.values().filter(|known| known.is_in_store);
-            living.map(|known| &known.object.value)
-        };
-        services.iter().flat_map(|service| endpoints::slices(&service.value, pods())).collect()
+        written(self.slices.sync(now));
     }
 
     /// Writes the status of an object that controllers have, unless it is as the `old` one.

@@ -1,0 +1,177 @@
+//! The controller of EndpointSlices: watches Services and pods in the store, and keeps the slices of the Services that a change
+//! touches.
+//!
+//! Source: Kubernetes 1.36, pkg/controller/endpointslice/endpointslice_controller.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::controllers::endpoints;
+use crate::delete::DeleteOptions;
+use crate::error::Error;
+use crate::key::Key;
+use crate::kind::Kind;
+use crate::object::Object;
+use crate::selection::Selection;
+use crate::state::Event;
+use crate::store::{Store, Watch};
+use crate::write::Part;
+
+/// Objects of one kind as they were last.
+type Objects = BTreeMap<Key, Arc<Object>>;
+
+/// Keeps the EndpointSlices of a store.
+#[derive(Debug)]
+pub struct EndpointSlices {
+    store: Store,
+    services: Followed,
+    pods: Followed,
+    /// The slices of each Service.
+    slices: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+impl EndpointSlices {
+    /// Follows the store from its beginning.
+    ///
+    /// # Errors
+    ///
+    /// Never, unless the store changes by more than it remembers meanwhile.
+    pub fn new(store: &Store) -> Result<Self, Error> {
+        Ok(Self {
+            services: Followed::new(store, Kind::of("v1", "Service"))?,
+            pods: Followed::new(store, Kind::pod())?,
+            store: store.clone(),
+            slices: BTreeMap::new(),
+        })
+    }
+
+    /// Takes the changes since the last time, and writes the slices of the Services that they touch. Returns these.
+    ///
+    /// # Errors
+    ///
+    /// What the store refuses. The Services that it is about are not touched again before they, or pods behind them, change.
+    pub fn sync(&mut self, now: Timestamp) -> Result<BTreeSet<Key>, Error> {
+        let mut touched = BTreeSet::new();
+        let changed_pods = self.pods.changes(&self.store)?;
+        for (before, after) in self.services.changes(&self.store)? {
+            touched.extend(before.or(after).map(|service| service.key.clone()));
+        }
+        for service in self.services.objects.values() {
+            let is_behind = |pod: &Option<Arc<Object>>| {
+                pod.as_ref().is_some_and(|pod| endpoints::chooses(&service.value, &pod.value))
+            };
+            if changed_pods.iter().any(|(before, after)| is_behind(before) || is_behind(after)) {
+                touched.insert(service.key.clone());
+            }
+        }
+        let mut refused = None;
+        for key in &touched {
+            if let Err(error) = self.write(key, now) {
+                refused = Some(error);
+            }
+        }
+        refused.map_or(Ok(touched), Err)
+    }
+
+    /// Writes the slices of one Service, or removes those of one that is gone.
+    fn write(&mut self, of: &Key, now: Timestamp) -> Result<(), Error> {
+        let service = self.services.objects.get(of);
+        let from = Key::pod(&of.namespace, "");
+        let in_namespace = |key: &Key| key.namespace == of.namespace;
+        let pods = self.pods.objects.range(from..).take_while(|(key, _)| in_namespace(key));
+        let pods = pods.map(|(_, pod)| &pod.value);
+        let wanted = service.map(|service| endpoints::slices(&service.value, pods));
+        let mut before = self.slices.remove(of).unwrap_or_default();
+        let (mut kept, mut refused) = (BTreeSet::new(), None);
+        for slice in wanted.into_iter().flatten() {
+            let written = Key::of(&slice).and_then(|key| {
+                before.remove(&key);
+                self.put(&key, slice, now)?;
+                Ok(key)
+            });
+            match written {
+                Ok(key) => drop(kept.insert(key)),
+                Err(error) => refused = Some(error),
+            }
+        }
+        for key in before {
+            match self.store.delete(&key, &DeleteOptions::now(), now) {
+                // Someone else may have deleted it.
+                Ok(_) | Err(Error::NotFound(_)) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        if !kept.is_empty() {
+            self.slices.insert(of.clone(), kept);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn put(&self, key: &Key, slice: Value, now: Timestamp) -> Result<(), Error> {
+        match self.store.get(key) {
+            Ok(_) => self.store.update(slice, Part::Main),
+            Err(_) => self.store.create(slice, now),
+        }
+        .map(drop)
+    }
+}
+
+/// The objects of a kind, as they were when they were last looked at.
+#[derive(Debug)]
+struct Followed {
+    selection: Selection,
+    watch: Watch,
+    objects: Objects,
+    /// Those of the first list, until they are looked at.
+    first: Vec<Arc<Object>>,
+}
+
+impl Followed {
+    fn new(store: &Store, kind: Kind) -> Result<Self, Error> {
+        let selection = Selection::of(kind);
+        let list = store.list(&selection);
+        let watch = store.watch(selection.clone(), list.version)?;
+        Ok(Self { selection, watch, objects: Objects::new(), first: list.items })
+    }
+
+    /// What has changed, as it was and as it is.
+    fn changes(
+        &mut self,
+        store: &Store,
+    ) -> Result<Vec<(Option<Arc<Object>>, Option<Arc<Object>>)>, Error> {
+        let mut changes = Vec::new();
+        for object in std::mem::take(&mut self.first) {
+            changes.push(self.set(object));
+        }
+        loop {
+            match self.watch.try_next() {
+                Ok(Some(Event::Added(object) | Event::Modified(object))) => {
+                    changes.push(self.set(object));
+                }
+                Ok(Some(Event::Deleted(object))) => {
+                    changes.push((self.objects.remove(&object.key), None));
+                }
+                Ok(None) => return Ok(changes),
+                // The store does not remember what was missed.
+                Err(_) => {
+                    let list = store.list(&self.selection);
+                    self.watch = store.watch(self.selection.clone(), list.version)?;
+                    let before = std::mem::take(&mut self.objects);
+                    let gone = before.into_values().map(|object| (Some(object), None));
+                    changes.extend(gone);
+                    for object in list.items {
+                        changes.push(self.set(object));
+                    }
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, object: Arc<Object>) -> (Option<Arc<Object>>, Option<Arc<Object>>) {
+        let before = self.objects.insert(object.key.clone(), Arc::clone(&object));
+        (before, Some(object))
+    }
+}
