@@ -10,8 +10,8 @@ use api::pod::Pod;
 use api::pod_update::may_change;
 
 /// Why the pods end of an object that no manifest has any more, or that was replaced.
-const REMOVED: &str = "its manifest was removed";
-const REPLACED: &str = "replaced, because its manifest changed";
+pub(crate) const REMOVED: &str = "its manifest was removed";
+pub(crate) const REPLACED: &str = "replaced, because its manifest changed";
 
 /// An object of a manifest.
 pub trait ManifestObject: Clone {
@@ -87,7 +87,7 @@ impl ManifestObject for Workload {
 
 /// The objects of manifests after a change.
 #[must_use]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Applied<T> {
     /// All of them. Those that are kept or updated have their earlier uid.
     pub all: Vec<T>,
@@ -109,13 +109,7 @@ pub fn apply<T: ManifestObject>(
     used: &BTreeSet<String>,
     is_over: impl Fn(&T) -> bool,
 ) -> Applied<T> {
-    let mut applied = Applied {
-        all: Vec::new(),
-        ended: Vec::new(),
-        started: Vec::new(),
-        updated: Vec::new(),
-        news: Vec::new(),
-    };
+    let mut applied = Applied::default();
     let names: BTreeSet<String> = after.iter().map(T::name).collect();
     let mut known = BTreeMap::new();
     for old in before {
@@ -149,6 +143,18 @@ pub fn apply<T: ManifestObject>(
         }
     }
     applied
+}
+
+impl<T> Default for Applied<T> {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            ended: Vec::new(),
+            started: Vec::new(),
+            updated: Vec::new(),
+            news: Vec::new(),
+        }
+    }
 }
 
 impl<T: Clone> Applied<T> {

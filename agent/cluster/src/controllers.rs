@@ -45,7 +45,7 @@ use room::Room;
 
 pub use status::since;
 
-use crate::apply;
+use crate::apply::{self, Applied};
 
 /// How a pod on the node is.
 #[derive(Clone, Debug, Default)]
@@ -134,8 +134,6 @@ pub struct Controllers {
     all: Vec<Controller>,
     /// Those whose Jobs are among `all`.
     crons: Vec<Cron>,
-    /// The uids of all objects that manifests ever had.
-    used: BTreeSet<String>,
     names: GeneratedNames,
     refused: Refused,
     starts: CronStarts,
@@ -154,7 +152,6 @@ impl Controllers {
         let mut controllers = Self {
             all: Vec::new(),
             crons: Vec::new(),
-            used: BTreeSet::new(),
             names: GeneratedNames::new(seed),
             refused,
             starts,
@@ -166,7 +163,6 @@ impl Controllers {
     }
 
     fn add(&mut self, workload: Workload, now: Timestamp) {
-        self.used.extend(workload.metadata().uid.clone());
         match &workload.object {
             WorkloadObject::CronJob(_) => self.crons.extend(Cron::new(workload, self.starts, now)),
             WorkloadObject::Job(_)
@@ -178,26 +174,36 @@ impl Controllers {
         }
     }
 
-    /// Takes the objects of changed manifests: all that there are now. Those that are missing end with their pods, and those that
-    /// changed go on with what they are now, or, where that cannot change, are created anew.
-    pub fn apply(&mut self, workloads: Vec<Workload>, now: Timestamp) -> Changes {
-        let names: BTreeSet<String> = workloads.iter().map(Workload::full_name).collect();
-        // The Jobs of a CronJob that is removed go with it.
-        let is_started = |job: &Controller| {
-            let mut kept =
-                self.crons.iter().filter(|it| names.contains(&it.workload().full_name()));
-            kept.any(|cron| cron.owns(job))
+    /// What a change of the manifests does to their objects with controllers. `before` are those that they had; `used` are the uids
+    /// of all that they ever had. The Jobs of a CronJob that is removed go with it.
+    pub fn applied(
+        &self,
+        before: &[Workload],
+        after: Vec<Workload>,
+        used: &BTreeSet<String>,
+    ) -> Applied<Workload> {
+        let names: BTreeSet<String> = after.iter().map(Workload::full_name).collect();
+        let removed: BTreeSet<&str> = before
+            .iter()
+            .filter(|old| !names.contains(&old.full_name()))
+            .filter_map(|old| old.metadata().uid.as_deref())
+            .collect();
+        let is_started = |job: &&Controller| {
+            let mut owners = job.workload().metadata().owner_references.iter().flatten();
+            !job.is_deleted() && owners.any(|owner| removed.contains(&*owner.uid))
         };
-        let crons = self.crons.iter().map(Cron::workload);
-        let others = self.all.iter().filter(|it| !it.is_deleted() && !is_started(it));
-        let before: Vec<Workload> =
-            crons.chain(others.map(Controller::workload)).cloned().collect();
+        let jobs = self.all.iter().filter(is_started).map(Controller::workload);
+        let before: Vec<Workload> = before.iter().chain(jobs).cloned().collect();
         let is_over = |old: &Workload| {
             let mut same = self.all.iter().filter(|it| has_uid(it.workload(), old));
             same.any(|it| *it.outcome() != Outcome::Open)
         };
-        let applied = apply::apply(&before, workloads, &self.used, is_over);
-        let mut changes = Changes { news: applied.news, ..Changes::default() };
+        apply::apply(&before, after, used, is_over)
+    }
+
+    /// Takes what has happened to the objects: those that ended end with their pods, updated ones go on with what they are now.
+    pub fn change(&mut self, applied: Applied<Workload>, now: Timestamp) -> Changes {
+        let mut changes = Changes::default();
         for (old, why) in applied.ended {
             self.crons.retain(|cron| !has_uid(cron.workload(), &old));
             let same = self.all.iter_mut().filter(|it| has_uid(it.workload(), &old));
@@ -214,6 +220,13 @@ impl Controllers {
             self.add(new, now);
         }
         changes
+    }
+
+    /// Whether there is a controller of the object with this uid.
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        let crons = self.crons.iter().map(Cron::workload);
+        let mut all = crons.chain(self.all.iter().map(Controller::workload));
+        all.any(|workload| workload.metadata().uid.as_deref() == Some(uid))
     }
 
     /// Takes the latest states of pods and decides.

@@ -23,6 +23,9 @@ use crate::write::Part;
 /// Objects of one kind as they were last.
 type Objects = BTreeMap<Key, Arc<Object>>;
 
+/// An object as it was and as it is.
+type Changed = (Option<Arc<Object>>, Option<Arc<Object>>);
+
 /// Keeps the EndpointSlices of a store.
 #[derive(Debug)]
 pub struct EndpointSlices {
@@ -138,10 +141,7 @@ impl Followed {
     }
 
     /// What has changed, as it was and as it is.
-    fn changes(
-        &mut self,
-        store: &Store,
-    ) -> Result<Vec<(Option<Arc<Object>>, Option<Arc<Object>>)>, Error> {
+    fn changes(&mut self, store: &Store) -> Result<Vec<Changed>, Error> {
         let mut changes = Vec::new();
         for object in std::mem::take(&mut self.first) {
             changes.push(self.set(object));
@@ -170,7 +170,7 @@ impl Followed {
         }
     }
 
-    fn set(&mut self, object: Arc<Object>) -> (Option<Arc<Object>>, Option<Arc<Object>>) {
+    fn set(&mut self, object: Arc<Object>) -> Changed {
         let before = self.objects.insert(object.key.clone(), Arc::clone(&object));
         (before, Some(object))
     }

@@ -73,6 +73,14 @@ pub fn plan(objects: &[Arc<Object>]) -> Vec<Step> {
 }
 
 impl Step {
+    /// The object that the step is about.
+    #[must_use]
+    pub fn object(&self) -> &Arc<Object> {
+        match self {
+            Self::Delete(object, _) | Self::Disown(object, _) | Self::Finalize(object, _) => object,
+        }
+    }
+
     /// Takes the step. One that another write has overtaken fails with a conflict, and the next plan sees what became of it.
     pub fn take(&self, store: &Store, now: Timestamp) -> Result<(), Error> {
         match self {

@@ -2,8 +2,8 @@
 //!
 //! [`Store`] is the hub: writers of objects write there, and readers watch it. All watchers see one order of writes.
 //!
-//! This package knows no runtime, no agent and no HTTP: an adapter runs the pods, which is `hub` in `crib run`. The controllers are
-//! decisions: their caller has the clock and carries out what they want.
+//! This package knows no runtime, no agent and no HTTP: an adapter runs the pods, which is `hub` in `crib run`. Controllers
+//! decide; `manager` has them watch the store, and its caller has the clock, and creates and deletes their pods.
 //!
 //! | file | what |
 //! |---|---|
@@ -21,6 +21,7 @@
 //! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
 //! | `apply` ◆ | what a change of manifests does to the objects that they have |
 //! | `endpoint_slices` | the controller that watches Services and pods, and keeps the EndpointSlices of those that changed |
+//! | `manager` | the task of all controllers: it watches the store, and writes statuses and what controllers make |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
 //!
 //! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.
@@ -37,6 +38,7 @@ mod fixtures;
 pub mod garbage;
 mod key;
 mod kind;
+pub mod manager;
 mod object;
 mod patch;
 mod scale;

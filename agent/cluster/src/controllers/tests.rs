@@ -18,6 +18,8 @@ struct World {
     controllers: Controllers,
     states: BTreeMap<PodUid, PodState>,
     now: Timestamp,
+    /// The objects of manifests, and the uids of all that there ever were.
+    manifests: (Vec<Workload>, BTreeSet<String>),
     /// The pods that exist, in the order of their creation.
     pods: Vec<Pod>,
 }
@@ -30,7 +32,9 @@ impl World {
     fn with(manifest: &str, starts: CronStarts) -> Self {
         let parsed = fixtures::parsed(manifest);
         let now = Timestamp::UNIX_EPOCH;
+        let uids = parsed.workloads.iter().filter_map(|it| it.metadata().uid.clone()).collect();
         let mut world = Self {
+            manifests: (parsed.workloads.clone(), uids),
             controllers: Controllers::new(parsed.workloads, Refused::Deleted, starts, 1, now),
             states: BTreeMap::new(),
             now,

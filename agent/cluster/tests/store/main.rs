@@ -4,6 +4,7 @@
 
 mod endpoint_slices;
 mod garbage;
+mod manager;
 mod model;
 mod scale;
 mod watches;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use agent::clock::{Clock as _, SystemClock};
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::{Agent, ContainerPhase, Event as PodEvent, ReadinessChange, Transition};
+use api::manifest::Workload;
 use api::pod::Pod;
-use cluster::controllers::{Changes, Controllers};
+use cluster::controllers::Changes;
+use cluster::manager::Manager;
 use crib_base::exit::Exit;
 use crib_base::signals::Signals;
 use crib_base::waiting;
@@ -20,7 +22,7 @@ use tokio::time::Instant as Alarm;
 use crate::ending::{Ending, cause_of_end, ending, with_cause_of_removal};
 use crate::history::History;
 use crate::hub::{Deletion, Hub};
-use crate::input::manifest_pods::ManifestPods;
+use crate::input::manifest_objects::ManifestObjects;
 use crate::lifecycle::{Event, Lifecycle, PodCounts, Step, count_pods};
 use crate::manifest_watch::Reloaded;
 use crate::output::label::Label;
@@ -73,7 +75,9 @@ pub(super) struct Loop {
     service_notes: mpsc::UnboundedReceiver<String>,
     /// All objects, and the agent's pods.
     hub: Hub,
-    manifest_pods: ManifestPods,
+    manifest_pods: ManifestObjects<Pod>,
+    /// The objects of manifests that create pods.
+    manifest_workloads: ManifestObjects<Workload>,
     keep: bool,
     /// Whether only output of containers and errors are printed.
     is_quiet: bool,
@@ -103,8 +107,8 @@ pub(super) struct Loop {
     in_background: bool,
     /// The command at the terminal, until the pods have started.
     starting: Option<Starting>,
-    /// The objects that create the other pods.
-    controllers: Controllers,
+    /// The controllers of the objects that create the other pods.
+    manager: Manager,
     /// When they are to look again.
     controllers_due: Option<Alarm>,
     /// What is to be said of the pods of manifests that had failed when the end began.
@@ -146,7 +150,7 @@ impl Loop {
         while let Ok(event) = self.events.try_recv() {
             self.printer.print(Print::Event(event));
         }
-        let (tail, printer, jobs) = (self.tail, self.printer, self.controllers.jobs());
+        let (tail, printer, jobs) = (self.tail, self.printer, self.manager.controllers().jobs());
         let last_words = async {
             tail.finish().await;
             printer.print(Print::Result(exit, state, jobs, failures));
@@ -245,9 +249,7 @@ impl Loop {
             self.end_refused(reports);
         }
         let now = SystemClock.now();
-        let changes = self.controllers.sync(&Reported(reports), now);
-        self.apply(changes);
-        self.hub.set_statuses(&self.controllers, &self.objects.current(), now);
+        self.control(reports, now);
         for line in self.notes.on_reports(reports) {
             self.printer.note(line);
         }
@@ -257,12 +259,22 @@ impl Loop {
         self.tell_when_started(reports);
     }
 
+    /// Has the controllers decide, carries that out, and has them write what becomes of their objects.
+    fn control(&mut self, reports: &Reports, now: Timestamp) {
+        let changes = self.manager.sync(&Reported(reports), now);
+        self.apply(changes);
+        let volumes = self.hub.bind_volumes(&self.objects.current());
+        for error in self.manager.write(volumes, now) {
+            tracing::error!(%error, "the store refused what a controller wrote");
+        }
+    }
+
     /// Says how far changed objects are.
     fn tell_of_rollouts(&mut self, shown: &Shown, now: Timestamp) {
         if self.rollouts.is_empty() {
             return;
         }
-        let controllers = &self.controllers;
+        let controllers = self.manager.controllers();
         let of = |pod: &ShownPod| controllers.manifest_of(&pod.uid);
         let lines = self.rollouts.on_statuses(controllers.statuses(now), shown, of, now);
         for line in lines.into_iter().filter(|_| !self.is_quiet) {
@@ -271,7 +283,7 @@ impl Loop {
     }
 
     fn state(&self, reports: Arc<Reports>) -> State {
-        let next_job = self.controllers.next_job();
+        let next_job = self.manager.controllers().next_job();
         State { reports, shown: Shown { next_job, ..self.hub.shown() } }
     }
 
@@ -325,7 +337,7 @@ impl Loop {
     }
 
     fn count(&self, reports: &Reports) -> PodCounts {
-        let mut tally = self.controllers.tally();
+        let mut tally = self.manager.controllers().tally();
         // The next change may bring more pods.
         tally.open += usize::from(self.reloaded.is_some());
         // The run stays until `crib down`, so that its result can be looked at.
@@ -344,7 +356,7 @@ impl Loop {
 
     /// Deletes the pods of which `why` knows why; while the run ends all are stopped.
     fn delete(&mut self, why: impl Fn(&Pod) -> Option<&'static str>, deletion: Deletion) {
-        let (controllers, ending) = (&self.controllers, self.ending.as_ref());
+        let (controllers, ending) = (self.manager.controllers(), self.ending.as_ref());
         let grace = |pod: &Pod| ending?.grace_seconds(pod, controllers);
         let deletion = if ending.is_some() { Deletion::Stopped } else { deletion };
         self.hub.delete(why, grace, deletion, SystemClock.now());
@@ -366,17 +378,17 @@ impl Loop {
                 let now = SystemClock.now();
                 let how = Ending::of(event, &self.without_grace);
                 let seconds = |pod: &Pod| {
-                    let own = how.grace_seconds(pod, &self.controllers);
+                    let own = how.grace_seconds(pod, self.manager.controllers());
                     own.unwrap_or_else(|| pod.grace_seconds())
                 };
                 let grace = self.hub.longest_end(seconds, now);
-                let grace = grace.max(self.controllers.longest_end(seconds));
+                let grace = grace.max(self.manager.controllers().longest_end(seconds));
                 self.printer.note(ending(event, grace));
                 self.ending = Some(how);
                 self.waiting_due = Some(Alarm::now() + FIRST_WAIT);
                 // Those that end from now on have not failed by themselves.
                 self.failures = Some(self.failures_of_manifests(&reports));
-                let mut changes = self.controllers.end(&Reported(&reports), now);
+                let mut changes = self.manager.end(&Reported(&reports), now);
                 for (_, why) in &mut changes.deleted {
                     *why = cause_of_end(event);
                 }

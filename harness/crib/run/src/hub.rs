@@ -8,14 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::PodReport;
 use agent::objects::ObjectMap;
 use agent::storage::claims::directories::ClaimDirectories;
-use api::manifest::to_json;
+use api::manifest::{Workload, to_json};
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
-use cluster::controllers::{Controllers, since};
-use cluster::endpoint_slices::EndpointSlices;
+use cluster::apply::{Applied, ManifestObject};
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
@@ -47,12 +45,8 @@ pub(super) struct Hub {
     pods: BTreeMap<PodUid, KnownPod>,
     /// How many pods were removed and are not shown any more.
     removed: usize,
-    /// The objects of manifests that are no pods.
+    /// The objects of manifests that are no pods and create none.
     others: BTreeSet<Key>,
-    /// The statuses of objects with controllers, as they are in the store; null for those that have none.
-    statuses: BTreeMap<Key, Value>,
-    /// The EndpointSlices of the Services.
-    slices: EndpointSlices,
     /// Where claims have their directories.
     directories: ClaimDirectories,
     /// The claims and volumes, as they were when pods or manifests last changed.
@@ -67,7 +61,6 @@ impl Hub {
         let store = cluster.store().clone();
         let pods = Selection::of(Kind::pod());
         let watch = written(store.watch(pods.clone(), store.list(&pods).version))?;
-        let slices = written(EndpointSlices::new(&store))?;
         Some(Self {
             store,
             node: cluster.node().to_owned(),
@@ -77,8 +70,6 @@ impl Hub {
             pods: BTreeMap::new(),
             removed: 0,
             others: BTreeSet::new(),
-            statuses: BTreeMap::new(),
-            slices,
             directories,
             storage: Vec::new(),
             is_storage_old: true,
@@ -336,72 +327,39 @@ impl Hub {
         }
     }
 
-    /// Takes the statuses of all objects with controllers. Controllers make some of these, and remove them.
-    pub(super) fn set_statuses(
-        &mut self,
-        controllers: &Controllers,
-        objects: &ObjectMap,
-        now: Timestamp,
-    ) {
-        let mut before = std::mem::take(&mut self.statuses);
-        for (workload, status) in controllers.statuses(now) {
-            let (api_version, kind) = workload.kind();
-            let kind = Kind::of(api_version, kind);
-            let key = Key::new(kind, workload.namespace(), workload.name());
-            if self.store.get(&key).is_err() {
-                written(self.store.create(without_cluster(workload.json()), now));
-            }
-            let old = before.remove(&key);
-            self.set_status(key, status, old, now);
-        }
+    /// All claims and volumes, bound as they are now.
+    pub(super) fn bind_volumes(&mut self, objects: &ObjectMap) -> Vec<Value> {
         if std::mem::take(&mut self.is_storage_old) {
             let claims = claims::used(&self.desired);
             self.storage = storage::objects(objects, &claims, &self.directories);
         }
-        let made = controllers.between(now).chain(self.storage.clone());
-        for mut object in made.collect::<Vec<Value>>() {
-            let fields = object.as_object_mut();
-            let status = fields.and_then(|fields| fields.remove("status")).unwrap_or_default();
-            let Some(key) = written(Key::of(&object)) else {
-                continue;
-            };
-            written(match self.store.get(&key) {
-                Ok(_) => self.store.update(object, Part::Main),
-                Err(_) => self.store.create(object, now),
-            });
-            let old = before.remove(&key);
-            if status.is_null() {
-                self.statuses.insert(key, status);
-            } else {
-                self.set_status(key, status, old, now);
-            }
-        }
-        for key in before.into_keys().filter(|key| !self.others.contains(key)) {
-            // One whose manifest was removed has gone already.
-            let _ = self.store.delete(&key, &DeleteOptions::now(), now);
-        }
-        written(self.slices.sync(now));
+        self.storage.clone()
     }
 
-    /// Writes the status of an object that controllers have, unless it is as the `old` one.
-    fn set_status(&mut self, key: Key, status: Value, old: Option<Value>, now: Timestamp) {
-        let mut status = since(status, old.as_ref().unwrap_or(&Value::Null), now);
-        // The controllers have the object of the manifests, and the store counts how often that changed.
-        if status.get("observedGeneration").is_some()
-            && let Ok(object) = self.store.get(&key)
-        {
-            status["observedGeneration"] = object.value["metadata"]["generation"].clone();
+    /// Creates objects whose pods controllers create.
+    pub(super) fn create_workloads(&mut self, workloads: &[Workload], now: Timestamp) {
+        self.is_storage_old = true;
+        for workload in workloads {
+            written(self.store.create(without_cluster(workload.json()), now));
         }
-        if old.as_ref() != Some(&status) {
-            written(self.store.change(&key, Part::Status, |value| {
-                value["status"] = status.clone();
-                Ok(())
-            }));
-        }
-        self.statuses.insert(key, status);
     }
 
-    /// Replaces the objects of manifests that are no pods: those that are missing are deleted.
+    /// Takes what has happened to these objects.
+    pub(super) fn apply_workloads(&mut self, applied: &Applied<Workload>, now: Timestamp) {
+        for (old, _) in &applied.ended {
+            let options = DeleteOptions::now().with_uid(ManifestObject::uid(old));
+            written(
+                written(Key::of(&old.json()))
+                    .map_or(Ok(()), |key| self.store.delete(&key, &options, now).map(drop)),
+            );
+        }
+        for workload in &applied.updated {
+            written(self.store.update(without_cluster(workload.json()), Part::Main));
+        }
+        self.create_workloads(&applied.started, now);
+    }
+
+    /// Replaces the objects of manifests that are no pods and create none: those that are missing are deleted.
     /// Returns those that there were, and that have changed.
     pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> Vec<Key> {
         self.is_storage_old = true;

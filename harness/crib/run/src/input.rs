@@ -4,7 +4,7 @@ pub(crate) mod archived_images;
 pub(crate) mod claims;
 pub(crate) mod immutable;
 pub(crate) mod inputs;
-pub(crate) mod manifest_pods;
+pub(crate) mod manifest_objects;
 pub(crate) mod node_fields;
 pub(crate) mod of_cluster;
 pub(crate) mod skipped;

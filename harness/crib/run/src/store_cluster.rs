@@ -185,7 +185,7 @@ impl NodePods {
         match event {
             Event::Deleted(_) => {
                 let was_there = self.pods.remove(&uid).is_some();
-                was_there.then(|| PodChange::Removed(uid)).into_iter().collect()
+                was_there.then_some(PodChange::Removed(uid)).into_iter().collect()
             }
             Event::Added(_) | Event::Modified(_) if object.is_terminating() => self.ended(object),
             Event::Added(_) | Event::Modified(_) => {

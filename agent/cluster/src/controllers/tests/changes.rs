@@ -6,8 +6,12 @@ use super::*;
 
 /// The objects of a manifest, as after a change of its file.
 fn apply(world: &mut World, manifest: &str) -> Vec<String> {
-    let changes = world.controllers.apply(fixtures::parsed(manifest).workloads, world.now);
-    let mut news = changes.news;
+    let (before, used) = &world.manifests;
+    let applied = world.controllers.applied(before, fixtures::parsed(manifest).workloads, used);
+    world.manifests.1.extend(applied.all.iter().filter_map(|it| it.metadata().uid.clone()));
+    world.manifests.0.clone_from(&applied.all);
+    let mut news = applied.news.clone();
+    news.extend(world.controllers.change(applied, world.now).news);
     news.extend(world.sync().news);
     news
 }

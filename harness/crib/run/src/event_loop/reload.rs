@@ -12,7 +12,6 @@ use crate::hub::Deletion;
 use crate::input::archived_images;
 use crate::input::immutable;
 use crate::manifest_watch::Reloaded;
-use crate::reports::Reported;
 
 impl Loop {
     /// Takes manifests that changed; if something is wrong with them all stays as it is.
@@ -35,9 +34,7 @@ impl Loop {
             self.warn(problem);
         }
         let now = SystemClock.now();
-        let workloads = inputs.workloads.iter().map(Workload::json);
-        let others = inputs.objects.json().into_iter().chain(workloads).collect();
-        let changed = self.hub.set_others(others, now);
+        let changed = self.hub.set_others(inputs.objects.json(), now);
         self.tell(changed.iter().filter_map(change_of_data).collect());
         inputs.objects.merge(self.pull_secrets.clone());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
@@ -59,13 +56,12 @@ impl Loop {
         self.hub.create(applied.started, now);
         self.tell(applied.news);
         let names = inputs.workloads.iter().map(Workload::full_name).collect();
-        let changes = self.controllers.apply(inputs.workloads, now);
-        self.apply(changes);
+        let applied = self.manifest_workloads.apply(inputs.workloads, self.manager.controllers());
+        self.hub.apply_workloads(&applied, now);
+        self.tell(applied.news);
         self.rollouts.begin(names);
-        let changes = self.controllers.sync(&Reported(&reports), now);
-        self.apply(changes);
         // A change that moves no pod is observed, too.
-        self.hub.set_statuses(&self.controllers, &self.objects.current(), now);
+        self.control(&reports, now);
     }
 }
 

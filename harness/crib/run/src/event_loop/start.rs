@@ -11,7 +11,8 @@ use agent::pod_spec::dns;
 use agent::storage::claims::directories::ClaimDirectories;
 use agent::storage::volumes::in_memory;
 use api::manifest::Workload;
-use cluster::controllers::{Controllers, CronStarts, Refused};
+use cluster::controllers::{CronStarts, Refused};
+use cluster::manager::Manager;
 use crib_base::pod_dialer::PodDialer;
 use crib_base::report::chain;
 use machine::HostMachine;
@@ -25,7 +26,7 @@ use crate::history::History;
 use crate::hub::Hub;
 use crate::input::archived_images;
 use crate::input::inputs::Inputs;
-use crate::input::manifest_pods::ManifestPods;
+use crate::input::manifest_objects::ManifestObjects;
 use crate::lifecycle::Lifecycle;
 use crate::manifest_watch;
 use crate::means::Means;
@@ -121,8 +122,13 @@ impl Loop {
         let hub = Hub::new(&cluster, directories);
         let mut hub = hub.ok_or("failed to follow the store of the run")?;
         let now = SystemClock.now();
-        let jsons = inputs.workloads.iter().map(Workload::json);
-        hub.set_others(objects.json().into_iter().chain(jsons).collect(), now);
+        let refused = if args.keep { Refused::Kept } else { Refused::Deleted };
+        let starts = if args.now { CronStarts::Now } else { CronStarts::Scheduled };
+        let manager = Manager::new(cluster.store(), refused, starts, seed);
+        let mut manager =
+            manager.map_err(|error| format!("failed to follow the store: {error}"))?;
+        hub.set_others(objects.json(), now);
+        hub.create_workloads(&inputs.workloads, now);
         objects.merge(pull_secrets.clone());
         store.set(objects);
         let objects = store;
@@ -160,11 +166,8 @@ impl Loop {
         let (reports, transitions) = (cluster.recorded(), agent.transitions());
         let (readiness, events) = (agent.readiness(), agent.events());
 
-        let manifest_pods = ManifestPods::new(pods.clone());
-        let refused = if args.keep { Refused::Kept } else { Refused::Deleted };
-        let starts = if args.now { CronStarts::Now } else { CronStarts::Scheduled };
-        let mut controllers = Controllers::new(inputs.workloads, refused, starts, seed, now);
-        let first = controllers.sync(&Reported(&Reports::default()), now);
+        let manifest_pods = ManifestObjects::new(pods.clone());
+        let first = manager.sync(&Reported(&Reports::default()), now);
         pods.extend(first.created);
 
         let labels: Vec<Label> = pods
@@ -204,6 +207,7 @@ impl Loop {
         Ok(Self {
             hub,
             manifest_pods,
+            manifest_workloads: ManifestObjects::new(inputs.workloads),
             keep: args.keep,
             is_quiet: args.quiet,
             warned: inputs.warnings.into_iter().collect(),
@@ -227,7 +231,7 @@ impl Loop {
             rollouts: Rollouts::default(),
             in_background: args.detached,
             starting,
-            controllers,
+            manager,
             // Once at once: there may be nothing to run, and then nothing is reported.
             controllers_due: Some(Alarm::now()),
             failures: None,

@@ -36,7 +36,7 @@ impl Loop {
         };
         let pods = self.hub.desired();
         let succeeded = match starting.until_ready {
-            true => all_are_ready(pods, reports, |uid| self.controllers.owns(uid)),
+            true => all_are_ready(pods, reports, |uid| self.manager.controllers().owns(uid)),
             false => all_have_started(pods, reports).then(|| !one_cannot_run(reports)),
         };
         let Some(succeeded) = succeeded else {

@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use api::manifest::{Strictness, Workload, parse};
-use cluster::controllers::{CronStarts, PodState, Refused};
+use agent::PodReport;
+use api::manifest::{Strictness, parse};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -157,61 +157,52 @@ fn stopped_pods_keep_their_last_state() {
 }
 
 #[test]
-fn status_observes_the_generation_of_its_object() {
+fn changed_manifest_changes_its_object() {
     let mut hub = hub();
-    let set = |hub: &mut Scene, replicas: usize| {
-        let text = format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec:\n  replicas: {replicas}\n  \
-             selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
-             spec: {{containers: [{{name: c, image: i}}]}}\n"
-        );
-        let parsed = parse("m.yaml", &text, Strictness::Strict);
-        hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
-        let workloads = parsed.workloads;
-        let mut controllers =
-            Controllers::new(workloads, Refused::Deleted, CronStarts::Scheduled, 1, now());
-        let pods: BTreeMap<PodUid, PodState> = BTreeMap::new();
-        let created = controllers.sync(&pods, now()).created;
-        assert_eq!(created.len(), replicas);
-        hub.set_statuses(&controllers, &ObjectMap::default(), now());
-        let objects = hub.objects();
-        let set = &objects[1];
-        assert_eq!(
-            (&set["kind"], &set["spec"]["replicas"]),
-            (&json!("ReplicaSet"), &json!(replicas))
-        );
-        let owner = &created[0].api().metadata.owner_references.as_ref().unwrap()[0];
-        assert_eq!(
-            (&set["metadata"]["name"], &set["metadata"]["uid"]),
-            (&json!(owner.name), &json!(owner.uid))
-        );
-        objects[0].clone()
+    let map = |value: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "uid": value}, "data": {"k": value},
+        })
     };
-    for (replicas, generation) in [(1, 1), (3, 2), (3, 2), (4, 3)] {
-        let object = set(&mut hub, replicas);
-        assert_eq!(object["metadata"]["generation"], generation);
-        assert_eq!(object["status"]["observedGeneration"], generation);
-    }
+    assert_eq!(hub.set_others(vec![map("1")], now()), []);
+    let before = hub.objects();
+    assert_eq!(hub.set_others(vec![map("2")], now()).len(), 1);
+    let after = hub.objects();
+    assert_eq!(after[0]["data"]["k"], "2");
+    assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+    hub.set_others(Vec::new(), now());
+    assert_eq!(hub.objects(), [json!(null); 0]);
 }
 
 #[test]
-fn changed_manifest_changes_its_object() {
+fn changed_workloads_are_written_to_the_store() {
     let mut hub = hub();
-    let set = |hub: &mut Scene, replicas: usize| {
+    let set = |replicas: usize, uid: &str| {
         let text = format!(
-            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, uid: u{replicas}}}\nspec:\n  replicas: {replicas}\n  \
+            "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: web, uid: {uid}}}\nspec:\n  replicas: {replicas}\n  \
              selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    \
              spec: {{containers: [{{name: c, image: i}}]}}\n"
         );
         let parsed = parse("m.yaml", &text, Strictness::Strict);
         assert_eq!(parsed.problems, []);
-        hub.set_others(parsed.workloads.iter().map(Workload::json).collect(), now());
-        hub.objects()
+        parsed.workloads.into_iter().next().unwrap()
     };
-    let before = set(&mut hub, 1);
-    let after = set(&mut hub, 3);
-    assert_eq!(after[0]["spec"]["replicas"], 3);
-    assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-    hub.set_others(Vec::new(), now());
-    assert_eq!(hub.objects(), [json!(null); 0]);
+    let shown = |hub: &Hub| -> Vec<String> {
+        let of = |object: &Value| {
+            let uid = object["metadata"]["uid"].as_str().unwrap();
+            format!("{uid} {}", object["spec"]["replicas"])
+        };
+        hub.objects().iter().map(of).collect()
+    };
+    hub.create_workloads(&[set(1, "u")], now());
+    let updated = Applied { updated: vec![set(3, "u")], ..Applied::default() };
+    hub.apply_workloads(&updated, now());
+    assert_eq!(shown(&hub), ["u 3"]);
+    let ended = vec![(set(3, "u"), "replaced")];
+    let replaced = Applied { ended, started: vec![set(2, "v")], ..Applied::default() };
+    hub.apply_workloads(&replaced, now());
+    assert_eq!(shown(&hub), ["v 2"]);
+    let ended = vec![(set(2, "v"), "removed")];
+    hub.apply_workloads(&Applied { ended, ..Applied::default() }, now());
+    assert_eq!(shown(&hub), [""; 0]);
 }
