@@ -22,6 +22,7 @@
 //! | `upkeep` | dead containers and logs |
 //! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
+//! | [`managers`] | what containers get for themselves: processors, memory nodes, devices |
 //! | [`histogram`] ◆ | how often durations were how long |
 //! | `view` | what can be shown of the agent |
 //!
@@ -50,6 +51,7 @@ pub mod histogram;
 pub mod images;
 pub mod labels;
 pub mod machine;
+pub mod managers;
 mod node;
 pub mod objects;
 pub mod observed;
@@ -183,6 +185,7 @@ use eviction::Evictor;
 use images::Images;
 use images::collector::ImageCollector;
 use machine::Machine;
+use managers::Managers;
 use observation::cache::Cache;
 use observation::pleg::RelistPeriods;
 use observation::readiness::Readiness;
@@ -198,7 +201,7 @@ use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
 use sync_loop::{Published, Told};
 use upkeep::gc::collector::ContainerCollector;
-use view::NodeResources;
+use view::{ManagersView, NodeResources};
 
 /// The agent's dependencies, which tests can replace.
 pub struct Parts {
@@ -210,6 +213,8 @@ pub struct Parts {
     pub dialer: Arc<dyn checks::dialer::Dialer>,
     /// The machine that the node is on.
     pub machine: Arc<dyn Machine>,
+    /// Gives containers processors, memory nodes and devices of their own.
+    pub managers: Arc<dyn Managers>,
     /// The cluster that the node is in.
     pub cluster: Arc<dyn Cluster>,
     /// Sources of pods beside the cluster.
@@ -227,6 +232,7 @@ pub struct Agent {
     probes: ProbeCounts,
     measures: Measures,
     resources: Arc<NodeResources>,
+    managers: ManagersView,
     status_store: StatusStore,
     events: EventRecorder,
     kill_now: watch::Sender<bool>,
@@ -255,7 +261,7 @@ pub struct Agent {
 /// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, machine, cluster, mut sources } = parts;
+    let Parts { cri, clock, dialer, machine, managers, cluster, mut sources } = parts;
     let objects = cluster.objects();
     if let Some(bound) = BoundPods::of(&cluster) {
         sources.push(Box::new(bound));
@@ -367,6 +373,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         started_at,
         cri,
         clock,
+        managers: Arc::clone(&managers),
         dialer,
         cache,
         status_store: status_store.clone(),
@@ -414,6 +421,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         probes,
         measures,
         resources,
+        managers: ManagersView(managers),
         status_store,
         events,
         kill_now,
@@ -443,6 +451,7 @@ impl Agent {
             probes: self.probes.clone(),
             measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),
+            managers: self.managers.clone(),
         }
     }
 

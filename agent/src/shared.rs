@@ -19,6 +19,7 @@ use crate::cri::Cri;
 use crate::images::Images;
 use crate::local_node::allocatable::{allocatable, cpus};
 use crate::machine::{FileSystem, Machine};
+use crate::managers::{DeviceResources, Managers};
 use crate::node::{CgroupVersion, MemoryQos, MemoryReservation, Pressure};
 use crate::objects::ObjectStore;
 use crate::observation::cache::Cache;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) claims: Claims,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Gives containers processors and devices of their own.
+    pub(crate) managers: Arc<dyn Managers>,
     /// Opens the connections of hooks and probes.
     pub(crate) dialer: Arc<dyn Dialer>,
     /// When the agent was started.
@@ -120,6 +123,7 @@ impl Shared {
         if let Some(node) = self.objects.current().node() {
             offer.follow(node);
         }
+        DeviceResources::add(&mut offer.allocatable, self.managers.devices().offered());
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             offer.strict_supplemental_groups = capabilities.strict_supplemental_groups;
         }

@@ -24,12 +24,14 @@ use crate::source::merge::{DuplicatePod, new_duplicates, small_change};
 use crate::source::{Distinct, PodSource, log_duplicates};
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 
+mod allocations;
 mod entries;
 mod housekeeping;
 mod orphans;
 mod reconcile;
 mod resizes;
 
+use allocations::Allocations;
 use entries::{Entries, Entry};
 use housekeeping::Garbage;
 use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
@@ -79,6 +81,10 @@ struct SyncLoop {
     tasks: JoinSet<()>,
     ids: BTreeMap<Id, PodUid>,
     resizes: Resizes,
+    /// What pods that are not started yet get for themselves.
+    allocations: Allocations,
+    /// Whether each source had said which pods it has before the present change: until then, pods of an earlier agent may be missing.
+    sources_were_ready: bool,
 }
 
 /// Runs until `shutdown`. The workers are stopped at the same time; pods keep running.
@@ -111,6 +117,8 @@ pub(crate) async fn run(
         tasks: JoinSet::new(),
         ids: BTreeMap::new(),
         resizes: Resizes::new(),
+        allocations: Allocations::default(),
+        sources_were_ready: false,
     };
     let (sender, mut sets) = mpsc::channel(16);
     let mut readers = JoinSet::new();
@@ -136,7 +144,10 @@ pub(crate) async fn run(
         // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {
             () = shutdown.cancelled() => return,
-            Some((number, pods)) = sets.recv() => sync_loop.set_desired(number, pods),
+            Some((number, pods)) = sets.recv() => {
+                sync_loop.set_desired(number, pods);
+                sync_loop.sources_were_ready = sync_loop.sources_are_ready();
+            }
             Some(ended) = sync_loop.tasks.join_next_with_id() => sync_loop.worker_ended(ended),
             Ok(()) = runtime.changed() => {
                 let listed = runtime.borrow_and_update().clone();
@@ -155,6 +166,7 @@ pub(crate) async fn run(
                 sync_loop.reconcile_workers();
             }
             () = sync_loop.resizes.due() => sync_loop.retry_resizes(),
+            (uid, allocated) = sync_loop.allocations.next() => sync_loop.allocated(uid, allocated),
             Ok(()) = sync_loop.reports.changed(), if sync_loop.waits_for_reports() => sync_loop.reports_changed(),
         }
     }
@@ -288,6 +300,7 @@ impl SyncLoop {
 
     fn reconcile_workers(&mut self) {
         let now = self.shared.clock.now();
+        self.forget_allocations();
         if !self.waiting.is_empty() {
             let wanted: HashSet<&PodUid> = self.desired.iter().map(Pod::uid).collect();
             self.waiting.retain(|uid, _| wanted.contains(uid) && self.entries.get(uid).is_none());
@@ -383,9 +396,11 @@ impl SyncLoop {
         let state = WorkerState::of(&pod, item.pod_ref());
         let (updates, receiver) = watch::channel(granted.update(&pod));
         match admitted {
+            Ok(Admission::Allocating) => {}
             Ok(Admission::After(victims)) => self.make_room(&pod, &victims),
             Ok(Admission::Now) => {
                 self.making_room.remove(pod.uid());
+                self.allocations.started(pod.uid());
                 granted.keep(&pod, &shared.config);
                 let differs = granted.differs();
                 let worker = worker::run(shared, item, receiver);
@@ -396,6 +411,8 @@ impl SyncLoop {
             }
             Err(rejection) => {
                 self.making_room.remove(pod.uid());
+                self.allocations.started(pod.uid());
+                shared.managers.release(pod.uid());
                 let worker = rejected::run(shared, pod, rejection, receiver);
                 self.start(state, updates, true, granted, worker);
             }
@@ -427,6 +444,8 @@ fn has_ended(reports: &Reports, uid: &PodUid) -> bool {
 enum Admission {
     /// There is room.
     Now,
+    /// When its containers have been given what they ask for.
+    Allocating,
     /// When evicted pods have ended. These are still to be evicted.
     After(Vec<PodUid>),
 }
@@ -438,9 +457,18 @@ impl SyncLoop {
         if let Some(rejection) = rejected::recorded(&shared.config.root_dir, pod.uid()) {
             return Err(rejection);
         }
+        let mut offer = shared.offer_now();
+        if shared.managers.concerns(pod) {
+            admission::before_allocation(pod, &offer)?;
+            match self.allocate(pod) {
+                None => return Ok(Admission::Allocating),
+                Some(allocated) => allocated?,
+            }
+            // With the devices that the pod has now.
+            offer = self.shared.offer_now();
+        }
         self.entries.count(&self.reports.borrow());
         let taken = self.entries.taken();
-        let offer = shared.offer_now();
         if admit_or_preempt(pod, taken, &offer)?.is_empty() {
             return Ok(Admission::Now);
         }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
+use crate::managers::{DeviceResources, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
 use crate::reporting::measures::{Measured, Measures};
@@ -25,6 +26,16 @@ pub(crate) struct NodeResources {
     pub(crate) pods_cgroup: Option<String>,
 }
 
+/// Shown by a type, because [`Managers`] cannot be.
+#[derive(Clone)]
+pub(crate) struct ManagersView(pub(crate) Arc<dyn Managers>);
+
+impl std::fmt::Debug for ManagersView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ManagersView").field(&self.0.devices()).finish()
+    }
+}
+
 /// What of an agent can be shown; clones show the same agent.
 #[derive(Clone, Debug)]
 pub struct AgentView {
@@ -36,19 +47,24 @@ pub struct AgentView {
     pub(crate) probes: ProbeCounts,
     pub(crate) measures: Measures,
     pub(crate) resources: Arc<NodeResources>,
+    pub(crate) managers: ManagersView,
 }
 
 impl AgentView {
-    /// What the node has, by resource name.
+    /// What the node has now, by resource name.
     #[must_use]
-    pub fn capacity(&self) -> &BTreeMap<String, String> {
-        &self.resources.capacity
+    pub fn capacity(&self) -> BTreeMap<String, String> {
+        let mut capacity = self.resources.capacity.clone();
+        DeviceResources::add(&mut capacity, self.managers.0.devices().capacity);
+        capacity
     }
 
     /// What of that pods may request.
     #[must_use]
-    pub fn allocatable(&self) -> &BTreeMap<String, String> {
-        &self.resources.allocatable
+    pub fn allocatable(&self) -> BTreeMap<String, String> {
+        let mut allocatable = self.resources.allocatable.clone();
+        DeviceResources::add(&mut allocatable, self.managers.0.devices().allocatable);
+        allocatable
     }
 
     /// The cgroup of all pods, if the runtime is told one.
@@ -76,13 +92,14 @@ impl AgentView {
         *self.pressure.borrow()
     }
 
-    /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`] or [`AgentView::capabilities`] may say something else.
-    /// Cancel-safe.
+    /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`], [`AgentView::capabilities`] or the devices of
+    /// [`AgentView::capacity`] may say something else. Cancel-safe.
     pub async fn readiness_changed(&mut self) {
         let changed = tokio::select! {
             changed = self.readiness.changed() => changed,
             // It fails where pods are never evicted.
             Ok(()) = self.pressure.changed() => Ok(()),
+            () = self.managers.0.devices_changed() => Ok(()),
         };
         if changed.is_err() {
             // The agent has ended.
@@ -142,6 +159,17 @@ impl AgentView {
             // The agent has ended.
             std::future::pending().await
         }
+    }
+
+    /// The pods of all sources of which something may run.
+    #[must_use]
+    pub fn active_pods(&self) -> Vec<Pod> {
+        let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
+        let is_active = |pod: &&Pod| match reports.get(pod.uid()) {
+            Some(report) => !report.finished,
+            None => !pod.has_ended(),
+        };
+        pods.iter().filter(is_active).cloned().collect()
     }
 
     /// The pods of all sources with their present statuses, as a PodList.

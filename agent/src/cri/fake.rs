@@ -237,6 +237,14 @@ impl FakeCri {
         self.lock().containers.retain(|_, container| container.spec.image.image != image);
     }
 
+    /// What the newest container of this name was created with.
+    #[must_use]
+    pub fn spec(&self, name: &str) -> Option<ContainerSpec> {
+        let inner = self.lock();
+        let named = inner.containers.values().filter(|container| container.spec.name == name);
+        named.max_by_key(|container| container.spec.attempt).map(|container| container.spec.clone())
+    }
+
     /// The names of running containers, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {

@@ -138,6 +138,10 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     } else {
         EnvFiles::default()
     };
+    let assigned = shared.managers.prepare(&job.pod, container).await.map_err(|message| {
+        job.event(Some(&start.name), &Happening::Failed(message.clone()));
+        failed("CreateContainerConfigError", message)
+    })?;
     let inputs = ContainerInputs {
         restart_count: attempt,
         ips: sandbox.ips.clone(),
@@ -148,6 +152,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         termination_log: Some(message_file),
         target,
         grants: sandbox.grants.clone(),
+        assigned,
     };
     let node = shared.node_with_capabilities();
     let objects = shared.objects.current();
@@ -186,6 +191,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     })?;
     job.event(Some(&start.name), &Happening::Created);
     job.send(Progress::Created(start.name.clone(), took));
+    shared.managers.created(&job.pod, &start.name, &id);
     if job.terminating.is_cancelled() {
         return Err(NotStarted::Terminating);
     }

@@ -1,8 +1,8 @@
 //! ◆ Decides whether the node takes a pod, before anything of it is made.
 //!
 //! The checks and their order are the kubelet's (Kubernetes 1.36, pkg/kubelet/kubelet.go `NewMainKubelet`,
-//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): pressure, sysctls, operating system, supplemental groups, resources, node affinity, node
-//! name, host ports, taints, AppArmor. The first that fails names the reason. A critical pod is not rejected for want of
+//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): pressure, sysctls, what containers get for themselves (`managers`), operating system,
+//! supplemental groups, resources, node affinity, node name, host ports, taints, AppArmor. The first that fails names the reason. A critical pod is not rejected for want of
 //! resources while others can give way to it.
 
 mod affinity;
@@ -127,10 +127,19 @@ pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<P
     preemption::victims(pod, &others, &shortages)
 }
 
+/// The checks before the pod's containers are given anything for themselves.
+///
+/// # Errors
+///
+/// The first check that fails.
+pub(crate) fn before_allocation(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    pressure(pod, offer.pressure)?;
+    sysctl::check(pod, &offer.allowed_unsafe_sysctls)
+}
+
 /// The checks before that of resources.
 fn before_resources(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    pressure(pod, offer.pressure)?;
-    sysctl::check(pod, &offer.allowed_unsafe_sysctls)?;
+    before_allocation(pod, offer)?;
     operating_system(pod)?;
     supplemental_groups(pod, offer)
 }

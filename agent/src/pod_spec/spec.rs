@@ -36,6 +36,38 @@ pub struct PodGrants {
     pub supplemental_groups: Vec<i64>,
 }
 
+/// What a container gets for itself: processors, memory nodes and devices, and what makes the devices usable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assigned {
+    /// Its processors, as `0-3,7`; empty: any.
+    pub cpus: String,
+    /// Whether no other container has them.
+    pub cpus_are_exclusive: bool,
+    /// The memory nodes of its memory, as `0,1`; empty: any.
+    pub memory_nodes: String,
+    /// Devices.
+    pub devices: Vec<DeviceSpec>,
+    /// The names of CDI devices, as `vendor.com/class=name`.
+    pub cdi_devices: Vec<String>,
+    /// Mounts, before those of its volumes.
+    pub mounts: Vec<MountSpec>,
+    /// Environment, before its own, which counts more.
+    pub envs: Vec<(String, String)>,
+    /// Annotations; those of the agent count more.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A device of the node in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSpec {
+    /// Path in the container.
+    pub container_path: String,
+    /// Path on the node.
+    pub host_path: String,
+    /// What it may be used for: `r`, `w`, `m`.
+    pub permissions: String,
+}
+
 /// A sandbox to create: the input of RunPodSandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SandboxSpec {
@@ -203,6 +235,10 @@ pub struct ContainerSpec {
     pub envs: Vec<(String, String)>,
     /// Mounts, in order.
     pub mounts: Vec<MountSpec>,
+    /// Devices.
+    pub devices: Vec<DeviceSpec>,
+    /// Names of CDI devices.
+    pub cdi_devices: Vec<String>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -290,6 +326,10 @@ pub struct Resources {
     pub oom_score_adj: i64,
     /// Huge page limits: page size (`2MB`) and bytes.
     pub hugepage_limits: Vec<(String, u64)>,
+    /// The processors, as `0-3,7`.
+    pub cpuset_cpus: String,
+    /// The memory nodes, as `0,1`.
+    pub cpuset_mems: String,
     /// cgroup v2 settings by file name.
     pub unified: BTreeMap<String, String>,
 }

@@ -134,6 +134,14 @@ impl Entries {
         like.map(|(uid, entry)| (uid, &entry.state)).collect()
     }
 
+    /// The pods of which something may run, or may be started.
+    pub(super) fn active(&self, reports: &Reports) -> Vec<PodUid> {
+        let is_active = |(uid, entry): &(&PodUid, &Entry)| {
+            !entry.rejected && reports.get(uid).is_none_or(|report| !report.finished)
+        };
+        self.all.iter().filter(is_active).map(|(uid, _)| uid.clone()).collect()
+    }
+
     pub(super) fn evicted(&self) -> impl Iterator<Item = &PodUid> {
         let evicted = self.all.iter().filter(|(_, entry)| entry.evicted);
         evicted.map(|(uid, _)| uid)

@@ -174,7 +174,11 @@ impl SyncLoop {
         let desired = entry.state.desired.as_ref()?;
         let allocated = entry.granted.in_place.as_ref()?;
         let (shared, taken) = (&self.shared, self.entries.taken());
-        Some(decide(desired, allocated, taken, &shared.offer, &shared.node))
+        let decision = decide(desired, allocated, taken, &shared.offer, &shared.node);
+        Some(match (&decision, shared.managers.forbids_resize(allocated, desired)) {
+            (Decision::Granted | Decision::Deferred(_), Some(why)) => Decision::Infeasible(why),
+            (_, Some(_) | None) => decision,
+        })
     }
 
     /// Decides on a pod's resize and tells its worker. Returns whether to look at it again.

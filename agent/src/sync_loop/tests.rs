@@ -9,6 +9,7 @@ mod hooks;
 mod housekeeping;
 mod killed;
 mod life;
+mod managers;
 mod preemption;
 mod probes;
 mod repeats;
@@ -40,6 +41,7 @@ use crate::cri::fake::{Behaviour, FakeCri};
 use crate::fixtures;
 use crate::local_node::eviction::settings::EvictionSettings;
 use crate::machine::fake::FakeMachine;
+use crate::managers::fake::FakeManagers;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
@@ -55,6 +57,7 @@ thread_local! {
 struct Scene {
     fake: FakeCri,
     machine: FakeMachine,
+    managers: FakeManagers,
     clock: Arc<dyn Clock>,
     epoch: Timestamp,
     root: PathBuf,
@@ -112,6 +115,7 @@ impl Scene {
         Self {
             fake,
             machine: FakeMachine::default(),
+            managers: FakeManagers::default(),
             clock,
             epoch,
             root,
@@ -153,6 +157,7 @@ impl Scene {
             clock: Arc::clone(&self.clock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(self.machine.clone()),
+            managers: Arc::new(self.managers.clone()),
             sources: vec![Box::new(source)],
         };
         self.agent = Some(crate::start(self.config(), parts));

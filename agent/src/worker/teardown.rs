@@ -209,6 +209,7 @@ impl Worker {
     /// Reports the pod as terminated and waits until no source has it.
     pub(super) async fn await_removal(&mut self) -> PhaseEvent {
         self.shared.prober.remove(self.uid());
+        self.shared.managers.release(self.uid());
         if let Some(pod) = &self.pod {
             self.shared.claims.release(pod, &self.dirs.pod);
         }

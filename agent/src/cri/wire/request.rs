@@ -7,9 +7,9 @@ use cri::v1::{self, Signal};
 
 use crate::labels;
 use crate::pod_spec::spec::{
-    ContainerSecurity, ContainerSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces, PortMapping,
-    Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile, Selinux,
-    UserNamespace,
+    ContainerSecurity, ContainerSpec, DeviceSpec, ImageSpec, MountSpec, NamespaceMode, Namespaces,
+    PortMapping, Propagation, Protocol, Resources, SandboxSecurity, SandboxSpec, SecurityProfile,
+    Selinux, UserNamespace,
 };
 
 /// The label selector of a pod.
@@ -179,6 +179,8 @@ pub(super) fn resources(from: &Resources) -> v1::LinuxContainerResources {
             })
             .collect(),
         unified: map(&from.unified),
+        cpuset_cpus: from.cpuset_cpus.clone(),
+        cpuset_mems: from.cpuset_mems.clone(),
         ..v1::LinuxContainerResources::default()
     }
 }
@@ -214,6 +216,14 @@ fn mount(from: &MountSpec) -> v1::Mount {
     }
 }
 
+fn device(from: &DeviceSpec) -> v1::Device {
+    v1::Device {
+        container_path: from.container_path.clone(),
+        host_path: from.host_path.clone(),
+        permissions: from.permissions.clone(),
+    }
+}
+
 pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: spec.name.clone(), attempt: spec.attempt }),
@@ -230,6 +240,12 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
             })
             .collect(),
         mounts: spec.mounts.iter().map(mount).collect(),
+        devices: spec.devices.iter().map(device).collect(),
+        cdi_devices: spec
+            .cdi_devices
+            .iter()
+            .map(|name| v1::CdiDevice { name: name.clone() })
+            .collect(),
         labels: map(&spec.labels),
         annotations: map(&spec.annotations),
         log_path: text(&spec.log_path),
@@ -334,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn container_config_keeps_order_and_absent_user() {
+    fn container_config_keeps_order_devices_and_absent_user() {
         let spec = ContainerSpec {
             name: "app".to_owned(),
             attempt: 3,
@@ -344,6 +360,17 @@ mod tests {
                 host_path: "/host".into(),
                 ..MountSpec::default()
             }],
+            devices: vec![DeviceSpec {
+                container_path: "/dev/in".to_owned(),
+                host_path: "/dev/out".to_owned(),
+                permissions: "r".to_owned(),
+            }],
+            cdi_devices: vec!["vendor.com/gpu=1".to_owned()],
+            resources: Resources {
+                cpuset_cpus: "1-2".to_owned(),
+                cpuset_mems: "0".to_owned(),
+                ..Resources::default()
+            },
             ..ContainerSpec::default()
         };
         let config = container_config(&spec);
@@ -351,7 +378,14 @@ mod tests {
         let names: Vec<_> = config.envs.iter().map(|env| env.key.as_str()).collect();
         assert_eq!(names, ["B", "A"]);
         assert_eq!(config.mounts[0].host_path, "/host");
-        assert_eq!(config.linux.unwrap().security_context.unwrap().run_as_user, None);
+        let device = &config.devices[0];
+        let device = [&device.container_path, &device.host_path, &device.permissions];
+        assert_eq!(device, ["/dev/in", "/dev/out", "r"]);
+        assert_eq!(config.cdi_devices[0].name, "vendor.com/gpu=1");
+        let linux = config.linux.unwrap();
+        assert_eq!(linux.security_context.unwrap().run_as_user, None);
+        let resources = linux.resources.unwrap();
+        assert_eq!([resources.cpuset_cpus, resources.cpuset_mems], ["1-2", "0"]);
     }
 
     #[rstest]

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use api::pod::Pod;
@@ -15,7 +15,7 @@ use crate::pod_spec::env::{self, EnvError, EnvFiles, EnvInputs};
 use crate::pod_spec::spec::mounts::{self, MountError};
 use crate::pod_spec::spec::security::{self, SecurityError};
 use crate::pod_spec::spec::{
-    ContainerSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants, SubPath, resources,
+    Assigned, ContainerSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants, SubPath, resources,
 };
 
 /// The user in an image's configuration.
@@ -51,6 +51,8 @@ pub struct ContainerInputs {
     pub target: Option<ContainerId>,
     /// What the agent gave to the pod.
     pub grants: PodGrants,
+    /// What the container gets for itself.
+    pub assigned: Assigned,
 }
 
 /// Why a container has no valid specification: the message of a waiting state with reason `CreateContainerConfigError`.
@@ -114,6 +116,15 @@ fn by_name(envs: &Envs) -> BTreeMap<&str, &str> {
     pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
+/// The environment of assigned devices, and then the container's own, which counts more.
+fn with_assigned(assigned: &Assigned, own: Envs) -> Envs {
+    let names: BTreeSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+    let is_kept = |(name, _): &&(String, String)| !names.contains(name.as_str());
+    let mut envs: Envs = assigned.envs.iter().filter(is_kept).cloned().collect();
+    envs.extend(own);
+    envs
+}
+
 /// The environment and, with it, the mounts.
 fn mounted(
     pod: &Pod,
@@ -124,7 +135,8 @@ fn mounted(
 ) -> Result<(Envs, mounts::MountPlan), ContainerError> {
     mounts::no_devices(container)?;
     let sources = EnvInputs { node, ips: &inputs.ips, objects, files: &inputs.env_files };
-    let envs = env::environment(pod, container, sources)?;
+    let own = env::environment(pod, container, sources)?;
+    let envs = with_assigned(&inputs.assigned, own);
     let plan = mounts::plan(pod, container, &by_name(&envs), &inputs.volumes, &inputs.ips, node);
     Ok((envs, plan))
 }
@@ -134,10 +146,12 @@ fn with_mounts(
     container: &Container,
     inputs: &ContainerInputs,
     envs: Envs,
-    mut mounts: Vec<MountSpec>,
+    own_mounts: Vec<MountSpec>,
     node: &Node,
 ) -> Result<ContainerSpec, ContainerError> {
     security::check_user(pod, container, &inputs.image_user).map_err(SecurityError::from)?;
+    let assigned = &inputs.assigned;
+    let mut mounts = [assigned.mounts.clone(), own_mounts].concat();
     let values = by_name(&envs);
     let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
         words
@@ -163,6 +177,15 @@ fn with_mounts(
     for mount in &mut mounts {
         mount.user_namespace.clone_from(&security.namespaces.user);
     }
+    let mut annotations = assigned.annotations.clone();
+    annotations.extend(labels::container_annotations(pod, container, inputs.restart_count));
+    let mut resources = resources::of_container(pod, container, node);
+    resources.cpuset_cpus.clone_from(&assigned.cpus);
+    resources.cpuset_mems.clone_from(&assigned.memory_nodes);
+    // Kubernetes 1.36, gate DisableCPUQuotaWithExclusiveCPUs.
+    if assigned.cpus_are_exclusive && node.cpu_quota {
+        resources.cpu_quota = -1;
+    }
     let lifecycle = container.lifecycle.as_ref();
     let stop_signal = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.clone());
     Ok(ContainerSpec {
@@ -177,14 +200,16 @@ fn with_mounts(
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
+        devices: assigned.devices.clone(),
+        cdi_devices: assigned.cdi_devices.clone(),
         labels: labels::of_container(pod, container),
-        annotations: labels::container_annotations(pod, container, inputs.restart_count),
+        annotations,
         log_path: Path::new(&container.name).join(format!("{}.log", inputs.restart_count)),
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         stop_signal: stop_signal.filter(|_| node.container_stop_signals).unwrap_or_default(),
-        resources: resources::of_container(pod, container, node),
+        resources,
         security,
         envs,
     })

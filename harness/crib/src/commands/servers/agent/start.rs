@@ -314,6 +314,7 @@ impl Serving<'_> {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine: Arc::new(HostMachine::default()),
+            managers: Arc::new(agent::managers::NoManagers),
             sources,
         };
         let agent = agent::start(config, parts);

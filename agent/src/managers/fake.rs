@@ -1,0 +1,115 @@
+//! Managers whose answers a test sets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::pod::{Pod, PodUid};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Container;
+use tokio::sync::Notify;
+
+use super::{Active, Allocation, DeviceResources, Managers};
+use crate::observed::ContainerId;
+use crate::pod_spec::admission::Rejection;
+use crate::pod_spec::spec::Assigned;
+
+/// Clones share the answers.
+#[derive(Clone, Default)]
+pub(crate) struct FakeManagers(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    answers: Mutex<Answers>,
+    opened: Notify,
+    changed: Notify,
+}
+
+/// What the managers say, and what they were asked.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Whether allocations wait until this is no longer so.
+    pub(crate) holds: bool,
+    /// By name of the pod.
+    pub(crate) rejections: BTreeMap<String, Rejection>,
+    /// By name of the container; `Err`: it cannot be created.
+    pub(crate) assigned: BTreeMap<String, Result<Assigned, String>>,
+    pub(crate) devices: DeviceResources,
+    pub(crate) forbidden_resize: Option<String>,
+    /// The calls, as `allocate pod [active]`.
+    pub(crate) calls: Vec<String>,
+}
+
+impl FakeManagers {
+    /// Changes the answers.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Answers)) {
+        change(&mut self.answers());
+        self.0.opened.notify_waiters();
+        self.0.changed.notify_waiters();
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.answers().calls.clone()
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.0.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Managers for FakeManagers {
+    fn concerns(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn allocate(&self, pod: &Pod, active: Active) -> Allocation {
+        let active = match active {
+            None => "unknown".to_owned(),
+            Some(active) => {
+                let active: BTreeSet<&str> = active.iter().map(PodUid::as_str).collect();
+                active.into_iter().collect::<Vec<_>>().join(",")
+            }
+        };
+        self.answers().calls.push(format!("allocate {} [{active}]", pod.name()));
+        let (fake, name) = (self.clone(), pod.name().to_owned());
+        Box::pin(async move {
+            loop {
+                let opened = fake.0.opened.notified();
+                if !fake.answers().holds {
+                    break;
+                }
+                opened.await;
+            }
+            match fake.answers().rejections.get(&name) {
+                Some(rejection) => Err(rejection.clone()),
+                None => Ok(()),
+            }
+        })
+    }
+
+    async fn prepare(&self, _: &Pod, container: &Container) -> Result<Assigned, String> {
+        let mut answers = self.answers();
+        answers.calls.push(format!("prepare {}", container.name));
+        answers.assigned.get(&container.name).cloned().unwrap_or_else(|| Ok(Assigned::default()))
+    }
+
+    fn created(&self, _: &Pod, container: &str, _: &ContainerId) {
+        self.answers().calls.push(format!("created {container}"));
+    }
+
+    fn release(&self, pod: &PodUid) {
+        self.answers().calls.push(format!("release {pod}"));
+    }
+
+    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
+        self.answers().forbidden_resize.clone()
+    }
+
+    fn devices(&self) -> DeviceResources {
+        self.answers().devices.clone()
+    }
+
+    async fn devices_changed(&self) {
+        self.0.changed.notified().await;
+    }
+}

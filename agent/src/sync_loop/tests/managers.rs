@@ -1,0 +1,233 @@
+//! What containers get for themselves, from managers that a test answers for.
+
+use super::*;
+use crate::managers::DeviceResources;
+use crate::pod_spec::admission::Rejection;
+use crate::pod_spec::spec::{Assigned, DeviceSpec, MountSpec};
+
+fn two_containers(uid: &str) -> Pod {
+    let mut app = container("app", "app");
+    app["env"] = json!([{"name": "OWN", "value": "own"}, {"name": "BOTH", "value": "own"}]);
+    pod_with(uid, json!({"initContainers": [sidecar("side", "app")], "containers": [app]}))
+}
+
+/// A pod that asks for devices.
+fn with_devices(uid: &str, count: u64) -> Pod {
+    let amounts = json!({"vendor.com/gpu": count.to_string()});
+    let resources = json!({"requests": amounts, "limits": amounts});
+    let app = container_with("app", "app", "resources", resources);
+    pod_with(uid, json!({"containers": [app]}))
+}
+
+fn rejection() -> Rejection {
+    Rejection {
+        reason: "UnexpectedAdmissionError".to_owned(),
+        message: "Allocate failed due to no luck, which is unexpected".to_owned(),
+    }
+}
+
+/// The calls of managers that begin with this word.
+fn asked(scene: &Scene, word: &str) -> Vec<String> {
+    scene.managers.calls().into_iter().filter(|call| call.starts_with(word)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_is_created_with_what_it_was_assigned() {
+    let scene = Scene::new();
+    let text = str::to_owned;
+    let assigned = Assigned {
+        cpus: text("2-3"),
+        cpus_are_exclusive: true,
+        memory_nodes: text("1"),
+        devices: vec![DeviceSpec {
+            container_path: text("/dev/gpu"),
+            host_path: text("/dev/gpu7"),
+            permissions: text("rw"),
+        }],
+        cdi_devices: vec![text("vendor.com/gpu=7")],
+        mounts: vec![MountSpec {
+            container_path: text("/lib/gpu"),
+            host_path: "/opt/gpu".into(),
+            readonly: true,
+            ..MountSpec::default()
+        }],
+        envs: vec![(text("GPU"), text("7")), (text("BOTH"), text("gpu"))],
+        annotations: BTreeMap::from([(text("gpu"), text("7"))]),
+    };
+    scene.managers.set(|answers| {
+        answers.assigned.insert("app".to_owned(), Ok(assigned.clone()));
+    });
+    scene.run(&two_containers("u1")).await;
+    let spec = scene.fake.spec("app").unwrap();
+    assert_eq!((spec.devices, spec.cdi_devices), (assigned.devices, assigned.cdi_devices));
+    assert_eq!(
+        (spec.resources.cpuset_cpus.as_str(), spec.resources.cpuset_mems.as_str()),
+        ("2-3", "1")
+    );
+    assert_eq!(spec.resources.cpu_quota, -1, "nobody else has these processors");
+    assert_eq!(spec.mounts.first(), assigned.mounts.first());
+    let value = |name: &str| {
+        let mut named = spec.envs.iter().filter(|(known, _)| known == name);
+        let value = named.next().map(|(_, value)| value.as_str());
+        assert_eq!(named.next(), None, "{name} is there once");
+        value
+    };
+    assert_eq!([value("GPU"), value("BOTH"), value("OWN")], [Some("7"), Some("own"), Some("own")]);
+    assert_eq!(spec.annotations.get("gpu").map(String::as_str), Some("7"));
+    let other = scene.fake.spec("side").unwrap();
+    assert_eq!((other.resources.cpuset_cpus.as_str(), other.devices.len()), ("", 0));
+    let calls = scene.managers.calls();
+    let expected =
+        ["allocate pod-u1 [unknown]", "prepare side", "created side", "prepare app", "created app"];
+    assert_eq!(calls, expected, "in the order of a kubelet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_allocation_rejects_the_pod_and_frees_what_it_had() {
+    let mut scene = Scene::new();
+    scene.managers.set(|answers| {
+        answers.rejections.insert("pod-u1".to_owned(), rejection());
+    });
+    scene.want(&[two_containers("u1")]);
+    scene.until_finished("u1").await;
+    assert_eq!(scene.status("u1").1, "UnexpectedAdmissionError");
+    let message = scene.report("u1").status.message.clone().unwrap();
+    assert_eq!(message, "Pod was rejected: Allocate failed due to no luck, which is unexpected");
+    assert_eq!(asked(&scene, "release"), ["release u1"]);
+    assert_eq!(scene.calls().iter().filter(|call| call.contains("u1")).count(), 0);
+
+    // What was rejected stays so, and is not asked about again.
+    scene.managers.set(|answers| answers.rejections.clear());
+    scene.restart_agent().await;
+    scene.want(&[two_containers("u1")]);
+    scene.until_finished("u1").await;
+    assert_eq!(asked(&scene, "allocate").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_pods_start_while_an_allocation_is_under_way() {
+    let scene = Scene::new();
+    scene.managers.set(|answers| answers.holds = true);
+    scene.want(&[two_containers("u1")]);
+    scene.sleep(1).await;
+    scene.managers.set(|answers| {
+        answers.holds = false;
+        answers.calls.push("opened".to_owned());
+    });
+    scene.until_running("u1").await;
+    scene.managers.set(|answers| answers.holds = true);
+    scene.want(&[two_containers("u1"), pod("u2", "app", "Always")]);
+    scene.sleep(600).await;
+    assert_eq!(scene.report("u1").status.phase.as_deref(), Some("Running"));
+    assert_eq!(asked(&scene, "allocate").len(), 2, "each pod is asked about once");
+    scene.managers.set(|answers| answers.holds = false);
+    scene.until_running("u2").await;
+    let second = asked(&scene, "allocate").pop();
+    assert_eq!(second.as_deref(), Some("allocate pod-u2 [u1,u2]"), "pods that run are active");
+}
+
+#[tokio::test(start_paused = true)]
+async fn allocation_of_a_pod_that_went_meanwhile_is_given_back() {
+    let scene = Scene::new();
+    scene.managers.set(|answers| answers.holds = true);
+    scene.want(&[two_containers("u1")]);
+    scene.sleep(1).await;
+    scene.want(&[]);
+    scene.sleep(1).await;
+    assert_eq!(asked(&scene, "release"), [""; 0], "it may still get something");
+    scene.managers.set(|answers| answers.holds = false);
+    scene.sleep(1).await;
+    assert_eq!(asked(&scene, "release"), ["release u1"]);
+    assert_eq!(scene.fake.running(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_has_ended_gives_back_what_it_had() {
+    let scene = Scene::new();
+    scene.fake.image("job", job(5, 0));
+    let once =
+        pod_with("u1", json!({"containers": [container("app", "job")], "restartPolicy": "Never"}));
+    scene.want(&[once]);
+    scene.until_running("u1").await;
+    assert_eq!(asked(&scene, "release"), [""; 0]);
+    scene.until_finished("u1").await;
+    scene.sleep(1).await;
+    assert_eq!(asked(&scene, "release"), ["release u1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_pods_are_allocated_before_the_active_ones_are_known() {
+    let mut scene = Scene::new();
+    scene.run(&two_containers("u1")).await;
+    scene.restart_agent().await;
+    scene.run(&two_containers("u1")).await;
+    scene.want(&[two_containers("u1"), pod("u2", "app", "Always")]);
+    scene.until_running("u2").await;
+    let expected =
+        ["allocate pod-u1 [unknown]", "allocate pod-u1 [unknown]", "allocate pod-u2 [u1,u2]"];
+    assert_eq!(asked(&scene, "allocate"), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_that_cannot_be_prepared_is_tried_again() {
+    let scene = Scene::new();
+    scene.managers.set(|answers| {
+        answers.assigned.insert("app".to_owned(), Err("the plugin is away".to_owned()));
+    });
+    scene.want(&[two_containers("u1")]);
+    scene.until_reason("u1", "app", "CreateContainerConfigError").await;
+    assert_eq!(message(&scene.report("u1"), "app"), "the plugin is away");
+    scene.managers.set(|answers| answers.assigned.clear());
+    scene.until_running("u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_are_counted_as_other_resources_are() {
+    let scene = Scene::new();
+    let count = |count: u64| BTreeMap::from([("vendor.com/gpu".to_owned(), count)]);
+    let mut view = scene.agent().view();
+    assert_eq!(view.capacity().get("vendor.com/gpu"), None);
+    // The runtime says what it can do.
+    view.readiness_changed().await;
+    let changed = tokio::spawn(async move { view.readiness_changed().await });
+    scene.sleep(1).await;
+    assert!(!changed.is_finished());
+    scene.managers.set(|answers| {
+        answers.devices = DeviceResources {
+            capacity: count(3),
+            allocatable: count(2),
+            allocated: BTreeMap::new(),
+        };
+    });
+    changed.await.unwrap();
+    let view = scene.agent().view();
+    assert_eq!(view.capacity()["vendor.com/gpu"], "3");
+    assert_eq!(view.allocatable()["vendor.com/gpu"], "2");
+    scene.want(&[with_devices("u1", 2), with_devices("u2", 1)]);
+    scene.until_running("u1").await;
+    scene.until_finished("u2").await;
+    assert_eq!(scene.status("u2").1, "OutOfvendor.com/gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_that_managers_forbid_is_infeasible() {
+    let scene = Scene::new();
+    let sized = |cpu: &str, generation: i64| {
+        let amounts = json!({"cpu": cpu, "memory": "64Mi"});
+        let resources = json!({"requests": amounts, "limits": amounts});
+        let app = container_with("app", "app", "resources", resources);
+        let pod = pod_with("u1", json!({"containers": [app]}));
+        changed(&pod, |api| api.metadata.generation = Some(generation))
+    };
+    scene.managers.set(|answers| answers.forbidden_resize = Some("not these".to_owned()));
+    scene.run(&sized("1", 1)).await;
+    scene.want(&[sized("500m", 2)]);
+    let pending = |report: &PodReport| {
+        let mut all = report.status.conditions.clone().unwrap_or_default().into_iter();
+        all.find(|condition| condition.type_ == "PodResizePending")
+    };
+    scene.until("u1", "infeasible", |report| pending(report).is_some()).await;
+    let condition = pending(&scene.report("u1")).unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("Infeasible"));
+    assert_eq!(condition.message.as_deref(), Some("not these"));
+}
