@@ -13,7 +13,9 @@
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
 //! | `proto/files.proto` | another one: copies of containers' files, compiled into [`files`] |
-//! | `proto/generated/` | what the contract is compiled to: [`v1`], [`files`], [`services`] and [`DESCRIPTORS`] |
+//! | `proto/deviceplugin.proto` | the contract of device plugins, compiled into [`deviceplugin`] |
+//! | `proto/podresources.proto` | what containers have for themselves, for monitoring agents: [`podresources`] |
+//! | `proto/generated/` | what the contracts are compiled to: [`v1`], the other modules and [`DESCRIPTORS`] |
 //! | `proto/compiler/` | the compiler, and the test that `proto/generated/` is up to date |
 //! | `build.rs` | takes `proto/generated/`, or has `proto/` compiled if that is out of date |
 //!
@@ -44,6 +46,18 @@ pub mod files {
 #[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod services {
     tonic::include_proto!("crib.services.v1");
+}
+
+/// The generated types of package `v1beta1` of device plugins.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod deviceplugin {
+    tonic::include_proto!("v1beta1");
+}
+
+/// The generated types of package `v1` of the pod resources API.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod podresources {
+    tonic::include_proto!("v1");
 }
 
 /// The compiled contract: an encoded `google.protobuf.FileDescriptorSet` of one file, without comments.

@@ -1,4 +1,4 @@
-//! Compiles `proto/cri.proto` and its extensions with a compiler written in Rust, so that no `protoc` is needed.
+//! Compiles `proto/cri.proto`, its extensions and the other contracts of a node with a compiler written in Rust, so that no `protoc` is needed.
 //!
 //! It writes to `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors of the first one, which `proto/contract.rs`
 //! checks.
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The compiler encodes the descriptors itself: `prost_types` does not know `debug_redact` and would lose it.
     let descriptors = compiler.include_source_info(false).encode_file_descriptor_set();
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("cri.bin"), descriptors)?;
-    for extension in ["files.proto", "services.proto"] {
+    for extension in ["deviceplugin.proto", "files.proto", "podresources.proto", "services.proto"] {
         println!("cargo:rerun-if-changed=../{extension}");
         let mut compiler = protox::Compiler::new([".."])?;
         compiler.include_source_info(true).open_file(extension)?;

@@ -9,11 +9,13 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The files of `proto/generated/`, beside the digest of their sources.
-const FILES: [(&str, &[u8]); 4] = [
+const FILES: [(&str, &[u8]); 6] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
     ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),
     ("runtime.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"))),
+    ("v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1.rs"))),
+    ("v1beta1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1beta1.rs"))),
 ];
 
 /// Writes the compiled contract to a directory.
@@ -64,21 +66,21 @@ mod tests {
     fn digest_depends_on_every_source_and_their_bounds() {
         let proto = tempfile::tempdir().unwrap();
         fs::create_dir(proto.path().join("compiler")).unwrap();
-        let of = |contents: [&str; 4]| {
+        let of = |contents: [&str; 6]| {
             for (source, content) in sources::SOURCES.iter().zip(contents) {
                 fs::write(proto.path().join(source), content).unwrap();
             }
             sources::digest(proto.path()).unwrap()
         };
-        let one = of(["ab", "c", "d", "e"]);
+        let one = of(["ab", "c", "d", "e", "f", "g"]);
         for other in [
-            ["aB", "c", "d", "e"],
-            ["ab", "C", "d", "e"],
-            ["ab", "c", "d", "E"],
-            ["a", "bc", "d", "e"],
+            ["aB", "c", "d", "e", "f", "g"],
+            ["ab", "C", "d", "e", "f", "g"],
+            ["ab", "c", "d", "e", "f", "G"],
+            ["a", "bc", "d", "e", "f", "g"],
         ] {
             assert_ne!(one, of(other), "{other:?}");
         }
-        assert_eq!(one, of(["ab", "c", "d", "e"]));
+        assert_eq!(one, of(["ab", "c", "d", "e", "f", "g"]));
     }
 }

@@ -4,8 +4,14 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Below `proto/`. The last one says how the others are compiled.
-pub(crate) const SOURCES: [&str; 4] =
-    ["cri.proto", "files.proto", "services.proto", "compiler/build.rs"];
+pub(crate) const SOURCES: [&str; 6] = [
+    "cri.proto",
+    "deviceplugin.proto",
+    "files.proto",
+    "podresources.proto",
+    "services.proto",
+    "compiler/build.rs",
+];
 
 /// Where the digest of the sources is recorded, in `proto/generated/`.
 pub(crate) const RECORD: &str = "sources.digest";
