@@ -1,4 +1,5 @@
-//! The Kubernetes Container Runtime Interface, v1: messages, client and server.
+//! The Kubernetes Container Runtime Interface, v1: messages, client and server; and those interfaces of a node's plugins that the
+//! agent calls.
 //!
 //! It is the wire contract only: the runtime and the agent each convert these types into their own at their boundary.
 //!
@@ -13,7 +14,9 @@
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
 //! | `proto/files.proto` | another one: copies of containers' files, compiled into [`files`] |
+//! | `proto/csi.proto` | the node half of the Container Storage Interface, compiled into [`csi`] |
 //! | `proto/deviceplugin.proto` | the contract of device plugins, compiled into [`deviceplugin`] |
+//! | `proto/pluginregistration.proto` | how plugins of a node make themselves known, compiled into [`pluginregistration`] |
 //! | `proto/podresources.proto` | what containers have for themselves, for monitoring agents: [`podresources`] |
 //! | `proto/generated/` | what the contracts are compiled to: [`v1`], the other modules and [`DESCRIPTORS`] |
 //! | `proto/compiler/` | the compiler, and the test that `proto/generated/` is up to date |
@@ -58,6 +61,18 @@ pub mod deviceplugin {
 #[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod podresources {
     tonic::include_proto!("v1");
+}
+
+/// The generated types of package `csi.v1`, and its node service.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod csi {
+    tonic::include_proto!("csi.v1");
+}
+
+/// The generated types of package `pluginregistration`.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod pluginregistration {
+    tonic::include_proto!("pluginregistration");
 }
 
 /// The compiled contract: an encoded `google.protobuf.FileDescriptorSet` of one file, without comments.

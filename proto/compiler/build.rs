@@ -1,4 +1,4 @@
-//! Compiles `proto/cri.proto`, its extensions and the other contracts of a node with a compiler written in Rust, so that no `protoc` is needed.
+//! Compiles `proto/cri.proto`, its extensions and the contracts of a node's plugins with a compiler written in Rust, so that no `protoc` is needed.
 //!
 //! It writes to `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors of the first one, which `proto/contract.rs`
 //! checks.
@@ -64,11 +64,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The compiler encodes the descriptors itself: `prost_types` does not know `debug_redact` and would lose it.
     let descriptors = compiler.include_source_info(false).encode_file_descriptor_set();
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("cri.bin"), descriptors)?;
-    for extension in ["deviceplugin.proto", "files.proto", "podresources.proto", "services.proto"] {
-        println!("cargo:rerun-if-changed=../{extension}");
+    for other in [
+        "csi.proto",
+        "deviceplugin.proto",
+        "files.proto",
+        "pluginregistration.proto",
+        "podresources.proto",
+        "services.proto",
+    ] {
+        println!("cargo:rerun-if-changed=../{other}");
         let mut compiler = protox::Compiler::new([".."])?;
-        compiler.include_source_info(true).open_file(extension)?;
+        compiler.include_source_info(true).open_file(other)?;
         let generator = tonic_prost_build::configure().codec_path(CODEC).bytes(".crib.files");
+        // They contain secrets: `proto/redact.rs` implements Debug.
+        let generator = generator
+            .skip_debug(["csi.v1.NodePublishVolumeRequest", "csi.v1.NodeStageVolumeRequest"]);
         generator.compile_fds(compiler.file_descriptor_set())?;
     }
     Ok(())

@@ -13,6 +13,8 @@ const FILES: [(&str, &[u8]); 6] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
     ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),
+    ("csi.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/csi.v1.rs"))),
+    ("pluginregistration.rs", include_bytes!(concat!(env!("OUT_DIR"), "/pluginregistration.rs"))),
     ("runtime.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"))),
     ("v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1.rs"))),
     ("v1beta1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1beta1.rs"))),

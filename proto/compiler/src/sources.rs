@@ -4,10 +4,12 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Below `proto/`. The last one says how the others are compiled.
-pub(crate) const SOURCES: [&str; 6] = [
+pub(crate) const SOURCES: [&str; 8] = [
     "cri.proto",
+    "csi.proto",
     "deviceplugin.proto",
     "files.proto",
+    "pluginregistration.proto",
     "podresources.proto",
     "services.proto",
     "compiler/build.rs",
