@@ -136,9 +136,11 @@ pub mod storage {
     //! [`claims`] ◆ decides which volume a claim is bound to, `volumes::claim` finds or creates it, `claims::directories` keeps it.
     //! `volumes::content` ◆ decides which files volumes show, `volumes::atomic` writes them, `worker::volumes` writes them again
     //! after changes. `volumes::subpath` resolves parts of volumes to a link; `volumes::group` applies `fsGroup` with `file_tree`;
-    //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts what the agent has prepared.
+    //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts what the agent has prepared, and
+    //! [`drivers`] mount volumes of their own before.
 
     pub mod claims;
+    pub mod drivers;
     pub mod volumes;
 }
 
@@ -196,6 +198,7 @@ use reporting::measures::Measures;
 use reporting::report::status_store::StatusStore;
 use shared::Shared;
 use source::bound::BoundPods;
+use storage::drivers::VolumeDrivers;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
@@ -219,6 +222,8 @@ pub struct Parts {
     pub cluster: Arc<dyn Cluster>,
     /// Sources of pods beside the cluster.
     pub sources: Vec<Box<dyn source::PodSource>>,
+    /// Mounts the volumes of CSI drivers; `None`: pods with such volumes are refused.
+    pub drivers: Option<Arc<dyn VolumeDrivers>>,
 }
 
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
@@ -261,7 +266,7 @@ pub struct Agent {
 /// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, machine, managers, cluster, mut sources } = parts;
+    let Parts { cri, clock, dialer, machine, managers, cluster, drivers, mut sources } = parts;
     let objects = cluster.objects();
     if let Some(bound) = BoundPods::of(&cluster) {
         sources.push(Box::new(bound));
@@ -364,6 +369,8 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             Arc::clone(&cluster),
         ),
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
+        drivers,
+        machine: Arc::clone(&machine),
         node,
         readiness: readiness.clone(),
         pressure: pressure.clone(),

@@ -2,7 +2,7 @@
 //! the package `machine` reads them, and a fake replaces it in tests.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::node::CgroupVersion;
 
@@ -28,6 +28,11 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// There is no such path, or it cannot be reached.
     fn file_system(&self, path: &Path) -> io::Result<FileSystem>;
+    /// What is mounted on a directory or below it; nothing if there is no such directory.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
 }
 
 /// What the kernel says of memory and swap, which does not change.

@@ -33,6 +33,7 @@ use crate::pod_spec::user_namespaces::UserNamespaces;
 use crate::reporting::events::EventRecorder;
 use crate::reporting::measures::Measures;
 use crate::reporting::report::status_store::StatusStore;
+use crate::storage::drivers::VolumeDrivers;
 use crate::storage::volumes::claim::Claims;
 use crate::storage::volumes::in_memory::InMemory;
 use crate::storage::volumes::token::Tokens;
@@ -50,6 +51,9 @@ pub(crate) struct Shared {
     pub(crate) tokens: Tokens,
     /// What claims are bound to.
     pub(crate) claims: Claims,
+    /// The drivers that mount volumes, if there may be any.
+    pub(crate) drivers: Option<Arc<dyn VolumeDrivers>>,
+    pub(crate) machine: Arc<dyn Machine>,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Gives containers processors and devices of their own.

@@ -81,6 +81,17 @@ impl Machine for HostMachine {
             inodes_free: usage.inodes_free,
         })
     }
+
+    fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        // The kernel's table has no links in its paths.
+        let directory = match fs::canonicalize(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            found => found?,
+        };
+        let table = self.text("proc/self/mountinfo")?;
+        let mounts = file_tree::mountinfo::mounts(&table).map(|mount| PathBuf::from(mount.at));
+        Ok(mounts.filter(|at| at.starts_with(&directory)).collect())
+    }
 }
 
 fn malformed(path: &str) -> io::Error {
@@ -148,6 +159,27 @@ mod tests {
         assert!(error.contains("proc/meminfo"), "{error}");
         assert!(machine.processes().is_err());
         assert!(machine.file_system(&root.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn mounts_below_a_directory_are_those_of_the_kernel_table() {
+        let (root, machine) = tree(&[("pods/u1/volumes/x", ""), ("pods/u10/x", "")]);
+        let at = root.path().canonicalize().unwrap();
+        let at = at.display();
+        let lines = ["pods/u1/volumes/a\\040b", "pods/u10", "pods"]
+            .map(|path| format!("30 20 0:1 / {at}/{path} rw - tmpfs none rw\n"));
+        let table = root.path().join("proc/self/mountinfo");
+        fs::create_dir_all(table.parent().unwrap()).unwrap();
+        fs::write(table, lines.concat()).unwrap();
+        std::os::unix::fs::symlink("pods", root.path().join("link")).unwrap();
+        let below = |path: &str| machine.mounts_below(&root.path().join(path)).unwrap();
+        let expected = vec![PathBuf::from(format!("{at}/pods/u1/volumes/a b"))];
+        assert_eq!(below("pods/u1"), expected);
+        assert_eq!(below("link/u1"), expected);
+        assert_eq!(below("pods").len(), 3);
+        assert_eq!(below("none"), Vec::<PathBuf>::new());
+        let (other, unknown) = tree(&[("pods/x", "")]);
+        assert!(unknown.mounts_below(&other.path().join("pods")).is_err());
     }
 
     #[test]

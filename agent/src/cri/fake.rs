@@ -245,6 +245,13 @@ impl FakeCri {
         named.max_by_key(|container| container.spec.attempt).map(|container| container.spec.clone())
     }
 
+    /// Forgets every sandbox and container, as after the machine was started again.
+    pub fn forget_all(&self) {
+        let mut inner = self.lock();
+        inner.containers.clear();
+        inner.sandboxes.clear();
+    }
+
     /// The names of running containers, sorted.
     #[must_use]
     pub fn running(&self) -> Vec<String> {

@@ -36,7 +36,9 @@ impl Job {
         if self.terminating.is_cancelled() {
             return Ok(None);
         }
-        let mut volumes = self.prepare_volumes().await?;
+        let Some(mut volumes) = self.prepare_volumes().await? else {
+            return Ok(None);
+        };
         self.send(Progress::Mounted);
         let grants = self.grants().map_err(|error| {
             let message = chain(&error);
@@ -121,19 +123,25 @@ impl Job {
         self.shared.events.record_text(&self.pod, container, kind, event.reason, &event.message);
     }
 
-    async fn prepare_volumes(&self) -> Result<BTreeMap<String, HostVolume>, NoSandbox> {
+    /// Prepares the volumes; `None` if the pod must terminate: what drivers mount meanwhile is found when its volumes are removed.
+    async fn prepare_volumes(&self) -> Result<Option<BTreeMap<String, HostVolume>>, NoSandbox> {
         let runtime_name = &self.observed.runtime_name;
-        let prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
+        let mut prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
             .await
             .map_err(|error| self.volume_failure(&error))?;
-        let Prepared { volumes, failed } = prepared;
+        tokio::select! {
+            biased;
+            () = self.terminating.cancelled() => return Ok(None),
+            () = volumes::mount(&self.shared, &self.dirs, &self.pod, &mut prepared) => {}
+        }
+        let Prepared { volumes, failed, .. } = prepared;
         volumes::record(&self.shared, &self.pod, &failed);
         // Containers may use what is only out of date.
         let missing = failed.iter();
         let missing: Vec<&MountError> =
             missing.filter(|error| !volumes.contains_key(&error.volume)).collect();
         match missing.first() {
-            None => Ok(volumes),
+            None => Ok(Some(volumes)),
             Some(first) => Err(NoSandbox::MountFailed(MountFailure {
                 volumes: missing.iter().map(|error| error.volume.clone()).collect(),
                 message: chain(*first),

@@ -1,4 +1,4 @@
-//! Prepares the volumes of a pod, and brings those up to date that show objects or fields.
+//! Prepares the volumes of a pod, has drivers mount and unmount theirs, and brings those up to date that show objects or fields.
 
 use std::sync::Arc;
 
@@ -7,10 +7,14 @@ use jiff::Timestamp;
 
 use super::chain;
 use crate::blocking::{blocking, brief};
+use crate::pod_spec::spec::HostVolume;
 use crate::reporting::events::Happening;
 use crate::shared::Shared;
+use crate::storage::drivers::{DriverError, DriverVolume, MountedVolume};
 use crate::storage::volumes::content::ContentInputs;
-use crate::storage::volumes::{MountError, PodDirs, Prepared, VolumeError, VolumeInputs};
+use crate::storage::volumes::{
+    MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
+};
 
 /// Prepares all volumes, for a runtime of this name.
 pub(super) async fn prepare(
@@ -27,6 +31,70 @@ pub(super) async fn prepare(
         dirs.prepare(pod, inputs, now)
     })
     .await
+}
+
+/// Has drivers mount the volumes that are theirs. What fails is among what failed already.
+pub(super) async fn mount(
+    shared: &Arc<Shared>,
+    dirs: &PodDirs,
+    pod: &Pod,
+    prepared: &mut Prepared,
+) {
+    for volume in std::mem::take(&mut prepared.of_drivers) {
+        let name = volume.name.clone();
+        match mount_one(shared, dirs, pod, &volume).await {
+            Ok(mounted) => {
+                prepared.volumes.insert(name, mounted);
+            }
+            Err(source) => prepared.failed.push(MountError { volume: name, source }),
+        }
+    }
+}
+
+async fn mount_one(
+    shared: &Shared,
+    dirs: &PodDirs,
+    pod: &Pod,
+    volume: &DriverVolume,
+) -> Result<HostVolume, VolumeError> {
+    let drivers = shared.drivers.as_ref().ok_or(VolumeError::NoDrivers)?;
+    let MountedVolume { path, takes_group } = drivers.mount(pod, &dirs.pod, volume).await?;
+    if takes_group && gives_group(pod) && !volume.readonly {
+        let (pod, path) = (pod.clone(), path.clone());
+        blocking(move || give_to_group(&pod, &path, false)).await?;
+    }
+    Ok(HostVolume {
+        host_path: path,
+        readonly: volume.readonly,
+        relabel: true,
+        spec_name: Some(volume.spec_name.clone()),
+        ..HostVolume::default()
+    })
+}
+
+/// Has drivers mount volumes again whose files they bring up to date so. What fails stays as it is.
+pub(crate) async fn renew(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) {
+    let Some(drivers) = &shared.drivers else {
+        return;
+    };
+    let own = dirs.clone();
+    let volumes =
+        with_inputs(shared, pod, false, move |pod, inputs, _| own.of_drivers(pod, inputs)).await;
+    for volume in volumes {
+        if let Err(error) = drivers.renew(pod, &dirs.pod, &volume).await {
+            record(shared, pod, &[MountError { volume: volume.name, source: error.into() }]);
+        }
+    }
+}
+
+/// Has drivers unmount the volumes of a pod that has ended, and removes its volumes.
+pub(crate) async fn remove(shared: &Arc<Shared>, dirs: &PodDirs) -> Result<(), VolumeError> {
+    if let Some(drivers) = &shared.drivers {
+        drivers.unmount(&dirs.pod).await?;
+    }
+    let (dirs, shared) = (dirs.clone(), Arc::clone(shared));
+    let machine = Arc::clone(&shared.machine);
+    blocking(move || dirs.remove_volumes(machine.as_ref(), &shared.trash, &shared.in_memory)).await
 }
 
 /// Runs `work`, which may block, with what volumes show at present.
@@ -64,11 +132,7 @@ fn gives_group(pod: &Pod) -> bool {
 /// Whether volumes are directories that are not the agent's own, on file systems that may not answer.
 fn has_foreign_volumes(pod: &Pod) -> bool {
     let mut volumes = pod.spec().volumes.iter().flatten();
-    volumes.any(|volume| {
-        volume.host_path.is_some()
-            || volume.persistent_volume_claim.is_some()
-            || volume.ephemeral.is_some()
-    })
+    volumes.any(|volume| volume.host_path.is_some() || may_be_of_driver(volume))
 }
 
 /// Brings the volumes up to date that show objects or fields. Returns whether all of them are.
@@ -86,6 +150,10 @@ pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> 
 pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
     for error in failed {
         let message = chain(error);
+        if matches!(&error.source, VolumeError::Driver(DriverError { waits: true, .. })) {
+            tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not there yet; will retry");
+            continue;
+        }
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");
         let event = Happening::FailedMount(message);
         shared.events.record(pod, None, &event);

@@ -1,6 +1,6 @@
 //! A machine whose numbers a test sets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,8 @@ pub(crate) struct Numbers {
     pub(crate) used: Box<dyn Fn() -> u64 + Send>,
     /// Other file systems, by the path at which they begin.
     pub(crate) others: BTreeMap<PathBuf, FileSystem>,
+    /// Where something is mounted.
+    pub(crate) mounts: BTreeSet<PathBuf>,
 }
 
 impl Default for Numbers {
@@ -33,6 +35,7 @@ impl Default for Numbers {
             root: disk(1, 90),
             used: Box::new(|| 0),
             others: BTreeMap::new(),
+            mounts: BTreeSet::new(),
         }
     }
 }
@@ -83,6 +86,12 @@ impl Machine for FakeMachine {
         let other = path.ancestors().find_map(|path| numbers.others.get(path));
         let available = numbers.root.available.saturating_sub((numbers.used)());
         Ok(other.copied().unwrap_or(FileSystem { available, ..numbers.root }))
+    }
+
+    fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        let numbers = self.numbers();
+        let mounts = numbers.mounts.iter().filter(|at| at.starts_with(directory));
+        Ok(mounts.cloned().collect())
     }
 }
 

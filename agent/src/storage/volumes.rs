@@ -14,8 +14,10 @@ use k8s_openapi::api::core::v1::Volume;
 
 use crate::config::Config;
 use crate::local_node::eviction::local_storage::LocalUsage;
+use crate::machine::Machine;
 use crate::pod_spec::spec::memory::is_in_memory;
 use crate::pod_spec::spec::{HostVolume, ImageSpec};
+use crate::storage::drivers::{DriverError, DriverSource, DriverVolume};
 use crate::upkeep::logs::files;
 
 use claim::Claims;
@@ -77,7 +79,9 @@ impl MountError {
     /// The beginning of a kubelet's message: a claim fails before anything is mounted.
     fn head(&self) -> String {
         let volume = &self.volume;
-        if let VolumeError::NodeAffinity { volume } = &self.source {
+        if let VolumeError::Driver(DriverError { step, volume, .. }) = &self.source {
+            format!("{step} failed for volume {volume:?} ")
+        } else if let VolumeError::NodeAffinity { volume } = &self.source {
             format!("MountVolume.NodeAffinity check failed for volume {volume:?} ")
         } else if matches!(self.source, VolumeError::Claim(_)) {
             format!(
@@ -95,8 +99,19 @@ impl MountError {
 pub(crate) struct Prepared {
     /// The volumes that containers can mount.
     pub(crate) volumes: BTreeMap<String, HostVolume>,
+    /// Those that drivers have yet to mount.
+    pub(crate) of_drivers: Vec<DriverVolume>,
     /// Those that failed; one whose files are only out of date is among both.
     pub(crate) failed: Vec<MountError>,
+}
+
+/// A volume of a pod.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A path of the host, or an image.
+    Host(HostVolume),
+    /// What a driver mounts.
+    OfDriver(DriverVolume),
 }
 
 impl PodDirs {
@@ -170,14 +185,15 @@ impl PodDirs {
                 if written.is_err() && atomic::is_written(&path) {
                     prepared.volumes.insert(name.clone(), own_volume(path.clone(), true));
                 }
-                written.map(|()| own_volume(path, true))
+                written.map(|()| Found::Host(own_volume(path, true)))
             }
             None => self.volume(pod, volume, inputs),
         };
         match made {
-            Ok(volume) => {
+            Ok(Found::Host(volume)) => {
                 prepared.volumes.insert(name.clone(), volume);
             }
+            Ok(Found::OfDriver(volume)) => prepared.of_drivers.push(volume),
             Err(source) => prepared.failed.push(MountError { volume: name.clone(), source }),
         }
     }
@@ -202,7 +218,7 @@ impl PodDirs {
         pod: &Pod,
         volume: &Volume,
         inputs: VolumeInputs<'_>,
-    ) -> Result<HostVolume, VolumeError> {
+    ) -> Result<Found, VolumeError> {
         let objects = inputs.content.objects;
         if let Some(found) = inputs.claims.prepare(pod, &self.pod, volume, objects) {
             found
@@ -211,29 +227,47 @@ impl PodDirs {
                 if !inputs.has_memory_volumes {
                     return Err(VolumeError::Memory);
                 }
-                return Ok(HostVolume {
+                return Ok(Found::Host(HostVolume {
                     host_path: self.empty_dir(&volume.name),
                     in_memory: true,
                     ..HostVolume::default()
-                });
+                }));
             }
             let path = directory::prepare_empty_dir(&self.pod, &volume.name, group::of_pod(pod)?)?;
-            Ok(own_volume(path, false))
+            Ok(Found::Host(own_volume(path, false)))
         } else if let Some(source) = &volume.host_path {
-            Ok(HostVolume {
+            Ok(Found::Host(HostVolume {
                 host_path: directory::prepare_host_path(source)?,
                 ..HostVolume::default()
-            })
+            }))
         } else if volume.image.is_some() {
             // The image itself is pulled when the sandbox is there.
-            Ok(HostVolume {
+            Ok(Found::Host(HostVolume {
                 readonly: true,
                 image: Some(ImageSpec::default()),
                 ..HostVolume::default()
-            })
+            }))
+        } else if let Some(source) = &volume.csi {
+            Ok(Found::OfDriver(DriverVolume {
+                name: volume.name.clone(),
+                spec_name: volume.name.clone(),
+                readonly: source.read_only == Some(true),
+                source: DriverSource::Inline(Box::new(source.clone())),
+            }))
         } else {
             Err(VolumeError::Unsupported)
         }
+    }
+
+    /// The volumes of a pod that drivers mount, of those that can be found now.
+    pub(crate) fn of_drivers(&self, pod: &Pod, inputs: VolumeInputs<'_>) -> Vec<DriverVolume> {
+        let volumes = pod.mounted_volumes().filter(|volume| may_be_of_driver(volume));
+        let found = volumes.filter_map(|volume| self.volume(pod, volume, inputs).ok());
+        let of_driver = found.filter_map(|found| match found {
+            Found::OfDriver(volume) => Some(volume),
+            Found::Host(_) => None,
+        });
+        of_driver.collect()
     }
 
     /// What the pod's own volumes and the logs of its containers take on the disk. What cannot be read counts as unused.
@@ -325,12 +359,15 @@ impl PodDirs {
     /// Removes the volumes of a pod that has ended.
     ///
     /// # Errors
-    /// Fails if one of their directories cannot be removed; the rest is removed.
+    /// Fails if something is mounted in the pod's directory, which then stays as it is, or if a directory cannot be removed; the
+    /// rest is removed.
     pub(crate) fn remove_volumes(
         &self,
+        machine: &dyn Machine,
         trash: &Trash,
         in_memory: &InMemory,
     ) -> Result<(), VolumeError> {
+        self.has_no_mounts(machine)?;
         let removed = ["volume-subpaths", "volumes"].map(|name| {
             let path = self.pod.join(name);
             trash.put(&path).map_err(failed("remove", &path))
@@ -340,11 +377,27 @@ impl PodDirs {
         removed.into_iter().collect::<Result<(), _>>().and(secrets)
     }
 
+    /// Whether nothing is mounted in the pod's directory: what it shows is another's, and its driver would not find it elsewhere.
+    fn has_no_mounts(&self, machine: &dyn Machine) -> Result<(), VolumeError> {
+        let mounts = machine.mounts_below(&self.pod);
+        let mounts = mounts.map_err(failed("find what is mounted in", &self.pod))?;
+        match mounts.into_iter().next() {
+            Some(mount) => Err(VolumeError::StillMounted { directory: self.pod.clone(), mount }),
+            None => Ok(()),
+        }
+    }
+
     /// Removes the pod's directory, and its logs if `logs`.
     ///
     /// # Errors
-    /// Fails if anything cannot be removed; the rest is removed.
-    pub(crate) fn remove(&self, trash: &Trash, logs: bool) -> Result<(), VolumeError> {
+    /// Fails if something is mounted in the directory, and nothing is removed; or if anything cannot be removed, and the rest is.
+    pub(crate) fn remove(
+        &self,
+        machine: &dyn Machine,
+        trash: &Trash,
+        logs: bool,
+    ) -> Result<(), VolumeError> {
+        self.has_no_mounts(machine)?;
         // Deleting the volumes' content may take long, so move it to the trash.
         let pod = trash.put(&self.pod).map_err(failed("remove", &self.pod));
         let logs = if logs {
@@ -355,6 +408,16 @@ impl PodDirs {
         };
         pod.and(logs)
     }
+}
+
+/// Gives a volume that a driver has mounted to the pod's group, as the pod's policy says.
+pub(crate) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
+    claim::give_to_group(pod, path, readonly)
+}
+
+/// Whether a driver may mount the volume: a claim tells only what it is bound to.
+pub(crate) fn may_be_of_driver(volume: &Volume) -> bool {
+    volume.csi.is_some() || volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
 /// A volume of the agent's own.

@@ -12,6 +12,7 @@ use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::orphans::{KnownPods, orphans};
 use super::reconcile::{StartWait, WorkerState};
@@ -23,6 +24,7 @@ use crate::node::component;
 use crate::observation::pleg::RuntimeListing;
 use crate::observation::pleg::diff::Listing;
 use crate::shared::Shared;
+use crate::storage::drivers::has_volumes;
 use crate::storage::volumes::in_memory;
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::logs::links;
@@ -35,11 +37,19 @@ pub(super) struct Garbage {
     directories: bool,
     /// When a collection was requested; it uses a listing of later.
     requested: Option<Timestamp>,
+    /// The directories whose volumes drivers unmount at present.
+    unmounting: BTreeSet<OsString>,
+    unmounts: JoinSet<OsString>,
 }
 
 impl Default for Garbage {
     fn default() -> Self {
-        Self { directories: true, requested: None }
+        Self {
+            directories: true,
+            requested: None,
+            unmounting: BTreeSet::new(),
+            unmounts: JoinSet::new(),
+        }
     }
 }
 
@@ -116,19 +126,64 @@ impl SyncLoop {
         }
     }
 
-    /// Removes the directories of pods that no source has and of which nothing runs.
-    async fn remove_orphaned_dirs(&self, listed: &RuntimeListing) {
+    /// Removes the directories of pods that no source has and of which nothing runs. Those stay that something is mounted in; drivers
+    /// are asked to unmount what is theirs, and the next housekeeping looks again.
+    async fn remove_orphaned_dirs(&mut self, listed: &RuntimeListing) {
+        while let Some(done) = self.garbage.unmounts.try_join_next() {
+            if let Ok(name) = done {
+                self.garbage.unmounting.remove(&name);
+            }
+        }
         let kept = self.kept(listed);
         let (trash, root) = (Arc::clone(&self.shared.trash), self.shared.config.root_dir.clone());
-        blocking(move || {
+        let machine = Arc::clone(&self.shared.machine);
+        let has_drivers = self.shared.drivers.is_some();
+        let busy = blocking(move || {
+            let pods = root.join("pods");
             let is_kept = |name: &OsStr| kept.contains(name);
-            remove_others(&root.join("pods"), is_kept, |path| trash.put(path));
+            let of_drivers = match has_drivers {
+                true => {
+                    others(&pods, is_kept).filter(|name| has_volumes(&pods.join(name))).collect()
+                }
+                false => BTreeSet::new(),
+            };
+            let stays = |name: &OsStr| is_kept(name) || of_drivers.contains(name);
+            remove_others(&pods, stays, |path| match machine.mounts_below(path)?.first() {
+                None => trash.put(path),
+                Some(at) => Err(io::Error::other(format!(
+                    "something is mounted at {}: it stays until that is unmounted",
+                    at.display()
+                ))),
+            });
             remove_others(&in_memory::directory(&root), is_kept, |path| {
                 Ok(file_tree::remove(path)?)
             });
             rejected::forget_others(&root, &kept);
+            of_drivers
         })
         .await;
+        self.garbage.directories = !busy.is_empty();
+        for name in busy {
+            self.unmount_orphan(name);
+        }
+    }
+
+    /// Has drivers unmount the volumes of a pod that no source has, given the name of its directory.
+    fn unmount_orphan(&mut self, name: OsString) {
+        let Some(drivers) = self.shared.drivers.clone() else {
+            return;
+        };
+        if !self.garbage.unmounting.insert(name.clone()) {
+            return;
+        }
+        let directory = self.shared.config.root_dir.join("pods").join(&name);
+        self.garbage.unmounts.spawn(async move {
+            if let Err(error) = drivers.unmount(&directory).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(path = %directory.display(), error, "failed to unmount the volumes of an orphaned pod; will retry");
+            }
+            name
+        });
     }
 
     /// Removes the logs of pods that no source has, unless the directory may have those of other agents.
@@ -191,22 +246,23 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
     tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "removed what was left of pod");
 }
 
+/// The names in a directory that are not kept.
+fn others(directory: &Path, is_kept: impl Fn(&OsStr) -> bool) -> impl Iterator<Item = OsString> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).filter(move |name| !is_kept(name))
+}
+
 /// Removes the entries of a directory that are not kept.
 fn remove_others(
     directory: &Path,
     is_kept: impl Fn(&OsStr) -> bool,
     remove: impl Fn(&Path) -> io::Result<()>,
 ) {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if is_kept(&entry.file_name()) {
-            continue;
-        }
-        tracing::info!(path = %entry.path().display(), "removing orphaned directory of a pod");
-        if let Err(error) = remove(&entry.path()) {
-            tracing::warn!(path = %entry.path().display(), %error, "failed to remove orphaned directory of a pod");
+    for name in others(directory, is_kept) {
+        let path = directory.join(name);
+        tracing::info!(path = %path.display(), "removing orphaned directory of a pod");
+        if let Err(error) = remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "failed to remove orphaned directory of a pod");
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod drivers;
 mod ephemeral;
 mod events;
 mod eviction;
@@ -44,6 +45,7 @@ use crate::machine::fake::FakeMachine;
 use crate::managers::fake::FakeManagers;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
+use crate::storage::drivers::VolumeDrivers;
 use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
 
 thread_local! {
@@ -73,6 +75,7 @@ struct Scene {
     finish_starts: bool,
     /// When pods are evicted.
     eviction: Option<EvictionSettings>,
+    drivers: Option<Arc<dyn VolumeDrivers>>,
 }
 
 impl Scene {
@@ -127,6 +130,7 @@ impl Scene {
             remove_at_once: true,
             finish_starts: false,
             eviction: None,
+            drivers: None,
         }
     }
 
@@ -159,6 +163,7 @@ impl Scene {
             machine: Arc::new(self.machine.clone()),
             managers: Arc::new(self.managers.clone()),
             sources: vec![Box::new(source)],
+            drivers: self.drivers.clone(),
         };
         self.agent = Some(crate::start(self.config(), parts));
         self.pods = Some(pods);

@@ -14,7 +14,7 @@ use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
 use crate::decide::plan::terminate::effective_grace;
 use crate::decide::plan::{self};
 use crate::execute::kill::Killer;
-use crate::execute::{PodStopped, first_ip, stop_pod};
+use crate::execute::{self, PodStopped, first_ip, stop_pod};
 use crate::observed::{ContainerState, Observed, ObservedContainer};
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
@@ -234,9 +234,7 @@ impl Worker {
     /// SyncTerminatedPod).
     async fn remove_volumes(&mut self) {
         for failures in 0.. {
-            let (dirs, shared) = (self.dirs.clone(), Arc::clone(&self.shared));
-            let remove = move || dirs.remove_volumes(&shared.trash, &shared.in_memory);
-            match blocking(remove).await {
+            match execute::volumes::remove(&self.shared, &self.dirs).await {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "failed to remove volumes");
@@ -305,7 +303,8 @@ impl Worker {
                 let logs = self.shared.config.remove_logs && at_once;
                 let dirs = self.dirs.clone();
                 let trash = Arc::clone(&self.shared.trash);
-                match blocking(move || dirs.remove(&trash, logs)).await {
+                let machine = Arc::clone(&self.shared.machine);
+                match blocking(move || dirs.remove(machine.as_ref(), &trash, logs)).await {
                     Ok(()) => {
                         self.report_removed();
                         return PhaseEvent::Removed;

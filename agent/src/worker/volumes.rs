@@ -13,7 +13,7 @@ use crate::observed::Observed;
 use crate::pod_spec::references::{Referenced, References};
 use crate::reporting::events::Happening;
 use crate::shared::Shared;
-use crate::storage::volumes::content;
+use crate::storage::volumes::{content, may_be_of_driver};
 
 /// The first delay before a volume that failed is tried again, and the longest one. Each is twice the one before. Kubernetes
 /// 1.36, pkg/util/goroutinemap/exponentialbackoff.
@@ -39,18 +39,31 @@ pub(super) struct Volumes {
     failures: u32,
     /// Since when the pod waits for volumes.
     waiting_since: Option<Timestamp>,
+    /// How often drivers may mount their volumes again, if there are drivers.
+    renewal_period: Option<Duration>,
+    /// Whether a driver may have mounted one of them.
+    of_drivers: bool,
+    /// When drivers may mount them again; `None`: now.
+    renew_at: Option<Timestamp>,
 }
 
 impl Volumes {
     /// Nothing is known of the pod yet.
     pub(super) fn new(shared: &Shared) -> Self {
-        Self { changes: Some(shared.objects.changes()), stale: true, ..Self::default() }
+        Self {
+            changes: Some(shared.objects.changes()),
+            stale: true,
+            renewal_period: shared.drivers.as_ref().map(|drivers| drivers.renewal_period()),
+            ..Self::default()
+        }
     }
 
     /// Takes a new version of the pod, whose fields volumes may show.
     pub(super) fn set_pod(&mut self, pod: &Pod) {
         let mut volumes = pod.spec().volumes.iter().flatten();
         self.written = volumes.any(content::is_written);
+        self.of_drivers =
+            self.renewal_period.is_some() && pod.mounted_volumes().any(may_be_of_driver);
         self.references = References::of(pod);
         self.stale = true;
     }
@@ -70,7 +83,21 @@ impl Volumes {
 
     /// When volumes are to be brought up to date without another cause.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
-        self.refresh_at.filter(|_| self.written)
+        let refresh_at = self.refresh_at.filter(|_| self.written);
+        let renew_at = self.renew_at.filter(|_| self.of_drivers);
+        refresh_at.into_iter().chain(renew_at).min()
+    }
+
+    /// Whether drivers may mount their volumes again now. If so, they may next time after a period.
+    fn take_renewal(&mut self, now: Timestamp) -> bool {
+        let Some(period) = self.renewal_period.filter(|_| self.of_drivers) else {
+            return false;
+        };
+        let is_due = self.renew_at.is_none_or(|at| at <= now);
+        if is_due {
+            self.renew_at = Some(after(now, period));
+        }
+        is_due
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -112,8 +139,13 @@ impl Worker {
     /// Brings the volumes of a pod up to date that has started.
     pub(super) async fn refresh_volumes(&mut self, pod: &Pod, observed: &Observed) {
         let now = self.shared.clock.now();
-        let mut sandboxes = observed.sandboxes.iter();
-        if !self.volumes.is_due(now) || !sandboxes.any(|sandbox| sandbox.ready) {
+        if !observed.sandboxes.iter().any(|sandbox| sandbox.ready) {
+            return;
+        }
+        if self.volumes.take_renewal(now) {
+            execute::volumes::renew(&self.shared, &self.dirs, pod).await;
+        }
+        if !self.volumes.is_due(now) {
             return;
         }
         let objects = self.shared.objects.current();
@@ -144,6 +176,20 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volumes_of_drivers_are_renewed_each_period() {
+        let mut volumes = Volumes::default();
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(!volumes.take_renewal(now), "without drivers");
+        volumes.renewal_period = Some(Duration::from_secs(60));
+        assert!(!volumes.take_renewal(now), "without their volumes");
+        volumes.of_drivers = true;
+        assert!(volumes.take_renewal(now));
+        assert!(!volumes.take_renewal(after(now, Duration::from_secs(59))));
+        assert_eq!(volumes.wake_at(), Some(after(now, Duration::from_secs(60))));
+        assert!(volumes.take_renewal(after(now, Duration::from_secs(60))));
+    }
 
     #[test]
     fn failed_volumes_are_retried_after_twice_the_time() {

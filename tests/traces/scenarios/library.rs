@@ -111,6 +111,7 @@ impl Library {
             managers: Arc::new(agent::managers::NoManagers),
             cluster: Arc::new(Standalone::new(Arc::clone(&self.objects))),
             sources: vec![source],
+            drivers: None,
         };
         let agent = agent::start(config, parts);
         self.events.push(agent.events());

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
@@ -39,6 +40,10 @@ impl Machine for ScriptedDisk {
         let used = self.cri.image_bytes() + *self.others.lock().unwrap();
         let available = 1000_u64.saturating_sub(used);
         Ok(FileSystem { capacity: 1000, available, ..disk(1, 100) })
+    }
+
+    fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
+        FakeMachine::default().mounts_below(directory)
     }
 }
 

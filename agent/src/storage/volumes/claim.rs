@@ -4,19 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 
 use super::directory::make_dir;
 use super::error::{ClaimError, VolumeError, failed};
-use super::{directory, group};
+use super::{Found, directory, group};
 use crate::objects::{BoundClaim, ObjectMap};
 use crate::pod_spec::admission::is_reachable;
 use crate::pod_spec::spec::HostVolume;
 use crate::storage::claims::directories::{ClaimDirectories, HeldDirectory};
 use crate::storage::claims::{Binding, Bound, ClaimName, bind, bind_all};
+use crate::storage::drivers::{DriverSource, DriverVolume};
 
 /// Where the directory of an ephemeral volume's claim is in that of its pod, and ends with it.
 const EPHEMERAL: &str = "crib.local~ephemeral";
@@ -37,7 +38,7 @@ struct State {
 }
 
 /// What a claim is bound to, on the node.
-enum Found {
+enum BoundTo {
     Volume(Box<PersistentVolume>),
     Directory(PathBuf),
 }
@@ -55,7 +56,9 @@ impl Claims {
         pod_dir: &Path,
         volume: &Volume,
         objects: &ObjectMap,
-    ) -> Option<Result<HostVolume, VolumeError>> {
+    ) -> Option<Result<Found, VolumeError>> {
+        let mount =
+            |name: &ClaimName, bound, readonly| mount(pod, &volume.name, name, bound, readonly);
         if let Some(source) = &volume.persistent_volume_claim {
             let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
             let found = match objects.bound_claim(&name.namespace, &name.name) {
@@ -63,7 +66,7 @@ impl Claims {
                 None => self.of_claim(&name, pod_dir, objects),
             };
             let readonly = source.read_only == Some(true);
-            return Some(found.and_then(|found| mount(pod, &name, found, readonly)));
+            return Some(found.and_then(|found| mount(&name, found, readonly)));
         }
         let ephemeral = volume.ephemeral.as_ref()?;
         let template = ephemeral.volume_claim_template.clone().unwrap_or_default();
@@ -82,7 +85,7 @@ impl Claims {
                 }
                 Ok(_) | Err(_) => found,
             };
-            return Some(found.and_then(|found| mount(pod, &name, found, false)));
+            return Some(found.and_then(|found| mount(&name, found, false)));
         }
         metadata.namespace = Some(name.namespace.clone());
         metadata.name = Some(name.name.clone());
@@ -93,7 +96,7 @@ impl Claims {
         };
         let own = pod_dir.join("volumes").join(EPHEMERAL).join(&volume.name);
         let found = self.of_pod(pod, &claim, own, objects);
-        Some(found.and_then(|found| mount(pod, &name, found, false)))
+        Some(found.and_then(|found| mount(&name, found, false)))
     }
 
     /// Lets other pods use the claims that a pod alone has used, which has ended.
@@ -117,7 +120,7 @@ impl Claims {
         pod_dir: &Path,
         volume_name: &str,
         objects: &ObjectMap,
-    ) -> Result<Found, VolumeError> {
+    ) -> Result<BoundTo, VolumeError> {
         let BoundClaim { claim, volume } = bound.as_ref().map_err(|reason| {
             ClaimError::Unusable { claim: name.clone(), reason: reason.clone() }
         })?;
@@ -135,7 +138,7 @@ impl Claims {
         if is_for_one_pod(claim) && !self.directories.give(name, pod_dir)? {
             return Err(ClaimError::OfAnotherPod.into());
         }
-        Ok(Found::Volume(Box::new(PersistentVolume::clone(volume))))
+        Ok(BoundTo::Volume(Box::new(PersistentVolume::clone(volume))))
     }
 
     /// What the claim of this name is bound to, for a pod with this directory.
@@ -144,7 +147,7 @@ impl Claims {
         name: &ClaimName,
         pod_dir: &Path,
         objects: &ObjectMap,
-    ) -> Result<Found, VolumeError> {
+    ) -> Result<BoundTo, VolumeError> {
         let claim = objects.persistent_volume_claim(&name.namespace, &name.name);
         let claim = claim.ok_or_else(|| ClaimError::NotFound { claim: name.clone() })?;
         let bound = self.bind(&claim, objects)?;
@@ -152,16 +155,16 @@ impl Claims {
             return Err(ClaimError::OfAnotherPod.into());
         }
         match bound {
-            Some(volume) => Ok(Found::Volume(Box::new(volume))),
+            Some(volume) => Ok(BoundTo::Volume(Box::new(volume))),
             None => {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(held) = state.held.get(name).filter(|held| held.path.is_dir()) {
-                    return Ok(Found::Directory(held.path.clone()));
+                    return Ok(BoundTo::Directory(held.path.clone()));
                 }
                 let held = self.directories.hold(name, self.pods_lock.as_deref())?;
                 let path = held.path.clone();
                 state.held.insert(name.clone(), held);
-                Ok(Found::Directory(path))
+                Ok(BoundTo::Directory(path))
             }
         }
     }
@@ -173,17 +176,17 @@ impl Claims {
         claim: &PersistentVolumeClaim,
         own: PathBuf,
         objects: &ObjectMap,
-    ) -> Result<Found, VolumeError> {
+    ) -> Result<BoundTo, VolumeError> {
         let name = ClaimName::of(claim);
         if objects.persistent_volume_claim(&name.namespace, &name.name).is_some() {
             let pod = pod.full_name();
             return Err(ClaimError::NotOfPod { name, pod }.into());
         }
         match self.bind(claim, objects)? {
-            Some(volume) => Ok(Found::Volume(Box::new(volume))),
+            Some(volume) => Ok(BoundTo::Volume(Box::new(volume))),
             None => {
                 make_dir(&own, 0o777)?;
-                Ok(Found::Directory(own))
+                Ok(BoundTo::Directory(own))
             }
         }
     }
@@ -220,25 +223,34 @@ fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
     modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
 }
 
-/// The mounted volume of a claim.
+/// The volume of a claim, for the volume of this name in a pod.
 fn mount(
     pod: &Pod,
+    name: &str,
     claim: &ClaimName,
-    found: Found,
+    bound: BoundTo,
     readonly: bool,
-) -> Result<HostVolume, VolumeError> {
-    match found {
-        Found::Directory(host_path) => {
+) -> Result<Found, VolumeError> {
+    match bound {
+        BoundTo::Directory(host_path) => {
             give_to_group(pod, &host_path, readonly)?;
-            Ok(HostVolume {
+            Ok(Found::Host(HostVolume {
                 host_path,
                 readonly,
                 relabel: true,
                 spec_name: Some(format!("pvc-{}-{}", claim.namespace, claim.name)),
                 ..HostVolume::default()
-            })
+            }))
         }
-        Found::Volume(volume) => {
+        BoundTo::Volume(volume) => {
+            if volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some()) {
+                return Ok(Found::OfDriver(DriverVolume {
+                    name: name.to_owned(),
+                    spec_name: volume.metadata.name.clone().unwrap_or_default(),
+                    source: DriverSource::Persistent(Arc::new(*volume)),
+                    readonly,
+                }));
+            }
             let spec = volume.spec.unwrap_or_default();
             let (host_path, relabel) = match (&spec.host_path, &spec.local) {
                 // A kubelet changes no groups there.
@@ -250,13 +262,13 @@ fn mount(
                 }
                 (None, None) => return Err(VolumeError::Unsupported),
             };
-            Ok(HostVolume {
+            Ok(Found::Host(HostVolume {
                 host_path,
                 readonly,
                 relabel,
                 spec_name: volume.metadata.name,
                 ..HostVolume::default()
-            })
+            }))
         }
     }
 }
@@ -274,7 +286,7 @@ fn local(path: &str) -> Result<PathBuf, VolumeError> {
 }
 
 /// Gives a persistent volume to the pod's group, as its policy says.
-fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
+pub(super) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
     let Some(group) = group::of_pod(pod)? else {
         return Ok(());
     };

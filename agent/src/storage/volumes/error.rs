@@ -1,11 +1,12 @@
 //! Errors of volumes and of a pod's directories.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::content::ContentError;
 use crate::storage::claims::directories::DirectoryError;
 use crate::storage::claims::{ClaimName, Unbound};
+use crate::storage::drivers::DriverError;
 
 /// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,24 @@ pub(crate) enum VolumeError {
     /// The agent does not support this kind of volume.
     #[error("this kind of volume is not supported")]
     Unsupported,
+    /// There are no drivers.
+    #[error(
+        "volumes of CSI drivers are mounted on nodes of a cluster alone (crib agent --kubeconfig, as root): use another kind of volume"
+    )]
+    NoDrivers,
+    /// A driver's volume.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A directory is not removed, for what is mounted in it is another's.
+    #[error(
+        "{} has something mounted at {}: it stays until that is unmounted", directory.display(), mount.display()
+    )]
+    StillMounted {
+        /// The directory.
+        directory: PathBuf,
+        /// The first mount in it.
+        mount: PathBuf,
+    },
 }
 
 /// Why a claim has no volume: part of the message of a `FailedMount` event.
@@ -133,13 +152,16 @@ impl VolumeError {
             | Self::Group { .. }
             | Self::UnmappedId { .. }
             | Self::Memory
+            | Self::NoDrivers
             | Self::Unsupported => true,
             Self::Content(error) => error.is_of_manifest(),
             Self::Io { .. }
             | Self::WrongType { .. }
             | Self::Claim(_)
             | Self::NodeAffinity { .. }
-            | Self::Directory(_) => false,
+            | Self::Directory(_)
+            | Self::Driver(_)
+            | Self::StillMounted { .. } => false,
         }
     }
 }

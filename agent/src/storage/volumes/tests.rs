@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixtures;
+use crate::machine::fake::FakeMachine;
 use crate::node::Node;
 use crate::objects::ObjectMap;
 
@@ -72,10 +73,10 @@ fn empty_dir_is_world_writable_and_keeps_content() {
     prepare(&dirs, &pod);
     assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "x");
     let trash = Trash::new(root.path().join("root/trash"));
-    dirs.remove(&trash, true).unwrap();
+    dirs.remove(&FakeMachine::default(), &trash, true).unwrap();
     assert!(!root.path().join("root/pods/u1").exists());
     assert!(!root.path().join("logs/default_p_u1").exists());
-    dirs.remove(&trash, true).unwrap();
+    dirs.remove(&FakeMachine::default(), &trash, true).unwrap();
 }
 
 #[test]
@@ -114,10 +115,10 @@ fn secrets_are_in_memory_until_the_pod_ends() {
     assert_eq!(again["secret"].host_path, on_disk);
     // The next agent has not needed the directory yet.
     let trash = Trash::new(root.path().join("root/trash"));
-    dirs.remove_volumes(&trash, &InMemory::new(&config)).unwrap();
+    dirs.remove_volumes(&FakeMachine::default(), &trash, &InMemory::new(&config)).unwrap();
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     assert!(!dirs.pod.join("volumes").exists());
-    dirs.remove_volumes(&trash, &in_memory).unwrap();
+    dirs.remove_volumes(&FakeMachine::default(), &trash, &in_memory).unwrap();
 }
 
 #[test]

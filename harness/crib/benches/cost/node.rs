@@ -230,6 +230,7 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             managers: Arc::new(agent::managers::NoManagers),
             cluster: Arc::new(Standalone::default()),
             sources: vec![Box::new(manifests)],
+            drivers: None,
         },
     )
 }

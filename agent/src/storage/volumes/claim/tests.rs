@@ -36,7 +36,10 @@ impl Fixture {
         let volume = &pod.spec().volumes.as_ref().unwrap()[0];
         let dir = self.root.path().join("pod");
         let found = self.claims.prepare(pod, &dir, volume, &self.objects);
-        found.unwrap().map_err(|error| error.to_string())
+        match found.unwrap().map_err(|error| error.to_string())? {
+            Found::Host(volume) => Ok(volume),
+            Found::OfDriver(volume) => panic!("a driver mounts {volume:?}"),
+        }
     }
 
     fn add_claim(&mut self, name: &str, fields: Value) {

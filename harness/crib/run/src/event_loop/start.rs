@@ -159,6 +159,7 @@ impl Loop {
             machine: Arc::new(HostMachine::default()),
             managers: Arc::new(agent::managers::NoManagers),
             sources: Vec::new(),
+            drivers: None,
         };
         let mut agent = agent::start(config, parts);
         if let Some(network) = network {

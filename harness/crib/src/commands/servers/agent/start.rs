@@ -316,6 +316,7 @@ impl Serving<'_> {
             machine: Arc::new(HostMachine::default()),
             managers: Arc::new(agent::managers::NoManagers),
             sources,
+            drivers: None,
         };
         let agent = agent::start(config, parts);
         let view = agent.view();

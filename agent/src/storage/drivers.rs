@@ -1,0 +1,122 @@
+//! What the agent asks of the drivers that mount volumes (Container Storage Interface). The agent makes no mount itself: a package
+//! beside it speaks to the drivers, and finds on the disk what an earlier agent has had mounted.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::pod::Pod;
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolume};
+
+/// The directory of such volumes in `<pod>/volumes`, which has one directory for each.
+pub const DIRECTORY: &str = "kubernetes.io~csi";
+
+/// A volume of a pod that a driver mounts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriverVolume {
+    /// Its name in the pod.
+    pub name: String,
+    /// The name of the PersistentVolume, or else its name in the pod.
+    pub spec_name: String,
+    /// What is mounted.
+    pub source: DriverSource,
+    /// The pod may not write to it.
+    pub readonly: bool,
+}
+
+/// What a driver mounts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DriverSource {
+    /// A volume that is made for the pod, and ends with it.
+    Inline(Box<CSIVolumeSource>),
+    /// A PersistentVolume with `spec.csi`.
+    Persistent(Arc<PersistentVolume>),
+}
+
+/// A volume that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountedVolume {
+    /// Where.
+    pub path: PathBuf,
+    /// The agent has to give its files to the pod's `fsGroup`, if there is one.
+    pub takes_group: bool,
+}
+
+/// The step that failed, as events of a kubelet name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverStep {
+    /// The volume is prepared for the node.
+    MountDevice,
+    /// It is mounted for the pod.
+    SetUp,
+    /// It is unmounted.
+    TearDown,
+}
+
+impl fmt::Display for DriverStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MountDevice => "MountVolume.MountDevice",
+            Self::SetUp => "MountVolume.SetUp",
+            Self::TearDown => "UnmountVolume.TearDown",
+        })
+    }
+}
+
+/// Why a volume is not mounted or not unmounted. It is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DriverError {
+    /// What failed.
+    pub step: DriverStep,
+    /// The volume, by [`DriverVolume::spec_name`].
+    pub volume: String,
+    /// The cause, in a kubelet's words.
+    pub message: String,
+    /// Nothing failed: the cluster has not attached the volume to the node yet. A kubelet records no event.
+    pub waits: bool,
+}
+
+/// The drivers of a node. A call that is dropped may have done its work.
+#[async_trait]
+pub trait VolumeDrivers: Send + Sync {
+    /// Mounts a volume for the pod that has this directory. A repeated call finds it mounted.
+    ///
+    /// # Errors
+    /// The driver is not registered or refuses, or the cluster does not say how.
+    async fn mount(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<MountedVolume, DriverError>;
+
+    /// Mounts a volume again that is mounted, if its driver asks for that, so that its files are brought up to date.
+    ///
+    /// # Errors
+    /// As [`VolumeDrivers::mount`]. The volume stays as it is.
+    async fn renew(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<(), DriverError>;
+
+    /// How often [`VolumeDrivers::renew`] is to be called.
+    fn renewal_period(&self) -> Duration;
+
+    /// Unmounts all volumes of the pod that has this directory, also those of an earlier agent.
+    ///
+    /// # Errors
+    /// A volume is still mounted, or may be. The others are not.
+    async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError>;
+}
+
+/// Whether the pod with this directory has, or may have, volumes that drivers have mounted. It blocks.
+#[must_use]
+pub fn has_volumes(pod_dir: &Path) -> bool {
+    let directory = pod_dir.join("volumes").join(DIRECTORY);
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+}
