@@ -49,7 +49,7 @@ use self::starting::{Starting, starter_gone};
 /// How long the agent and the runtime may take beyond the longest grace period of the pods.
 const EXTRA_GRACE: Duration = Duration::from_secs(15);
 
-/// How long the end takes before it is told which pods are waited for, and until it is told again.
+/// How long the end takes before the pods that are waited for are printed, and until they are printed again.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const NEXT_WAIT: Duration = Duration::from_secs(5);
 
@@ -97,7 +97,7 @@ pub(super) struct Loop {
     history: History,
     /// How the pods end, once the run ends.
     ending: Option<Ending>,
-    /// When it is to be told again which pods are waited for.
+    /// When the pods that are waited for are printed next.
     waiting_due: Option<Alarm>,
     /// The pods of manifests, and the objects that create pods, that name no grace period.
     without_grace: BTreeSet<String>,
@@ -111,7 +111,7 @@ pub(super) struct Loop {
     manager: Manager,
     /// When they are to look again.
     controllers_due: Option<Alarm>,
-    /// What is to be said of the pods of manifests that had failed when the end began.
+    /// The lines about the pods of manifests that had failed when the end began.
     failures: Option<Vec<String>>,
     lifecycle: Lifecycle,
     notes: Notes,
@@ -134,7 +134,7 @@ impl Loop {
         // The latest reports, too.
         self.cluster.take(&mut self.agent.reports(), SystemClock.now());
         let reports = self.reports.borrow_and_update().clone();
-        self.hear(&reports);
+        self.take_reports(&reports);
         let failures = self.failures(exit, &reports);
         let state = self.state(reports);
         if tokio::time::timeout(STOP_AGENT, self.agent.stop()).await.is_err() {
@@ -198,7 +198,7 @@ impl Loop {
                 }
                 Some(change) = self.readiness.recv() => self.printer.print(Print::Readiness(change)),
                 Some(note) = self.service_notes.recv() => {
-                    self.services.told(&note);
+                    self.services.remember(&note);
                     self.printer.note(note);
                 }
                 Some(reloaded) = next_of(&mut self.reloaded) => self.reload(reloaded).await,
@@ -215,12 +215,12 @@ impl Loop {
                 }
                 Ok(()) = self.reports.changed() => {
                     let reports = self.reports.borrow_and_update().clone();
-                    self.hear(&reports);
+                    self.take_reports(&reports);
                     return Event::Reported(self.count(&reports));
                 }
                 () = alarm(self.controllers_due), if self.controllers_due.is_some() => {
                     let reports = self.reports.borrow_and_update().clone();
-                    self.hear(&reports);
+                    self.take_reports(&reports);
                     return Event::Reported(self.count(&reports));
                 }
             }
@@ -228,7 +228,7 @@ impl Loop {
     }
 
     /// Passes reports to the view and the notes, and log directories to the tail.
-    fn hear(&mut self, reports: &Arc<Reports>) {
+    fn take_reports(&mut self, reports: &Arc<Reports>) {
         // In the background, `crib logs` reads them.
         let followed = (!self.in_background).then(|| reports.values());
         for pod in followed.into_iter().flatten() {
@@ -254,9 +254,9 @@ impl Loop {
             self.printer.note(line);
         }
         let state = self.state(reports.clone());
-        self.tell_of_rollouts(&state.shown, now);
+        self.print_rollouts(&state.shown, now);
         self.printer.print(Print::State(state));
-        self.tell_when_started(reports);
+        self.report_start(reports);
     }
 
     /// Has the controllers decide, carries that out, and has them write what becomes of their objects.
@@ -269,8 +269,8 @@ impl Loop {
         }
     }
 
-    /// Says how far changed objects are.
-    fn tell_of_rollouts(&mut self, shown: &Shown, now: Timestamp) {
+    /// Prints how far changed objects are.
+    fn print_rollouts(&mut self, shown: &Shown, now: Timestamp) {
         if self.rollouts.is_empty() {
             return;
         }
@@ -297,33 +297,33 @@ impl Loop {
             self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
         }
-        self.tell(changes.news);
+        self.print_news(changes.news);
         for line in changes.problems {
             self.printer.note(line);
         }
     }
 
-    /// Says what is no error.
-    fn tell(&self, news: Vec<String>) {
+    /// Prints informational notes.
+    fn print_news(&self, news: Vec<String>) {
         for line in news.into_iter().filter(|_| !self.is_quiet) {
             self.printer.note(line);
         }
     }
 
-    /// Says it once in this run.
+    /// Prints a warning once in this run.
     fn warn(&mut self, warning: String) {
         if self.warned.insert(warning.clone()) {
             self.printer.note(format!("warning: {warning}"));
         }
     }
 
-    /// What is to be said of the pods of manifests that have failed.
+    /// The lines about the pods of manifests that have failed.
     fn failures_of_manifests(&self, reports: &Reports) -> Vec<String> {
         let pods = self.manifest_pods.uids().iter().filter_map(|uid| reports.get(uid));
         lines::failures(pods)
     }
 
-    /// What is to be said in the end of pods that failed.
+    /// The lines at the end about pods that failed.
     fn failures(&mut self, exit: Exit, reports: &Reports) -> Vec<String> {
         if exit == Exit::PodFailed {
             let own = reports.values().filter(|pod| self.hub.ended_by_itself(&pod.uid));

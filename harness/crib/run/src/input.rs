@@ -2,11 +2,11 @@
 
 pub(crate) mod archived_images;
 pub(crate) mod claims;
+pub(crate) mod cluster_fields;
 pub(crate) mod immutable;
 pub(crate) mod inputs;
 pub(crate) mod manifest_objects;
 pub(crate) mod node_fields;
-pub(crate) mod of_cluster;
 pub(crate) mod skipped;
 pub(crate) mod storage_limits;
 pub(crate) mod unsupported_storage;

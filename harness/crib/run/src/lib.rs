@@ -16,9 +16,9 @@
 //! | `processes::{detach, background}` | `--name`: the command at the terminal, and the one in the background |
 //! | `started` ◆ | when the command at the terminal ends |
 //! | `processes::{dead_runs, clean_up, orphans}` | what killed runs left, and who removes it |
-//! | `questions`, `history`, `reach` | other commands ask over `run.sock` (`run_socket` of `crib-base`; names: `live::names` there) |
+//! | `questions`, `history`, `endpoint` | other commands ask over `run.sock` (`run_socket` of `crib-base`; names: `live::names` there) |
 //! | `services`, `node_ports` | the stream of Services to the runtime, and whether node ports are free |
-//! | `means` | the isolation of the pods here, and which limits cannot be applied |
+//! | `capabilities` | the isolation of the pods here, and which limits cannot be applied |
 //! | `ending`, `reports`, `shown` ◆ | why pods end, the agent's last reports, what is shown of pods |
 //!
 //! A pod whose failure every retry repeats (`CriError::is_refusal` of the agent, `is_refused` in `reports`) is failed, not retried.
@@ -42,19 +42,19 @@ use crib_base::volumes_in_memory;
 use tokio::runtime::Builder;
 
 mod args;
+mod capabilities;
 mod ending;
+mod endpoint;
 mod event_loop;
 mod history;
 mod hub;
 mod input;
 mod lifecycle;
 mod manifest_watch;
-mod means;
 mod node_ports;
 mod output;
 mod processes;
 mod questions;
-mod reach;
 mod reports;
 mod services;
 mod session;

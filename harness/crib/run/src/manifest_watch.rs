@@ -18,7 +18,7 @@ use crate::input::watched::Watched;
 /// How long nothing has to happen to the files.
 const QUIET: Duration = Duration::from_millis(250);
 /// How long a writer that never pauses may put that off.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// The manifests after a change, or what is wrong with them.
 pub(crate) type Reloaded = Result<Inputs, Vec<String>>;
@@ -51,7 +51,7 @@ async fn follow(
         let settled =
             async { while let Ok(Some(_)) = tokio::time::timeout(QUIET, stream.next()).await {} };
         // A writer that goes on is read in between.
-        let _ = tokio::time::timeout(PATIENCE, settled).await;
+        let _ = tokio::time::timeout(LONGEST_DELAY, settled).await;
         let again = manifests.clone();
         // A file may be a pipe that nobody writes to.
         let loaded = tokio::task::spawn_blocking(move || {

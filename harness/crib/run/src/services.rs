@@ -21,7 +21,7 @@ pub(super) struct Services {
     /// `Err`: why the runtime serves none.
     leases: Result<mpsc::Sender<Lease>, String>,
     /// The ports that were said to be served, in sentences.
-    told: BTreeSet<String>,
+    printed: BTreeSet<String>,
     refusal_told: bool,
 }
 
@@ -78,7 +78,7 @@ impl Services {
         Self {
             assigner: Assigner::new(seed),
             leases: Err("no pod uses the cluster's name server".to_owned()),
-            told: BTreeSet::new(),
+            printed: BTreeSet::new(),
             refusal_told: false,
         }
     }
@@ -110,8 +110,8 @@ impl Services {
     }
 
     /// Remembers a note.
-    pub(super) fn told(&mut self, note: &str) {
-        self.told.insert(note.to_owned());
+    pub(super) fn remember(&mut self, note: &str) {
+        self.printed.insert(note.to_owned());
     }
 
     /// The node ports that no ready pod is behind so far, in sentences.
@@ -121,7 +121,7 @@ impl Services {
         }
         let services = objects.all_services();
         let ports = services.iter().flat_map(|service| services::node_ports(service));
-        let ports = ports.filter(|(name, _, port)| !self.told.contains(&reached(name, *port)));
+        let ports = ports.filter(|(name, _, port)| !self.printed.contains(&reached(name, *port)));
         let later = |(name, _, port)| {
             format!("{name} will be reached at 127.0.0.1:{port}, when a pod behind it is ready")
         };

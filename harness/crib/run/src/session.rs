@@ -13,9 +13,10 @@ use crib_base::{logging, run_socket};
 use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
+use crate::capabilities::RuntimeCapabilities;
+use crate::endpoint;
 use crate::event_loop::{Loop, Outside};
 use crate::input::inputs::Inputs;
-use crate::means::Means;
 use crate::processes::background::Background;
 use crate::processes::clean_up;
 use crate::processes::daemon::{Daemon, Launch};
@@ -23,7 +24,6 @@ use crate::processes::dead_runs::{self, RunLock};
 use crate::processes::orphans;
 use crate::processes::root::{self, Root, RootError};
 use crate::questions::{self, Question};
-use crate::reach;
 
 /// Runs the pods to the end and cleans up. `started` is when the command began.
 pub(crate) async fn session(
@@ -135,16 +135,17 @@ async fn with_root(
             return (Exit::Interrupted, false);
         }
     }
-    let means = match announce(args, &inputs, &launch.root).await {
-        Ok(means) => means,
+    let capabilities = match announce(args, &inputs, &launch.root).await {
+        Ok(capabilities) => capabilities,
         Err(problem) => {
             say(&problem);
             stop(daemon, launch, signals).await;
             return (Exit::NoRuntime, false);
         }
     };
-    reach::announce(args, &launch.root);
-    let exit = match Loop::start(args, inputs, &means, &launch.root, outside, started).await {
+    endpoint::announce(args, &launch.root);
+    let exit = match Loop::start(args, inputs, &capabilities, &launch.root, outside, started).await
+    {
         Ok(running) => running.run(&mut daemon, signals).await,
         Err(problem) => {
             say(&problem);
@@ -168,16 +169,20 @@ async fn with_root(
 }
 
 /// Prints the isolation of the pods, and warns about what they will not get; with `--strict` that is an error.
-async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<Means, String> {
-    let means = Means::of_runtime(&root.socket())
+async fn announce(
+    args: &RunArgs,
+    inputs: &Inputs,
+    root: &Root,
+) -> Result<RuntimeCapabilities, String> {
+    let capabilities = RuntimeCapabilities::of_runtime(&root.socket())
         .await
         .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
     if !args.quiet {
-        say(&format!("isolation: {}", means.isolation));
-        if let Some(remedy) = means.single_id() {
+        say(&format!("isolation: {}", capabilities.isolation));
+        if let Some(remedy) = capabilities.single_id() {
             say(remedy);
         }
-        if let Some(reason) = &means.no_egress {
+        if let Some(reason) = &capabilities.no_egress {
             say(&format!("pods do not reach other hosts: {reason}"));
         }
     }
@@ -193,14 +198,14 @@ async fn announce(args: &RunArgs, inputs: &Inputs, root: &Root) -> Result<Means,
     let examples = inputs.workloads.iter().map(Workload::example);
     let pods: Vec<Pod> = inputs.pods.iter().cloned().chain(examples).collect();
     let has_services = !inputs.objects.all_services().is_empty();
-    let beside = means.beside_services(&pods, has_services);
-    for missing in means.dropped_limits(&pods).into_iter().chain(beside) {
+    let beside = capabilities.beside_services(&pods, has_services);
+    for missing in capabilities.dropped_limits(&pods).into_iter().chain(beside) {
         if args.how.strict {
             return Err(format!("--strict: {missing}"));
         }
         say(&format!("warning: {missing}"));
     }
-    Ok(means)
+    Ok(capabilities)
 }
 
 /// Ends a runtime that served, and what it left if it has ended already. One more signal kills it.

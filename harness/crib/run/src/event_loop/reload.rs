@@ -35,7 +35,7 @@ impl Loop {
         }
         let now = SystemClock.now();
         let changed = self.hub.set_others(inputs.objects.json(), now);
-        self.tell(changed.iter().filter_map(change_of_data).collect());
+        self.print_news(changed.iter().filter_map(change_of_data).collect());
         inputs.objects.merge(self.pull_secrets.clone());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
         for problem in archived_images::import(&self.socket, &images).await {
@@ -54,11 +54,11 @@ impl Loop {
         self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
         self.hub.update(&applied.updated);
         self.hub.create(applied.started, now);
-        self.tell(applied.news);
+        self.print_news(applied.news);
         let names = inputs.workloads.iter().map(Workload::full_name).collect();
         let applied = self.manifest_workloads.apply(inputs.workloads, self.manager.controllers());
         self.hub.apply_workloads(&applied, now);
-        self.tell(applied.news);
+        self.print_news(applied.news);
         self.rollouts.begin(names);
         // A change that moves no pod is observed, too.
         self.control(&reports, now);

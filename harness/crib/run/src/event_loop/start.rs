@@ -22,6 +22,7 @@ use tokio::time::Instant as Alarm;
 use super::starting::Starting;
 use super::{Loop, label};
 use crate::args::RunArgs;
+use crate::capabilities::RuntimeCapabilities;
 use crate::history::History;
 use crate::hub::Hub;
 use crate::input::archived_images;
@@ -29,7 +30,6 @@ use crate::input::inputs::Inputs;
 use crate::input::manifest_objects::ManifestObjects;
 use crate::lifecycle::Lifecycle;
 use crate::manifest_watch;
-use crate::means::Means;
 use crate::output::label::Label;
 use crate::output::notes::Notes;
 use crate::output::printer::{Printer, Style};
@@ -57,7 +57,7 @@ impl Loop {
     pub(in super::super) async fn start(
         args: &RunArgs,
         inputs: Inputs,
-        means: &Means,
+        capabilities: &RuntimeCapabilities,
         root: &Root,
         outside: Outside,
         started: Instant,
@@ -72,8 +72,8 @@ impl Loop {
         config.pods_lock = Some(dead_runs::lock(root.path()));
         config.node_name = crib_base::node::node_name();
         config.node_ips = vec![agent::local_node::node_address::of_default_route().to_string()];
-        config.host_names = means.host_names();
-        config.host_reaches_cluster = means.host_reaches_pods();
+        config.host_names = capabilities.host_names();
+        config.host_reaches_cluster = capabilities.host_reaches_pods();
         // Where names are not served there is no cluster whose names a pod could want, and nothing to configure.
         config.warn_of_missing_cluster_dns = false;
         // Lines may still have to be read when the pod is gone; the whole directory goes away in the end.

@@ -30,7 +30,7 @@ impl Starting {
 
 impl Loop {
     /// Lets the command at the terminal end if the pods have started, or are ready where it waits for that.
-    pub(super) fn tell_when_started(&mut self, reports: &Reports) {
+    pub(super) fn report_start(&mut self, reports: &Reports) {
         let Some(starting) = &self.starting else {
             return;
         };
@@ -47,8 +47,8 @@ impl Loop {
             let later = self.services.node_ports_to_come(&self.objects.current());
             later.into_iter().for_each(|line| self.printer.note(line));
             let line = if succeeded { STARTED } else { FAILED };
-            let told = starting.background.started(self.printer.clone(), starting.log, line);
-            tokio::spawn(told);
+            let reported = starting.background.started(self.printer.clone(), starting.log, line);
+            tokio::spawn(reported);
         }
     }
 }

@@ -20,8 +20,8 @@ use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
 use crate::input::claims;
+use crate::input::cluster_fields;
 use crate::input::node_fields;
-use crate::input::of_cluster;
 use crate::input::skipped;
 use crate::input::storage_limits;
 use crate::input::unsupported_storage;
@@ -376,7 +376,7 @@ fn merge(
     for workload in &workloads {
         objects.insert_claims_of(workload);
     }
-    warnings.extend(of_cluster::leave_out(&mut pods, &mut workloads, &mut objects));
+    warnings.extend(cluster_fields::leave_out(&mut pods, &mut workloads, &mut objects));
     problems.extend(runtime_class::add_overhead(&mut pods, &mut workloads, &objects));
     let priorities = priority_class::add_priority(&mut pods, &mut workloads, &objects);
     problems.extend(priorities.problems);

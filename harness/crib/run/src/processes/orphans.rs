@@ -11,7 +11,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 /// How long keepers may take to end their pods; then they are killed, and waited for as long again.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// Makes this process the parent of what its children leave (prctl(2), PR_SET_CHILD_SUBREAPER).
 pub fn adopt() {
@@ -30,7 +30,7 @@ pub(crate) async fn end() {
     let children = children();
     say(&format!(
         "processes of pods did not end within {} s and are killed: {children:?}",
-        PATIENCE.as_secs()
+        LONGEST_END.as_secs()
     ));
     for pid in children {
         // One that has just ended needs no signal.
@@ -51,7 +51,7 @@ async fn gone_in_time() -> bool {
             }
         }
     });
-    tokio::time::timeout(PATIENCE, all).await.is_ok()
+    tokio::time::timeout(LONGEST_END, all).await.is_ok()
 }
 
 /// The ids of this process's children.

@@ -13,7 +13,7 @@ const REMEDY: &str = "run crib as root, or in a cgroup that systemd delegates: s
 
 /// What the runtime reports in its Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Means {
+pub(crate) struct RuntimeCapabilities {
     /// `root`, `rootless (65536 ids)` or `process`.
     pub(crate) isolation: String,
     /// The resources whose limits are not applied, with the reason.
@@ -24,7 +24,7 @@ pub(crate) struct Means {
     host: Option<IpAddr>,
 }
 
-impl Means {
+impl RuntimeCapabilities {
     /// Asks the runtime.
     pub(crate) async fn of_runtime(socket: &Path) -> Result<Self, tonic::Status> {
         let status = Client::new(socket).status().await?;
@@ -132,8 +132,8 @@ mod tests {
         api.metadata.name = Some("p".to_owned());
         let container = pod("memory").spec().containers[0].clone();
         api.spec = Some(PodSpec { resources: container.resources, ..PodSpec::default() });
-        let means = means(Some("memory: no cgroups"));
-        assert!(means.dropped_limits(&[Pod::new(api)]).is_some());
+        let capabilities = capabilities(Some("memory: no cgroups"));
+        assert!(capabilities.dropped_limits(&[Pod::new(api)]).is_some());
     }
 
     #[rstest]
@@ -141,14 +141,17 @@ mod tests {
     #[case::single("rootless (a single id)", true)]
     #[case::many("rootless (65536 ids)", false)]
     fn single_id_names_package(#[case] isolation: &str, #[case] named: bool) {
-        let means = Means { isolation: isolation.to_owned(), ..Means::default() };
-        assert_eq!(means.single_id().is_some_and(|text| text.contains("uidmap")), named);
+        let capabilities = RuntimeCapabilities {
+            isolation: isolation.to_owned(),
+            ..RuntimeCapabilities::default()
+        };
+        assert_eq!(capabilities.single_id().is_some_and(|text| text.contains("uidmap")), named);
     }
 
-    fn means(not_applied: Option<&str>) -> Means {
+    fn capabilities(not_applied: Option<&str>) -> RuntimeCapabilities {
         let mut info = HashMap::from([("isolation".to_owned(), "process".to_owned())]);
         info.extend(not_applied.map(|text| ("limitsNotApplied".to_owned(), text.to_owned())));
-        Means::of_info(&info)
+        RuntimeCapabilities::of_info(&info)
     }
 
     #[rstest]
@@ -164,7 +167,7 @@ mod tests {
         #[case] limit: &str,
         #[case] start: Option<&str>,
     ) {
-        let said = means(not_applied).dropped_limits(&[pod(limit)]);
+        let said = capabilities(not_applied).dropped_limits(&[pod(limit)]);
         assert_eq!(said.is_some(), start.is_some(), "{said:?}");
         if let (Some(said), Some(start)) = (said, start) {
             assert!(said.starts_with(start) && said.ends_with(REMEDY), "{said}");
