@@ -27,6 +27,7 @@ use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::{Exposed, Server};
 use machine::HostMachine;
+use managers::NodeManagers;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -308,13 +309,15 @@ impl Serving<'_> {
             }
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
+        let managed = managers::Settings { root_dir: config.root_dir.clone() };
+        let managers = NodeManagers::open(managed, Arc::clone(&cri));
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine: Arc::new(HostMachine::default()),
-            managers: Arc::new(agent::managers::NoManagers),
+            managers: Arc::new(managers.clone()),
             sources,
             drivers: None,
         };
@@ -331,6 +334,7 @@ impl Serving<'_> {
             }
             () = self.watchdog.feed(|| view.health()) => Ok(Exit::Success),
             () = exposed.follow() => Ok(Exit::Success),
+            () = managers.serve(agent.view()) => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
             () = serve_node(server, &exposed) => Ok(Exit::Success),
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),

@@ -1,0 +1,134 @@
+//! Gives a pod what its containers ask for, before the node takes it.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/scope.go and the scopes beside it, pkg/kubelet/cm/admission.
+
+use agent::cri::ListedState;
+use agent::managers::Active;
+use agent::pod_spec::admission::Rejection;
+use api::pod::{Pod, PodUid};
+use k8s_openapi::api::core::v1::Container;
+
+use crate::NodeManagers;
+use crate::topology::hint::{Hint, Hints};
+use crate::topology::merge::{Policy, merge};
+
+/// Why a pod does not get what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAllocated {
+    /// Not on memory nodes that the policy allows.
+    #[error("Resources cannot be allocated with Topology locality")]
+    Affinity,
+    /// For another reason.
+    #[error("Allocate failed due to {0}, which is unexpected")]
+    Unexpected(String),
+}
+
+impl NotAllocated {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Affinity => "TopologyAffinityError",
+            Self::Unexpected(_) => "UnexpectedAdmissionError",
+        }
+    }
+}
+
+impl NodeManagers {
+    /// Gives a pod what it asks for.
+    pub(crate) async fn allocate_pod(&self, pod: &Pod, active: Active) -> Result<(), Rejection> {
+        let _turn = self.0.turn.lock().await;
+        let runs = match &active {
+            Some(active) => {
+                self.keep(&|uid| active.contains(&PodUid::new(uid)));
+                Vec::new()
+            }
+            // What runs has what it needs, whatever the files say.
+            None => self.running(pod).await,
+        };
+        self.allocate_containers(pod, &runs).await.map_err(|error| Rejection {
+            reason: error.reason().to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    /// Frees what pods have that are not active.
+    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+        if let Some(devices) = &self.0.devices {
+            devices.keep(is_active);
+        }
+        self.chosen().retain(|uid, _| is_active(uid));
+    }
+
+    /// The names of the pod's containers that run.
+    async fn running(&self, pod: &Pod) -> Vec<String> {
+        match self.0.cri.list_containers(Some(pod.uid())).await {
+            Ok(containers) => {
+                let running = containers.into_iter().filter(|it| it.state == ListedState::Running);
+                running.map(|container| container.name).collect()
+            }
+            Err(error) => {
+                tracing::warn!(pod = %pod.full_name(), %error, "failed to list the containers of a pod; none of them counts as running");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn allocate_containers(&self, pod: &Pod, runs: &[String]) -> Result<(), NotAllocated> {
+        let topology = &self.0.topology;
+        let of_pod = if topology.for_pods && topology.policy != Policy::None {
+            Some(self.choose(self.pod_hints(pod))?)
+        } else {
+            None
+        };
+        for container in pod.init_and_apps() {
+            if topology.policy != Policy::None {
+                let hint = match of_pod {
+                    Some(hint) => hint,
+                    None => self.choose(self.container_hints(pod, container))?,
+                };
+                let mut chosen = self.chosen();
+                let of_pod = chosen.entry(pod.uid().as_str().to_owned()).or_default();
+                of_pod.insert(container.name.clone(), hint);
+            }
+            self.allocate_container(pod, container, runs).await?;
+        }
+        Ok(())
+    }
+
+    fn choose(&self, hints: Vec<Hints>) -> Result<Hint, NotAllocated> {
+        let (best, admitted) = merge(self.0.topology.policy, &self.0.topology.nodes, &hints);
+        if admitted { Ok(best) } else { Err(NotAllocated::Affinity) }
+    }
+
+    /// The memory nodes that were chosen for a container.
+    pub(crate) fn chosen_for(&self, uid: &str, container: &str) -> Hint {
+        let chosen = self.chosen();
+        chosen.get(uid).and_then(|of_pod| of_pod.get(container)).copied().unwrap_or_default()
+    }
+
+    fn pod_hints(&self, pod: &Pod) -> Vec<Hints> {
+        let devices = self.0.devices.as_ref().map(|devices| devices.pod_hints(pod));
+        vec![devices.unwrap_or_default()]
+    }
+
+    fn container_hints(&self, pod: &Pod, container: &Container) -> Vec<Hints> {
+        let uid = pod.uid().as_str();
+        let devices =
+            self.0.devices.as_ref().map(|devices| devices.container_hints(uid, container));
+        vec![devices.unwrap_or_default()]
+    }
+
+    async fn allocate_container(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        runs: &[String],
+    ) -> Result<(), NotAllocated> {
+        let nodes = self.chosen_for(pod.uid().as_str(), &container.name).nodes;
+        if let Some(devices) = &self.0.devices {
+            let runs = runs.contains(&container.name);
+            let allocated = devices.allocate(pod, container, nodes, runs).await;
+            allocated.map_err(NotAllocated::Unexpected)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,478 @@
+//! ◆ Which devices there are, which containers have them, and which ones a container gets. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go and pod_devices.go. Where a kubelet takes devices in any order, they
+//! are taken in the order of their ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use agent::managers::DeviceResources;
+use agent::pod_spec::spec::{DeviceSpec, MountSpec};
+
+use super::affinity::{Affinity, by_affinity};
+use crate::topology::mask::Mask;
+
+/// How long the devices of a plugin that has gone count as there.
+const GRACE: Duration = Duration::from_secs(5 * 60);
+
+/// The memory node of a device that has none.
+pub(crate) const NO_NODE: i64 = -1;
+
+/// The ids of devices.
+pub(crate) type Ids = BTreeSet<String>;
+
+/// A device, as its plugin has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) healthy: bool,
+    /// The memory nodes that it is near to; empty: it does not matter, or is not known.
+    pub(crate) nodes: Vec<i64>,
+}
+
+/// How a container uses its devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) envs: BTreeMap<String, String>,
+    pub(crate) mounts: Vec<MountSpec>,
+    pub(crate) devices: Vec<DeviceSpec>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) cdi_devices: Vec<String>,
+}
+
+/// The devices of one resource that a container has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// By memory node: a device that is near to several is there several times.
+    pub(crate) ids: BTreeMap<i64, Vec<String>>,
+    pub(crate) usage: Usage,
+}
+
+impl Usage {
+    /// Adds how devices of another resource are used. What is there already stays, as in a kubelet.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (name, value) in &other.envs {
+            self.envs.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        for (name, value) in &other.annotations {
+            self.annotations.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        for mount in &other.mounts {
+            if self.mounts.iter().all(|known| known.container_path != mount.container_path) {
+                self.mounts.push(mount.clone());
+            }
+        }
+        for device in &other.devices {
+            if self.devices.iter().all(|known| known.container_path != device.container_path) {
+                self.devices.push(device.clone());
+            }
+        }
+        for name in &other.cdi_devices {
+            if !self.cdi_devices.contains(name) {
+                self.cdi_devices.push(name.clone());
+            }
+        }
+    }
+}
+
+impl Given {
+    pub(crate) fn ids(&self) -> Ids {
+        self.ids.values().flatten().cloned().collect()
+    }
+}
+
+/// The devices of each container, by resource.
+pub(crate) type OfContainers = BTreeMap<String, BTreeMap<String, Given>>;
+
+/// Whether a plugin is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plugin {
+    Connected,
+    /// Since when it has gone.
+    Gone(Instant),
+}
+
+/// The devices of one resource.
+#[derive(Clone, Debug, Default)]
+struct Resource {
+    devices: BTreeMap<String, Device>,
+    healthy: Ids,
+    unhealthy: Ids,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inventory {
+    resources: BTreeMap<String, Resource>,
+    plugins: BTreeMap<String, Plugin>,
+    /// Resources whose plugins have gone for good.
+    removed: BTreeSet<String>,
+    /// The devices that are in use or about to be.
+    allocated: BTreeMap<String, Ids>,
+    /// By uid of the pod.
+    pods: BTreeMap<String, OfContainers>,
+    /// What init containers of the pod that is being admitted had, and later ones may have too.
+    reusable: (String, BTreeMap<String, Ids>),
+}
+
+/// A request of a container for devices of one resource.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) pod: &'a str,
+    pub(crate) container: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) count: usize,
+    /// The memory nodes that the topology manager has chosen.
+    pub(crate) affinity: Option<Mask>,
+}
+
+/// How an allocation goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing has to be allocated.
+    Nothing,
+    /// These devices are allocated; their plugin is to say how they are used.
+    Allocate(Ids),
+    /// The plugin may say which devices it would choose.
+    Prefer(Preference),
+}
+
+/// A question to a plugin, and what is allocated already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Preference {
+    /// What it may choose from, including `allocated`.
+    pub(crate) available: Ids,
+    pub(crate) allocated: Ids,
+    /// The choices that count.
+    eligible: Ids,
+    /// What is taken then, one after the other.
+    others: Vec<Ids>,
+    needed: usize,
+}
+
+impl Inventory {
+    /// A plugin has registered for a resource. Its devices are known when it lists them.
+    pub(crate) fn connected(&mut self, resource: &str) {
+        self.plugins.insert(resource.to_owned(), Plugin::Connected);
+    }
+
+    /// The plugin of a resource has gone: its devices are not healthy.
+    pub(crate) fn disconnected(&mut self, resource: &str, now: Instant) {
+        self.plugins.insert(resource.to_owned(), Plugin::Gone(now));
+        if let Some(known) = self.resources.get_mut(resource) {
+            let healthy = std::mem::take(&mut known.healthy);
+            known.unhealthy.extend(healthy);
+        }
+    }
+
+    /// A plugin has listed its devices.
+    pub(crate) fn listed(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+        self.removed.remove(resource);
+        let known = self.resources.entry(resource.to_owned()).or_default();
+        let of = |healthy: bool| -> Ids {
+            let like = devices.iter().filter(|(_, device)| device.healthy == healthy);
+            like.map(|(id, _)| id.clone()).collect()
+        };
+        (known.healthy, known.unhealthy) = (of(true), of(false));
+        known.devices = devices;
+    }
+
+    /// Forgets resources whose plugin has been away for longer than the grace period. Returns whether there was one.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let is_over = |plugin: &Plugin| match plugin {
+            Plugin::Connected => false,
+            Plugin::Gone(since) => now.saturating_duration_since(*since) > GRACE,
+        };
+        let over = self.plugins.iter().filter(|(_, plugin)| is_over(plugin));
+        let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
+        for name in &over {
+            self.plugins.remove(name);
+            self.resources.remove(name);
+        }
+        let any = !over.is_empty();
+        self.removed.extend(over);
+        any
+    }
+
+    /// When [`Inventory::expire`] will have something to forget.
+    pub(crate) fn expires_at(&self) -> Option<Instant> {
+        let ends = self.plugins.values().filter_map(|plugin| match plugin {
+            Plugin::Connected => None,
+            Plugin::Gone(since) => Some(*since + GRACE),
+        });
+        ends.min()
+    }
+
+    /// What there is of each resource.
+    pub(crate) fn resources(&self) -> DeviceResources {
+        let mut resources = DeviceResources::default();
+        for (name, resource) in &self.resources {
+            let healthy = count(&resource.healthy);
+            resources.capacity.insert(name.clone(), healthy + count(&resource.unhealthy));
+            resources.allocatable.insert(name.clone(), healthy);
+        }
+        for name in &self.removed {
+            resources.capacity.insert(name.clone(), 0);
+            resources.allocatable.insert(name.clone(), 0);
+        }
+        let allocated = self.allocated.iter().filter(|(_, ids)| !ids.is_empty());
+        resources.allocated = allocated.map(|(name, ids)| (name.clone(), count(ids))).collect();
+        resources
+    }
+
+    /// The names of the resources whose plugins are known, and the ids of their healthy devices.
+    pub(crate) fn registered(&self) -> BTreeMap<String, Ids> {
+        let healthy =
+            |(name, resource): (&String, &Resource)| (name.clone(), resource.healthy.clone());
+        self.resources.iter().map(healthy).collect()
+    }
+
+    /// The healthy devices of each resource.
+    pub(crate) fn allocatable(&self) -> BTreeMap<String, BTreeMap<String, Device>> {
+        let healthy = |resource: &Resource| {
+            let healthy = resource.devices.iter().filter(|(id, _)| resource.healthy.contains(*id));
+            healthy.map(|(id, device)| (id.clone(), device.clone())).collect()
+        };
+        self.resources.iter().map(|(name, resource)| (name.clone(), healthy(resource))).collect()
+    }
+
+    /// Whether devices of this name have a plugin, or were given to containers.
+    pub(crate) fn knows(&self, resource: &str) -> bool {
+        self.resources.contains_key(resource) || self.allocated.contains_key(resource)
+    }
+
+    /// Whether the resource has a plugin, or had one a short while ago.
+    pub(crate) fn has_plugin(&self, resource: &str) -> bool {
+        self.plugins.contains_key(resource)
+    }
+
+    /// The devices of all containers, as an earlier agent knew them; its plugins have to register again.
+    pub(crate) fn restore(
+        &mut self,
+        pods: BTreeMap<String, OfContainers>,
+        registered: impl IntoIterator<Item = String>,
+        now: Instant,
+    ) {
+        self.pods = pods;
+        self.recount();
+        for name in registered {
+            self.plugins.insert(name.clone(), Plugin::Gone(now));
+            self.resources.insert(name, Resource::default());
+        }
+    }
+
+    /// The devices of all containers.
+    pub(crate) fn pods(&self) -> &BTreeMap<String, OfContainers> {
+        &self.pods
+    }
+
+    /// The devices of a container, by resource.
+    pub(crate) fn of_container(
+        &self,
+        pod: &str,
+        container: &str,
+    ) -> Option<&BTreeMap<String, Given>> {
+        self.pods.get(pod)?.get(container)
+    }
+
+    /// The devices of one resource that a container has.
+    pub(crate) fn given(&self, pod: &str, container: &str, resource: &str) -> Option<Ids> {
+        Some(self.of_container(pod, container)?.get(resource)?.ids())
+    }
+
+    /// The devices of one resource that the containers of a pod have.
+    pub(crate) fn given_to_pod(&self, pod: &str, resource: &str) -> Ids {
+        let containers = self.pods.get(pod).into_iter().flat_map(BTreeMap::values);
+        containers.filter_map(|of| of.get(resource)).flat_map(Given::ids).collect()
+    }
+
+    /// Frees the devices of the pods for which this is false. Returns whether there were any.
+    pub(crate) fn keep(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
+        let before = self.pods.len();
+        self.pods.retain(|uid, _| is_active(uid));
+        let freed = self.pods.len() != before;
+        if freed {
+            self.recount();
+        }
+        freed
+    }
+
+    /// What is in use is what containers have.
+    pub(crate) fn recount(&mut self) {
+        self.allocated.clear();
+        for (name, given) in self.pods.values().flat_map(BTreeMap::values).flatten() {
+            self.allocated.entry(name.clone()).or_default().extend(given.ids());
+        }
+    }
+
+    /// The devices that containers of the pod may have once more.
+    pub(crate) fn reusable(&self, pod: &str, resource: &str) -> Ids {
+        let (of, reusable) = &self.reusable;
+        reusable.get(resource).filter(|_| of == pod).cloned().unwrap_or_default()
+    }
+
+    /// After the allocation for a container: what an init container has that ends, later ones may have too.
+    pub(crate) fn reuse(&mut self, pod: &str, container: &str, ends: bool) {
+        if self.reusable.0 != pod {
+            self.reusable = (pod.to_owned(), BTreeMap::new());
+        }
+        let given = self.pods.get(pod).and_then(|of| of.get(container));
+        for (resource, given) in given.into_iter().flatten() {
+            let reusable = self.reusable.1.entry(resource.clone()).or_default();
+            let ids = given.ids();
+            if ends {
+                reusable.extend(ids);
+            } else {
+                reusable.retain(|id| !ids.contains(id));
+            }
+        }
+    }
+
+    /// Begins to allocate what a container requests. `runs`: it runs already, and the pods of an earlier agent are not known yet.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot have that, in a kubelet's words.
+    pub(crate) fn begin(&mut self, request: Request<'_>, runs: bool) -> Result<Step, String> {
+        let Request { pod, container, resource, count: required, affinity } = request;
+        let given = self.given(pod, container, resource);
+        if let Some(given) = given.as_ref().filter(|given| given.len() != required) {
+            let had = given.len();
+            return Err(format!(
+                "pod {pod:?} container {container:?} changed request for resource {resource:?} from {had} to {required}"
+            ));
+        }
+        if runs {
+            return Ok(Step::Nothing);
+        }
+        let Some(known) = self.resources.get(resource) else {
+            return Err(format!("cannot allocate unregistered device {resource}"));
+        };
+        if known.healthy.is_empty() {
+            return Err(format!(
+                "no healthy devices present; cannot allocate unhealthy devices {resource}"
+            ));
+        }
+        if given.as_ref().is_some_and(|given| !given.is_subset(&known.healthy)) {
+            return Err(format!(
+                "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            ));
+        }
+        if given.is_some() || required == 0 {
+            return Ok(Step::Nothing);
+        }
+        let mut taken = Ids::new();
+        let reusable = self.reusable(pod, resource);
+        let mut needed = required;
+        if self.take(resource, &reusable, &mut taken, &mut needed) {
+            return Ok(Step::Allocate(taken));
+        }
+        let used = self.allocated.get(resource).cloned().unwrap_or_default();
+        let known = &self.resources[resource];
+        let available: Ids = known.healthy.difference(&used).cloned().collect();
+        if available.len() < needed {
+            let count = available.len();
+            self.recount();
+            return Err(format!(
+                "requested number of devices unavailable for {resource}. Requested: {needed}, Available: {count}"
+            ));
+        }
+        let Affinity { near, far, none } = by_affinity(&known.devices, &available, affinity);
+        if needed < near.len() {
+            let available = &near | &taken;
+            let others = vec![near.clone()];
+            let eligible = near;
+            return Ok(Step::Prefer(Preference {
+                available,
+                allocated: taken,
+                eligible,
+                others,
+                needed,
+            }));
+        }
+        if self.take(resource, &near, &mut taken, &mut needed) {
+            return Ok(Step::Allocate(taken));
+        }
+        let others = vec![far, none];
+        let eligible = available.clone();
+        let available = &available | &taken;
+        Ok(Step::Prefer(Preference { available, allocated: taken, eligible, others, needed }))
+    }
+
+    /// Goes on after the plugin has said which devices it would choose.
+    ///
+    /// # Errors
+    ///
+    /// There were fewer than thought.
+    pub(crate) fn prefer(
+        &mut self,
+        resource: &str,
+        preference: Preference,
+        preferred: &Ids,
+        required: usize,
+    ) -> Result<Ids, String> {
+        let Preference { allocated: mut taken, eligible, others, mut needed, .. } = preference;
+        let chosen = preferred & &eligible;
+        if self.take(resource, &chosen, &mut taken, &mut needed) {
+            return Ok(taken);
+        }
+        for devices in others {
+            if self.take(resource, &devices, &mut taken, &mut needed) {
+                return Ok(taken);
+            }
+        }
+        let got = required - needed;
+        self.recount();
+        Err(format!(
+            "unexpectedly allocated less resources than required. Requested: {required}, Got: {got}"
+        ))
+    }
+
+    /// Takes devices in their order, until enough are taken. Returns whether that is so.
+    fn take(&mut self, resource: &str, from: &Ids, taken: &mut Ids, needed: &mut usize) -> bool {
+        let allocated = self.allocated.entry(resource.to_owned()).or_default();
+        for id in from {
+            if taken.insert(id.clone()) {
+                allocated.insert(id.clone());
+                *needed -= 1;
+                if *needed == 0 {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// A container has these devices from now on.
+    pub(crate) fn give(&mut self, request: Request<'_>, ids: &Ids, usage: Usage) {
+        let devices = self.resources.get(request.resource).map(|known| &known.devices);
+        let mut by_node: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        for id in ids {
+            let device = devices.and_then(|devices| devices.get(id));
+            let nodes = device.map_or(&[][..], |device| &device.nodes);
+            let nodes = if nodes.is_empty() { &[NO_NODE][..] } else { nodes };
+            for node in nodes {
+                by_node.entry(*node).or_default().push(id.clone());
+            }
+        }
+        let given = Given { ids: by_node, usage };
+        let of_pod = self.pods.entry(request.pod.to_owned()).or_default();
+        let of_container = of_pod.entry(request.container.to_owned()).or_default();
+        of_container.insert(request.resource.to_owned(), given);
+    }
+
+    /// The devices of a resource by id, and those that are free.
+    pub(crate) fn free(&self, resource: &str) -> (BTreeMap<String, Device>, Ids) {
+        let Some(known) = self.resources.get(resource) else {
+            return Default::default();
+        };
+        let used = self.allocated.get(resource).cloned().unwrap_or_default();
+        (known.devices.clone(), known.healthy.difference(&used).cloned().collect())
+    }
+}
+
+fn count(ids: &Ids) -> u64 {
+    u64::try_from(ids.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,468 @@
+//! Gives containers devices: asks their plugins, and remembers in a file which container has which.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent::managers::DeviceResources;
+use api::pod::{Pod, is_sidecar};
+use api::totals::{Kind, amount};
+use cri::deviceplugin::ListAndWatchResponse;
+use k8s_openapi::api::core::v1::Container;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::affinity::{device_hints, is_aligned};
+use super::checkpoint;
+use super::inventory::{Device, Given, Ids, Inventory, Request, Step, Usage};
+use super::plugin::{Plugin, text};
+use super::wire;
+use crate::topology::hint::Hints;
+use crate::topology::mask::Mask;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct DeviceManager {
+    directory: PathBuf,
+    /// The memory nodes of the machine.
+    nodes: Vec<usize>,
+    state: Mutex<State>,
+    /// Counts changes of the resources.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inventory: Inventory,
+    plugins: BTreeMap<String, Registered>,
+    registrations: u64,
+}
+
+/// The latest plugin of a resource.
+#[derive(Debug)]
+struct Registered {
+    plugin: Plugin,
+    /// The number of its registration.
+    number: u64,
+    /// It does not answer any more.
+    has_gone: bool,
+}
+
+/// What has to be done before a container is created.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Prepared {
+    /// Nothing: it is created with this.
+    Usage(Usage),
+    /// It has not got all its devices yet.
+    NeedsDevices,
+}
+
+impl DeviceManager {
+    /// A manager that has its sockets and its file in this directory, which is made. Sockets of earlier plugins are removed: their
+    /// plugins register again when they see that.
+    ///
+    /// # Errors
+    /// The directory cannot be used.
+    pub(crate) fn open(directory: &Path, nodes: Vec<usize>) -> io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        remove_sockets(directory)?;
+        let mut state = State::default();
+        let file = directory.join(checkpoint::FILE);
+        match checkpoint::read(&file) {
+            Ok(None) => {}
+            Ok(Some(known)) => {
+                let now = Instant::now().into_std();
+                state.inventory.restore(known.pods, known.registered, now);
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(file = %file.display(), error, "ignored the checkpoint of devices: containers that run may share theirs with new ones");
+            }
+        }
+        let (changed, _) = watch::channel(0);
+        Ok(Self { directory: directory.to_owned(), nodes, state: Mutex::new(state), changed })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A plugin has registered for a resource, instead of an earlier one. Returns the number of the registration.
+    pub(super) fn connected(&self, resource: &str, plugin: Plugin) -> u64 {
+        let mut state = self.state();
+        state.registrations += 1;
+        let registration = state.registrations;
+        let registered = Registered { plugin, number: registration, has_gone: false };
+        state.plugins.insert(resource.to_owned(), registered);
+        state.inventory.connected(resource);
+        registration
+    }
+
+    /// A plugin has listed its devices. Returns false for one that was replaced.
+    pub(super) fn listed(
+        &self,
+        resource: &str,
+        registration: u64,
+        devices: ListAndWatchResponse,
+    ) -> bool {
+        let mut state = self.state();
+        if !state.is_current(resource, registration) {
+            return false;
+        }
+        let before = state.inventory.resources();
+        let devices = wire::devices(devices);
+        let healthy = devices.values().filter(|device| device.healthy).count();
+        tracing::info!(resource, devices = devices.len(), healthy, "device plugin listed devices");
+        state.inventory.listed(resource, devices);
+        let differs = state.inventory.resources() != before;
+        if let Err(error) = self.write(&state) {
+            tracing::warn!(error = %error, "failed to write the checkpoint of devices");
+        }
+        drop(state);
+        if differs {
+            self.tell();
+        }
+        true
+    }
+
+    /// A plugin has gone, unless it was replaced.
+    pub(super) fn disconnected(&self, resource: &str, registration: u64, why: &str) {
+        let mut state = self.state();
+        if !state.is_current(resource, registration) {
+            return;
+        }
+        tracing::warn!(resource, reason = why, "device plugin has gone");
+        if let Some(registered) = state.plugins.get_mut(resource) {
+            registered.has_gone = true;
+        }
+        state.inventory.disconnected(resource, Instant::now().into_std());
+        drop(state);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// What there is of each resource now.
+    pub(crate) fn resources(&self) -> DeviceResources {
+        let mut state = self.state();
+        if state.inventory.expire(Instant::now().into_std())
+            && let Err(error) = self.write(&state)
+        {
+            tracing::warn!(error = %error, "failed to write the checkpoint of devices");
+        }
+        state.inventory.resources()
+    }
+
+    /// Waits until [`DeviceManager::resources`] may say something else. Cancel-safe.
+    pub(crate) async fn changed(&self) {
+        let mut changes = self.changed.subscribe();
+        let expires = self.state().inventory.expires_at();
+        let expired = async {
+            match expires {
+                // The grace period has to be over, not only reached.
+                Some(at) => {
+                    tokio::time::sleep_until(Instant::from_std(at)).await;
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { std::future::pending().await },
+            () = expired => {}
+        }
+    }
+
+    fn write(&self, state: &State) -> Result<(), String> {
+        let file = self.directory.join(checkpoint::FILE);
+        let (pods, registered) = (state.inventory.pods(), state.inventory.registered());
+        checkpoint::write(&file, pods, &registered).map_err(|error| {
+            format!("failed to write checkpoint file {:?}: {error}", checkpoint::FILE)
+        })
+    }
+
+    /// Whether a container of the pod wants devices of a plugin.
+    pub(crate) fn concerns(&self, pod: &Pod) -> bool {
+        let state = self.state();
+        pod.init_and_apps()
+            .any(|container| limits(container).any(|(resource, _)| state.inventory.knows(resource)))
+    }
+
+    /// Frees the devices of pods that are not active.
+    pub(crate) fn keep(&self, is_active: impl Fn(&str) -> bool) {
+        let mut state = self.state();
+        // It is written when devices are given to others.
+        let _ = state.inventory.keep(is_active);
+    }
+
+    /// Gives a container what it asks for. `runs`: it may have been given that by an earlier agent whose file is lost.
+    ///
+    /// # Errors
+    /// Why it cannot have that, in a kubelet's words.
+    pub(crate) async fn allocate(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        affinity: Option<Mask>,
+        runs: bool,
+    ) -> Result<(), String> {
+        let mut given = false;
+        let uid = pod.uid().as_str();
+        for (resource, count) in limits(container) {
+            let request =
+                Request { pod: uid, container: &container.name, resource, count, affinity };
+            given |= self.allocate_resource(request, runs).await?;
+        }
+        let init = pod.init_containers().iter().find(|init| init.name == container.name);
+        let ends = init.is_some_and(|init| !is_sidecar(init));
+        let mut state = self.state();
+        state.inventory.reuse(uid, &container.name, ends);
+        if given { self.write(&state) } else { Ok(()) }
+    }
+
+    /// Returns whether anything was given.
+    async fn allocate_resource(&self, request: Request<'_>, runs: bool) -> Result<bool, String> {
+        let resource = request.resource;
+        let step = {
+            let mut state = self.state();
+            if !state.inventory.knows(resource) {
+                return Ok(false);
+            }
+            state.inventory.begin(request, runs)?
+        };
+        let ids = match step {
+            Step::Nothing => return Ok(false),
+            Step::Allocate(ids) => ids,
+            Step::Prefer(preference) => {
+                let plugin = self.plugin(resource);
+                let preferred = match plugin.filter(Plugin::has_preferences) {
+                    Some(plugin) => {
+                        let (from, with) = (&preference.available, &preference.allocated);
+                        plugin.prefer(from, with, request.count).await.map_err(|status| {
+                            self.state().inventory.recount();
+                            let status = text(&status);
+                            format!(
+                                "device plugin GetPreferredAllocation rpc failed with err: {status}"
+                            )
+                        })?
+                    }
+                    None => Ids::new(),
+                };
+                let inventory = &mut self.state().inventory;
+                inventory.prefer(resource, preference, &preferred, request.count)?
+            }
+        };
+        let usage = match self.plugin(resource) {
+            Some(plugin) => plugin.allocate(&ids).await.map_err(|status| text(&status)),
+            None => Err(has_stopped(resource)),
+        };
+        let mut state = self.state();
+        let usage = usage.and_then(|usage| {
+            let none = || "no containers return in allocation response".to_owned();
+            usage.ok_or_else(none)
+        });
+        match usage {
+            Ok(usage) => {
+                state.inventory.give(request, &ids, usage);
+                Ok(true)
+            }
+            Err(error) => {
+                state.inventory.recount();
+                Err(error)
+            }
+        }
+    }
+
+    fn plugin(&self, resource: &str) -> Option<Plugin> {
+        let state = self.state();
+        let registered = state.plugins.get(resource).filter(|registered| !registered.has_gone);
+        registered.map(|registered| registered.plugin.clone())
+    }
+
+    /// Whether the plugin of a resource prepares devices for each container.
+    fn prepares(&self, resource: &str) -> bool {
+        self.state().plugins.get(resource).is_some_and(|registered| registered.plugin.prepares())
+    }
+
+    /// What a container is created with: how it uses its devices, after their plugins have prepared them.
+    ///
+    /// # Errors
+    /// A plugin cannot prepare a device, in a kubelet's words.
+    pub(crate) async fn prepare(
+        &self,
+        uid: &str,
+        container: &Container,
+    ) -> Result<Prepared, String> {
+        let mut lacks = false;
+        for (resource, count) in limits(container) {
+            let (is_known, is_registered, given) = {
+                let inventory = &self.state().inventory;
+                let given = inventory.given(uid, &container.name, resource);
+                (inventory.knows(resource), inventory.has_plugin(resource), given)
+            };
+            if !is_known || count == 0 {
+                continue;
+            }
+            if !is_registered {
+                return Err(format!(
+                    "endpoint not found in cache for a registered resource: {resource}"
+                ));
+            }
+            if self.prepares(resource) {
+                let Some(ids) = &given else {
+                    let name = &container.name;
+                    return Err(format!(
+                        "no devices found allocated in local cache for pod {uid}, container {name}, resource {resource}"
+                    ));
+                };
+                let done = match self.plugin(resource) {
+                    Some(plugin) => plugin.pre_start(ids).await.map_err(|status| text(&status)),
+                    None => Err(has_stopped(resource)),
+                };
+                done.map_err(|error| {
+                    format!("device plugin PreStartContainer rpc failed with err: {error}")
+                })?;
+            }
+            lacks |= given.is_none();
+        }
+        if lacks {
+            return Ok(Prepared::NeedsDevices);
+        }
+        Ok(Prepared::Usage(self.usage(uid, &container.name)))
+    }
+
+    /// How a container uses what it has.
+    pub(crate) fn usage(&self, uid: &str, container: &str) -> Usage {
+        let state = self.state();
+        let given = state.inventory.of_container(uid, container).into_iter().flatten();
+        let mut usage = Usage::default();
+        for (_, given) in given {
+            usage.add(&given.usage);
+        }
+        usage
+    }
+
+    /// Where the devices of a container would best be.
+    pub(crate) fn container_hints(&self, uid: &str, container: &Container) -> Hints {
+        let state = self.state();
+        let given = |resource: &str| state.inventory.given(uid, &container.name, resource);
+        let reusable = |resource: &str| state.inventory.reusable(uid, resource);
+        let requests: BTreeMap<&str, usize> = limits(container).collect();
+        self.hints(&state, &requests, given, reusable)
+    }
+
+    /// Where the devices of a pod would best be.
+    pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
+        let state = self.state();
+        let uid = pod.uid().as_str();
+        let given = |resource: &str| Some(state.inventory.given_to_pod(uid, resource));
+        self.hints(&state, &pod_limits(pod), given, |_| Ids::new())
+    }
+
+    fn hints(
+        &self,
+        state: &State,
+        requests: &BTreeMap<&str, usize>,
+        given: impl Fn(&str) -> Option<Ids>,
+        reusable: impl Fn(&str) -> Ids,
+    ) -> Hints {
+        let mut hints = Hints::new();
+        for (resource, count) in requests {
+            if !state.inventory.knows(resource) {
+                continue;
+            }
+            let (devices, free) = state.inventory.free(resource);
+            let of = if !is_aligned(&devices) {
+                None
+            } else if let Some(given) = given(resource).filter(|given| !given.is_empty()) {
+                Some(match given.len() == *count {
+                    true => device_hints(&devices, &given, &Ids::new(), *count, &self.nodes),
+                    false => Vec::new(),
+                })
+            } else {
+                let reusable = reusable(resource);
+                let enough = free.union(&reusable).count() >= *count;
+                Some(match enough {
+                    true => device_hints(&devices, &free, &reusable, *count, &self.nodes),
+                    false => Vec::new(),
+                })
+            };
+            hints.insert((*resource).to_owned(), of);
+        }
+        hints
+    }
+
+    /// The devices of a container, by resource.
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> BTreeMap<String, Given> {
+        self.state().inventory.of_container(uid, container).cloned().unwrap_or_default()
+    }
+
+    /// All healthy devices.
+    pub(crate) fn allocatable(&self) -> BTreeMap<String, BTreeMap<String, Device>> {
+        self.state().inventory.allocatable()
+    }
+}
+
+impl State {
+    fn is_current(&self, resource: &str, registration: u64) -> bool {
+        let registered = self.plugins.get(resource);
+        registered.is_some_and(|registered| registered.number == registration)
+    }
+}
+
+fn has_stopped(resource: &str) -> String {
+    format!("endpoint {resource} has been stopped")
+}
+
+/// The limits of a container, in whole units: extended resources are requested by them.
+fn limits(container: &Container) -> impl Iterator<Item = (&str, usize)> {
+    let limits = Kind::Limits.of(container.resources.as_ref()).into_iter().flatten();
+    limits.map(|(name, limit)| {
+        (name.as_str(), usize::try_from(amount(limit).value()).unwrap_or_default())
+    })
+}
+
+/// What the pod needs at most at once.
+fn pod_limits(pod: &Pod) -> BTreeMap<&str, usize> {
+    let mut running: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
+    for init in pod.init_containers() {
+        for (name, count) in limits(init) {
+            let with_sidecars = running.get(name).copied().unwrap_or_default() + count;
+            let known = most.entry(name).or_default();
+            *known = (*known).max(with_sidecars);
+            if is_sidecar(init) {
+                running.insert(name, with_sidecars);
+            }
+        }
+    }
+    for (name, count) in pod.containers().iter().flat_map(limits) {
+        *running.entry(name).or_default() += count;
+    }
+    for (name, count) in running {
+        let known = most.entry(name).or_default();
+        *known = (*known).max(count);
+    }
+    most
+}
+
+/// Removes the sockets of earlier plugins.
+fn remove_sockets(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt as _;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_socket() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}

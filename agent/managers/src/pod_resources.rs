@@ -1,0 +1,208 @@
+//! Serves the pod resources API: what containers have for themselves.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/podresources/server_v1.go, pkg/kubelet/apis/grpc/ratelimit.go.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::AgentView;
+use api::pod::{Pod, is_sidecar};
+use cri::podresources as wire;
+use cri::podresources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+use tokio::net::UnixListener;
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::NodeManagers;
+use crate::devices::inventory::NO_NODE;
+
+/// The directory of the socket, below the agent's, and its name.
+const DIRECTORY: &str = "pod-resources";
+const SOCKET: &str = "kubelet.sock";
+/// How many requests are answered at once, and how often there may be another one: 100 in a second.
+const BURST: u32 = 10;
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// Serves until the socket fails.
+pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
+    let directory = managers.0.root_dir.join(DIRECTORY);
+    let listener = match bind(&directory) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(directory = %directory.display(), %error, "failed to serve pod resources");
+            return;
+        }
+    };
+    let lister = Lister { managers, agent, limiter: Limiter::new(Instant::now()) };
+    let (service, incoming) =
+        (PodResourcesListerServer::new(lister), UnixListenerStream::new(listener));
+    if let Err(error) = Server::builder().serve_with_incoming(service, incoming).await {
+        tracing::error!(%error, "pod resources are not served any more");
+    }
+}
+
+/// Makes the socket, instead of that of an earlier agent.
+fn bind(directory: &Path) -> io::Result<UnixListener> {
+    std::fs::create_dir_all(directory)?;
+    let socket = directory.join(SOCKET);
+    if socket.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(&socket)?;
+    }
+    UnixListener::bind(socket)
+}
+
+/// ◆ A bucket of requests that fills up with time.
+#[derive(Debug)]
+struct Bucket {
+    left: Duration,
+    since: Instant,
+}
+
+impl Bucket {
+    /// Whether a request is answered now.
+    fn takes(&mut self, now: Instant) -> bool {
+        let filled = self.left + now.saturating_duration_since(self.since);
+        self.left = filled.min(PERIOD * BURST);
+        self.since = now;
+        match self.left.checked_sub(PERIOD) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+struct Limiter(Mutex<Bucket>);
+
+impl Limiter {
+    fn new(now: Instant) -> Self {
+        Self(Mutex::new(Bucket { left: PERIOD * BURST, since: now }))
+    }
+
+    fn check(&self) -> Result<(), Status> {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match bucket.takes(Instant::now()) {
+            true => Ok(()),
+            false => Err(Status::resource_exhausted("rejected by rate limit")),
+        }
+    }
+}
+
+struct Lister {
+    managers: NodeManagers,
+    agent: AgentView,
+    limiter: Limiter,
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(
+        &self,
+        _: Request<wire::ListPodResourcesRequest>,
+    ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
+        self.limiter.check()?;
+        let pods = self.agent.active_pods();
+        let pod_resources = pods.iter().map(|pod| self.of_pod(pod)).collect();
+        Ok(Response::new(wire::ListPodResourcesResponse { pod_resources }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<wire::AllocatableResourcesRequest>,
+    ) -> Result<Response<wire::AllocatableResourcesResponse>, Status> {
+        self.limiter.check()?;
+        let mut devices = Vec::new();
+        let healthy = self.managers.0.devices.as_ref().map(|devices| devices.allocatable());
+        for (resource, of_resource) in healthy.into_iter().flatten() {
+            for (id, device) in of_resource {
+                let nodes: Vec<Option<i64>> = match device.nodes.as_slice() {
+                    [] => vec![None],
+                    nodes => nodes.iter().copied().map(Some).collect(),
+                };
+                devices.extend(nodes.into_iter().map(|node| of_device(&resource, &id, node)));
+            }
+        }
+        Ok(Response::new(wire::AllocatableResourcesResponse { devices, ..Default::default() }))
+    }
+
+    async fn get(
+        &self,
+        request: Request<wire::GetPodResourcesRequest>,
+    ) -> Result<Response<wire::GetPodResourcesResponse>, Status> {
+        self.limiter.check()?;
+        let wire::GetPodResourcesRequest { pod_name: name, pod_namespace: namespace } =
+            request.into_inner();
+        let Some(pod) = self.agent.pod(&namespace, &name) else {
+            let message = format!("pod {name} in namespace {namespace} not found");
+            return Err(Status::unknown(message));
+        };
+        let pod_resources = Some(self.of_pod(&Pod::new(pod)));
+        Ok(Response::new(wire::GetPodResourcesResponse { pod_resources }))
+    }
+}
+
+impl Lister {
+    /// What the containers have that run as long as the pod does.
+    fn of_pod(&self, pod: &Pod) -> wire::PodResources {
+        let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init));
+        let containers = sidecars.chain(pod.containers());
+        wire::PodResources {
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            containers: containers
+                .map(|container| self.of_container(pod.uid().as_str(), &container.name))
+                .collect(),
+        }
+    }
+
+    fn of_container(&self, uid: &str, name: &str) -> wire::ContainerResources {
+        let devices = self.managers.0.devices.as_ref();
+        let given = devices.map(|devices| devices.of_container(uid, name)).unwrap_or_default();
+        let mut devices = Vec::new();
+        for (resource, given) in given {
+            for (node, ids) in &given.ids {
+                let node = (*node != NO_NODE).then_some(*node);
+                devices.extend(ids.iter().map(|id| of_device(&resource, id, node)));
+            }
+        }
+        wire::ContainerResources { name: name.to_owned(), devices, ..Default::default() }
+    }
+}
+
+/// A device at one of its memory nodes.
+fn of_device(resource: &str, id: &str, node: Option<i64>) -> wire::ContainerDevices {
+    let at = |node| wire::TopologyInfo { nodes: vec![wire::NumaNode { id: node }] };
+    wire::ContainerDevices {
+        resource_name: resource.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: node.map(at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_limited_to_a_burst_and_a_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket { left: PERIOD * BURST, since: start };
+        let taken = |bucket: &mut Bucket, after: u64| {
+            let now = start + Duration::from_millis(after);
+            (0..20).filter(|_| bucket.takes(now)).count()
+        };
+        assert_eq!(taken(&mut bucket, 0), 10);
+        assert_eq!(taken(&mut bucket, 9), 0);
+        assert_eq!(taken(&mut bucket, 35), 3);
+        assert_eq!(taken(&mut bucket, 10_000), 10);
+    }
+}

@@ -1,0 +1,298 @@
+//! Device plugins and the agent, through their sockets.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "node/agent.rs"]
+mod node;
+#[path = "node/plugin.rs"]
+mod plugin;
+
+use std::time::Duration;
+
+use agent::pod_spec::spec::ContainerSpec;
+use cri::podresources as resources;
+use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
+use node::{Node, container, pod, pod_of};
+use plugin::{GPU, Script};
+use serde_json::json;
+use tokio::time::timeout;
+use tonic::Code;
+
+/// A node with a plugin of these devices.
+async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
+    let node = Node::start();
+    let running = plugin::start(&node.plugins(), GPU, script).await.unwrap();
+    node.until_devices(GPU, &count.to_string(), &count.to_string()).await;
+    (node, running)
+}
+
+/// The devices that a container was created with.
+fn visible(spec: &ContainerSpec) -> &str {
+    let mut envs = spec.envs.iter();
+    let found = envs.find(|(name, _)| name == "NVIDIA_VISIBLE_DEVICES");
+    found.map_or("", |(_, value)| value)
+}
+
+#[tokio::test]
+async fn container_is_created_with_the_devices_of_a_plugin() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let (node, _plugin) = with_plugin(&script, 2).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    let spec = node.fake.spec("app").unwrap();
+    assert_eq!(visible(&spec), "nvidia0");
+    let devices: Vec<_> = spec.devices.iter().map(|device| device.host_path.as_str()).collect();
+    assert_eq!(devices, ["/dev/nvidia0"]);
+    assert_eq!(spec.cdi_devices, ["nvidia.com/gpu=nvidia0"]);
+    assert_eq!(spec.annotations["nvidia"], "nvidia0");
+    let mount = spec.mounts.first().unwrap();
+    assert_eq!((mount.container_path.as_str(), mount.readonly), ("/usr/local/nvidia", true));
+
+    let two = pod("u2", GPU, 2);
+    node.want(&[&one, &two]);
+    let (reason, message) = node.until_rejected(&two).await;
+    assert_eq!(reason, "UnexpectedAdmissionError");
+    assert_eq!(
+        message,
+        "Pod was rejected: Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. \
+         Requested: 2, Available: 1, which is unexpected"
+    );
+    assert_eq!(script.calls(), ["allocate nvidia0"]);
+}
+
+#[tokio::test]
+async fn devices_of_an_ended_pod_are_free() {
+    let script = Script::new(&["nvidia0"]);
+    let (node, _plugin) = with_plugin(&script, 1).await;
+    let job = pod_of(
+        "u1",
+        json!({"containers": [container("job", "job", GPU, 1)], "restartPolicy": "Never"}),
+    );
+    node.want(&[&job]);
+    node.until(&job, |report| report.finished).await;
+    let next = pod("u2", GPU, 1);
+    node.want(&[&job, &next]);
+    node.until_running(&next).await;
+    assert_eq!(script.calls(), ["allocate nvidia0", "allocate nvidia0"]);
+}
+
+#[tokio::test]
+async fn health_and_disappearance_of_devices_are_counted() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let (node, plugin) = with_plugin(&script, 2).await;
+    script.list(&[("nvidia0", "Unhealthy"), ("nvidia1", "Healthy"), ("nvidia2", "Healthy")]);
+    node.until_devices(GPU, "2", "3").await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    assert_eq!(visible(&node.fake.spec("app").unwrap()), "nvidia1", "not the broken one");
+    drop(plugin);
+    node.until_devices(GPU, "0", "3").await;
+    let two = pod("u2", GPU, 1);
+    node.want(&[&one, &two]);
+    let (_, message) = node.until_rejected(&two).await;
+    assert!(message.contains("no healthy devices present"), "{message}");
+    assert_eq!(node.fake.running(), ["app"], "a pod that has its devices keeps them");
+
+    let _again = plugin::start(&node.plugins(), GPU, &script).await.unwrap();
+    node.until_devices(GPU, "2", "3").await;
+}
+
+#[tokio::test]
+async fn plugin_that_registers_again_replaces_itself() {
+    let script = Script::new(&["nvidia0"]);
+    let (node, old) = with_plugin(&script, 1).await;
+    let more = Script::new(&["nvidia0", "nvidia1"]);
+    let _new = plugin::start(&node.plugins(), GPU, &more).await.unwrap();
+    node.until_devices(GPU, "2", "2").await;
+    drop(old);
+    script.list(&[]);
+    let one = pod("u1", GPU, 2);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    assert_eq!((script.calls().len(), more.calls().len()), (0, 1));
+    node.until_devices(GPU, "2", "2").await;
+}
+
+#[tokio::test]
+async fn plugin_is_asked_which_devices_it_prefers() {
+    let script = Script::new(&["nvidia0", "nvidia1", "nvidia2"]);
+    script.set(|state| {
+        state.has_preferences = true;
+        state.preferred = vec!["nvidia2".to_owned()];
+    });
+    let (node, _plugin) = with_plugin(&script, 3).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    let expected = ["prefer nvidia0,nvidia1,nvidia2", "allocate nvidia2"];
+    assert_eq!(script.calls(), expected);
+}
+
+#[tokio::test]
+async fn plugin_prepares_devices_before_each_container() {
+    let script = Script::new(&["nvidia0"]);
+    script.set(|state| {
+        state.prepares = true;
+        state.preparation_fails = Some("it is hot".to_owned());
+    });
+    let (node, _plugin) = with_plugin(&script, 1).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    let waiting = |report: &agent::PodReport| {
+        let mut all = report.status.container_statuses.iter().flatten();
+        all.find_map(|status| status.state.clone()?.waiting?.message)
+    };
+    let report = node.until(&one, |report| waiting(report).is_some()).await;
+    assert_eq!(
+        waiting(&report).unwrap(),
+        "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = it is hot"
+    );
+    script.set(|state| state.preparation_fails = None);
+    node.until_running(&one).await;
+    let calls = script.calls();
+    assert_eq!(calls.first().map(String::as_str), Some("allocate nvidia0"));
+    assert!(
+        calls.len() >= 3 && calls[1..].iter().all(|call| call == "prepare nvidia0"),
+        "{calls:?}"
+    );
+}
+
+#[tokio::test]
+async fn failed_allocation_rejects_the_pod_and_keeps_the_devices_free() {
+    let script = Script::new(&["nvidia0"]);
+    script.set(|state| state.allocation_fails = Some("no power".to_owned()));
+    let (node, _plugin) = with_plugin(&script, 1).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    let (reason, message) = node.until_rejected(&one).await;
+    assert_eq!(reason, "UnexpectedAdmissionError");
+    assert_eq!(
+        message,
+        "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = no power, which is unexpected"
+    );
+    script.set(|state| state.allocation_fails = None);
+    let two = pod("u2", GPU, 1);
+    node.want(&[&one, &two]);
+    node.until_running(&two).await;
+}
+
+#[tokio::test]
+async fn devices_of_pods_that_run_are_kept_when_the_agent_is_killed() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let (mut node, plugin) = with_plugin(&script, 2).await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    node.kill_agent().await;
+    drop(plugin);
+    node.start_agent();
+    assert_eq!(node.view().capacity()[GPU], "0", "plugins have to register again");
+    assert!(!node.plugins().join("nvidia.com-gpu.sock").exists(), "they see that by their sockets");
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    let _plugin = plugin::start(&node.plugins(), GPU, &script).await.unwrap();
+    node.until_devices(GPU, "2", "2").await;
+    let two = pod("u2", GPU, 1);
+    node.want(&[&one, &two]);
+    node.until_running(&two).await;
+    assert_eq!(script.calls(), ["allocate nvidia0", "allocate nvidia1"]);
+    assert_eq!(node.fake.running().len(), 2);
+}
+
+#[tokio::test]
+async fn devices_that_were_given_but_not_used_when_the_agent_was_killed_are_the_pods() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let (mut node, plugin) = with_plugin(&script, 2).await;
+    // The pod is taken, and no container of it is created.
+    node.fake.fail("RunPodSandbox", u32::MAX, agent::cri::Code::Internal, "not yet");
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until(&one, |report| !report.finished).await;
+    let allocated = async {
+        while script.calls().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), allocated).await.unwrap();
+    node.until(&one, |report| report.status.phase.as_deref() == Some("Pending")).await;
+    node.kill_agent().await;
+    drop(plugin);
+    node.fake.fail("RunPodSandbox", 0, agent::cri::Code::Internal, "");
+    node.start_agent();
+    let _plugin = plugin::start(&node.plugins(), GPU, &script).await.unwrap();
+    node.until_devices(GPU, "2", "2").await;
+    let two = pod("u2", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    assert_eq!(visible(&node.fake.spec("app").unwrap()), "nvidia0");
+    node.want(&[&one, &two]);
+    node.until_running(&two).await;
+    assert_eq!(script.calls(), ["allocate nvidia0", "allocate nvidia1"], "nothing twice");
+}
+
+#[tokio::test]
+async fn plugins_that_cannot_be_reached_are_told() {
+    let node = Node::start();
+    let refused = plugin::register(&node.plugins(), "v1alpha", "gpu.sock", GPU).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unknown);
+    assert!(refused.message().contains("is not supported by kubelet"), "{refused:?}");
+    let refused = plugin::register(&node.plugins(), "v1beta1", "gpu.sock", GPU).await.unwrap_err();
+    assert!(refused.message().starts_with("failed to dial device plugin: "), "{refused:?}");
+}
+
+async fn lister(node: &Node) -> PodResourcesListerClient<tonic::transport::Channel> {
+    let socket = node.root_dir().join("pod-resources/kubelet.sock");
+    let there = async {
+        while !socket.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), there).await.unwrap();
+    PodResourcesListerClient::new(plugin::connect(socket).await)
+}
+
+#[tokio::test]
+async fn pod_resources_list_what_containers_have() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let (node, _plugin) = with_plugin(&script, 2).await;
+    script.list(&[("nvidia0", "Healthy"), ("nvidia1", "Unhealthy")]);
+    node.until_devices(GPU, "1", "2").await;
+    let one = pod("u1", GPU, 1);
+    let job = pod_of(
+        "u2",
+        json!({"containers": [{"name": "job", "image": "job"}], "restartPolicy": "Never"}),
+    );
+    node.want(&[&one, &job]);
+    node.until_running(&one).await;
+    node.until(&job, |report| report.finished).await;
+    let mut lister = lister(&node).await;
+    let listed = lister.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let device = |id: &str| resources::ContainerDevices {
+        resource_name: GPU.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: None,
+    };
+    let app = resources::ContainerResources {
+        name: "app".to_owned(),
+        devices: vec![device("nvidia0")],
+        ..Default::default()
+    };
+    let expected = resources::PodResources {
+        name: "pod-u1".to_owned(),
+        namespace: "default".to_owned(),
+        containers: vec![app],
+    };
+    assert_eq!(listed.pod_resources, [expected.clone()], "pods that have ended are not listed");
+    let get = |name: &str| resources::GetPodResourcesRequest {
+        pod_name: name.to_owned(),
+        pod_namespace: "default".to_owned(),
+    };
+    let got = lister.get(get("pod-u1")).await.unwrap().into_inner();
+    assert_eq!(got.pod_resources, Some(expected));
+    let missing = lister.get(get("pod-u3")).await.unwrap_err();
+    assert_eq!(missing.message(), "pod pod-u3 in namespace default not found");
+    let all = resources::AllocatableResourcesRequest {};
+    let all = lister.get_allocatable_resources(all).await.unwrap().into_inner();
+    assert_eq!(all.devices, [device("nvidia0")], "given or not, but healthy");
+}

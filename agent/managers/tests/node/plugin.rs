@@ -1,0 +1,219 @@
+//! A device plugin, as those of vendors are: it lists devices, and says which files and variables a container needs for them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cri::deviceplugin as wire;
+use cri::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use cri::deviceplugin::registration_client::RegistrationClient;
+use hyper_util::rt::TokioIo;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+/// The resource of the plugins.
+pub(crate) const GPU: &str = "nvidia.com/gpu";
+
+/// What a plugin says and does, and what it was asked. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Script(Arc<Inner>);
+
+struct Inner {
+    devices: watch::Sender<Vec<wire::Device>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// The devices that it would choose first.
+    pub(crate) preferred: Vec<String>,
+    pub(crate) has_preferences: bool,
+    pub(crate) prepares: bool,
+    /// Why it does not allocate.
+    pub(crate) allocation_fails: Option<String>,
+    /// Why it does not prepare devices.
+    pub(crate) preparation_fails: Option<String>,
+    /// The calls with the devices in question.
+    pub(crate) calls: Vec<String>,
+}
+
+impl Script {
+    /// A plugin with these healthy devices.
+    pub(crate) fn new(ids: &[&str]) -> Self {
+        let (devices, _) = watch::channel(ids.iter().map(|id| device(id, "Healthy")).collect());
+        Self(Arc::new(Inner { devices, state: Mutex::default() }))
+    }
+
+    /// Changes what it does.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+    }
+
+    /// Changes its devices: ids and health.
+    pub(crate) fn list(&self, devices: &[(&str, &str)]) {
+        let devices = devices.iter().map(|(id, health)| device(id, health)).collect();
+        self.0.devices.send_replace(devices);
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn called(&self, call: &str, ids: &[String]) {
+        self.state().calls.push(format!("{call} {}", ids.join(",")));
+    }
+}
+
+fn device(id: &str, health: &str) -> wire::Device {
+    wire::Device { id: id.to_owned(), health: health.to_owned(), topology: None }
+}
+
+/// A plugin that runs, as a process of its own would: when it is dropped, its connections break.
+pub(crate) struct Running(Option<Runtime>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Starts a plugin in a directory, and registers it for a resource.
+pub(crate) async fn start(
+    directory: &Path,
+    resource: &str,
+    script: &Script,
+) -> Result<Running, Status> {
+    let endpoint = format!("{}.sock", resource.replace('/', "-"));
+    let socket = directory.join(&endpoint);
+    let _ = std::fs::remove_file(&socket);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = {
+        let _entered = runtime.enter();
+        UnixListener::bind(&socket).unwrap()
+    };
+    let service = DevicePluginServer::new(script.clone());
+    runtime.spawn(async move {
+        let incoming = UnixListenerStream::new(listener);
+        let _ = Server::builder().serve_with_incoming(service, incoming).await;
+    });
+    let running = Running(Some(runtime));
+    register(directory, "v1beta1", &endpoint, resource).await?;
+    Ok(running)
+}
+
+/// Registers a plugin.
+pub(crate) async fn register(
+    directory: &Path,
+    version: &str,
+    endpoint: &str,
+    resource: &str,
+) -> Result<(), Status> {
+    let mut client = RegistrationClient::new(connect(directory.join("kubelet.sock")).await);
+    let request = wire::RegisterRequest {
+        version: version.to_owned(),
+        endpoint: endpoint.to_owned(),
+        resource_name: resource.to_owned(),
+        options: None,
+    };
+    client.register(request).await.map(|_| ())
+}
+
+/// A connection to a socket.
+pub(crate) async fn connect(socket: PathBuf) -> Channel {
+    let connect = move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    };
+    let endpoint = Endpoint::from_static("http://localhost");
+    endpoint.connect_with_connector(tower::service_fn(connect)).await.unwrap()
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Script {
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<wire::Empty>,
+    ) -> Result<Response<wire::DevicePluginOptions>, Status> {
+        let state = self.state();
+        Ok(Response::new(wire::DevicePluginOptions {
+            pre_start_required: state.prepares,
+            get_preferred_allocation_available: state.has_preferences,
+        }))
+    }
+
+    type ListAndWatchStream =
+        std::pin::Pin<Box<dyn Stream<Item = Result<wire::ListAndWatchResponse, Status>> + Send>>;
+
+    async fn list_and_watch(
+        &self,
+        _: Request<wire::Empty>,
+    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
+        let lists = WatchStream::new(self.0.devices.subscribe());
+        Ok(Response::new(Box::pin(lists.map(|devices| Ok(wire::ListAndWatchResponse { devices })))))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<wire::PreferredAllocationRequest>,
+    ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
+        let request = request.into_inner().container_requests.remove(0);
+        self.called("prefer", &request.available_device_i_ds);
+        let response = wire::ContainerPreferredAllocationResponse {
+            device_i_ds: self.state().preferred.clone(),
+        };
+        Ok(Response::new(wire::PreferredAllocationResponse { container_responses: vec![response] }))
+    }
+
+    /// As NVIDIA's plugin with all its strategies at once.
+    async fn allocate(
+        &self,
+        request: Request<wire::AllocateRequest>,
+    ) -> Result<Response<wire::AllocateResponse>, Status> {
+        let ids = request.into_inner().container_requests.remove(0).devices_ids;
+        self.called("allocate", &ids);
+        if let Some(problem) = &self.state().allocation_fails {
+            return Err(Status::unknown(problem.clone()));
+        }
+        let node = |path: String| wire::DeviceSpec {
+            container_path: path.clone(),
+            host_path: path,
+            permissions: "rw".to_owned(),
+        };
+        let response = wire::ContainerAllocateResponse {
+            envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), ids.join(","))].into(),
+            mounts: vec![wire::Mount {
+                container_path: "/usr/local/nvidia".to_owned(),
+                host_path: "/opt/nvidia".to_owned(),
+                read_only: true,
+            }],
+            devices: ids.iter().map(|id| node(format!("/dev/{id}"))).collect(),
+            annotations: [("nvidia".to_owned(), ids.join(","))].into(),
+            cdi_devices: ids
+                .iter()
+                .map(|id| wire::CdiDevice { name: format!("{GPU}={id}") })
+                .collect(),
+        };
+        Ok(Response::new(wire::AllocateResponse { container_responses: vec![response] }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<wire::PreStartContainerRequest>,
+    ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
+        self.called("prepare", &request.into_inner().devices_ids);
+        match &self.state().preparation_fails {
+            Some(problem) => Err(Status::unknown(problem.clone())),
+            None => Ok(Response::new(wire::PreStartContainerResponse {})),
+        }
+    }
+}
