@@ -9,6 +9,7 @@ use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::NodeManagers;
+use crate::cpu::policy::CpuError;
 use crate::topology::hint::{Hint, Hints};
 use crate::topology::merge::{Policy, merge};
 
@@ -18,6 +19,9 @@ pub(crate) enum NotAllocated {
     /// Not on memory nodes that the policy allows.
     #[error("Resources cannot be allocated with Topology locality")]
     Affinity,
+    /// Not without sharing a core.
+    #[error(transparent)]
+    Cores(CpuError),
     /// For another reason.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Unexpected(String),
@@ -27,6 +31,7 @@ impl NotAllocated {
     fn reason(&self) -> &'static str {
         match self {
             Self::Affinity => "TopologyAffinityError",
+            Self::Cores(_) => "SMTAlignmentError",
             Self::Unexpected(_) => "UnexpectedAdmissionError",
         }
     }
@@ -55,6 +60,8 @@ impl NodeManagers {
         if let Some(devices) = &self.0.devices {
             devices.keep(is_active);
         }
+        self.0.cpus.keep(is_active);
+        self.0.memory.keep(is_active);
         self.chosen().retain(|uid, _| is_active(uid));
     }
 
@@ -107,14 +114,18 @@ impl NodeManagers {
 
     fn pod_hints(&self, pod: &Pod) -> Vec<Hints> {
         let devices = self.0.devices.as_ref().map(|devices| devices.pod_hints(pod));
-        vec![devices.unwrap_or_default()]
+        vec![devices.unwrap_or_default(), self.0.cpus.pod_hints(pod), self.0.memory.pod_hints(pod)]
     }
 
     fn container_hints(&self, pod: &Pod, container: &Container) -> Vec<Hints> {
         let uid = pod.uid().as_str();
         let devices =
             self.0.devices.as_ref().map(|devices| devices.container_hints(uid, container));
-        vec![devices.unwrap_or_default()]
+        vec![
+            devices.unwrap_or_default(),
+            self.0.cpus.container_hints(pod, container),
+            self.0.memory.container_hints(pod, container),
+        ]
     }
 
     async fn allocate_container(
@@ -123,12 +134,19 @@ impl NodeManagers {
         container: &Container,
         runs: &[String],
     ) -> Result<(), NotAllocated> {
-        let nodes = self.chosen_for(pod.uid().as_str(), &container.name).nodes;
+        let chosen = self.chosen_for(pod.uid().as_str(), &container.name);
+        let nodes = chosen.nodes;
         if let Some(devices) = &self.0.devices {
             let runs = runs.contains(&container.name);
             let allocated = devices.allocate(pod, container, nodes, runs).await;
             allocated.map_err(NotAllocated::Unexpected)?;
         }
-        Ok(())
+        let of_cpus = self.0.cpus.allocate(pod, container, nodes);
+        of_cpus.map_err(|error| match error {
+            CpuError::Alignment(_) => NotAllocated::Cores(error),
+            CpuError::Other(why) => NotAllocated::Unexpected(why),
+        })?;
+        let of_memory = self.0.memory.allocate(pod, container, chosen);
+        of_memory.map_err(NotAllocated::Unexpected)
     }
 }

@@ -1,10 +1,15 @@
-//! What containers of a node get for themselves: devices, which plugins offer.
+//! What containers of a node get for themselves: devices, which plugins offer, processors, and memory of certain nodes.
 //!
 //! | room | what |
 //! |---|---|
 //! | `devices` | devices: `inventory` ◆ decides who gets which, `registration` and `plugin` speak with plugins, `checkpoint` remembers |
+//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers |
+//! | `memory` | memory: `policy` ◆ decides whose is on which memory nodes; `checkpoint` remembers |
 //! | `topology` ◆ | memory nodes: what each kind of resource would like, and what a container gets |
+//! | `numa` | reads the machine's memory nodes and processors |
+//! | `settings` ◆ | the policies, of a KubeletConfiguration |
 //! | `allocation` | gives a pod what it asks for, one pod after the other, in a kubelet's order |
+//! | `reconcile` | tells the runtime which processors are left to containers that run |
 //! | `pod_resources` | tells monitoring agents what containers have |
 //! | `checksum` ◆ | a kubelet's checksums, so that its files are read, and it reads these |
 //!
@@ -15,14 +20,20 @@
 
 mod allocation;
 mod checksum;
+mod cpu;
 mod devices;
 mod files;
+mod memory;
+mod numa;
 mod pod_resources;
+mod reconcile;
+mod settings;
 mod topology;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
@@ -30,26 +41,25 @@ use agent::managers::{Active, Allocation, DeviceResources, Managers};
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::Assigned;
 use api::pod::{Pod, PodUid};
+use api::qos::{QosClass, qos_class};
+use api::totals::{Kind, amount};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Container;
 use tokio::net::UnixListener;
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
 
+pub use settings::Settings;
+
+use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
 use devices::registration;
+use memory::manager::MemoryManager;
 use topology::hint::Hint;
 use topology::merge::{Nodes, Policy};
 
 /// The directory of the sockets of device plugins, below the agent's.
 const DEVICE_PLUGINS: &str = "device-plugins";
-
-/// How managers give out what there is.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The agent's directory.
-    pub root_dir: PathBuf,
-}
 
 /// A node's managers. Clones are the same.
 #[derive(Clone)]
@@ -59,6 +69,10 @@ struct Inner {
     cri: Arc<dyn Cri>,
     root_dir: PathBuf,
     devices: Option<Arc<DeviceManager>>,
+    cpus: CpuManager,
+    memory: MemoryManager,
+    /// How often running containers are told of their processors.
+    reconcile_period: Duration,
     topology: Topology,
     /// The memory nodes that were chosen for containers, by uid of the pod.
     chosen: Mutex<BTreeMap<String, BTreeMap<String, Hint>>>,
@@ -79,10 +93,18 @@ struct Topology {
 
 impl NodeManagers {
     /// Managers that know what an earlier agent has given to containers. The sockets are served by [`NodeManagers::serve`].
-    #[must_use]
-    pub fn open(settings: Settings, cri: Arc<dyn Cri>) -> Self {
-        let Settings { root_dir } = settings;
-        let topology = Topology::default();
+    ///
+    /// # Errors
+    /// In a kubelet's words: the configuration does not fit the machine, or what an earlier agent or kubelet has given.
+    pub fn open(settings: &Settings, cri: Arc<dyn Cri>) -> Result<Self, String> {
+        let root_dir = settings.root_dir.clone();
+        std::fs::create_dir_all(&root_dir)
+            .map_err(|error| format!("failed to make {}: {error}", root_dir.display()))?;
+        let nodes = numa::read(&settings.machine);
+        let (policy, for_pods, of_topology) = settings.topology(&nodes)?;
+        let topology = Topology { policy, for_pods, nodes: of_topology };
+        let cpus = CpuManager::open(&root_dir, settings.cpus(&nodes, policy)?)?;
+        let memory = MemoryManager::open(&root_dir, settings.memory(&nodes)?)?;
         let directory = root_dir.join(DEVICE_PLUGINS);
         let opened = DeviceManager::open(&directory, topology.nodes.ids.clone())
             .and_then(|manager| Ok((manager, registration::bind(&directory)?)));
@@ -93,15 +115,18 @@ impl NodeManagers {
                 (None, None)
             }
         };
-        Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Inner {
             cri,
             root_dir,
             devices,
+            cpus,
+            memory,
+            reconcile_period: settings.reconcile_period(),
             topology,
             chosen: Mutex::default(),
             turn: Turn::default(),
             listener: Mutex::new(listener),
-        }))
+        })))
     }
 
     /// Serves device plugins, and those that ask what the agent's containers have. Never returns; to be called once.
@@ -110,6 +135,9 @@ impl NodeManagers {
         let listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((devices, listener)) = self.0.devices.clone().zip(listener) {
             tasks.spawn(registration::serve(devices, listener));
+        }
+        if self.0.cpus.is_static() {
+            tasks.spawn(reconcile::run(self.clone(), agent.clone()));
         }
         tasks.spawn(pod_resources::serve(self.clone(), agent));
         while let Some(ended) = tasks.join_next().await {
@@ -129,6 +157,8 @@ impl NodeManagers {
 impl Managers for NodeManagers {
     fn concerns(&self, pod: &Pod) -> bool {
         self.0.topology.policy != Policy::None
+            || self.0.cpus.is_static()
+            || self.0.memory.is_static()
             || self.0.devices.as_ref().is_some_and(|devices| devices.concerns(pod))
     }
 
@@ -138,9 +168,15 @@ impl Managers for NodeManagers {
     }
 
     async fn prepare(&self, pod: &Pod, container: &Container) -> Result<Assigned, String> {
-        let mut assigned = Assigned::default();
+        let uid = pod.uid().as_str();
+        let cpus = self.0.cpus.of_container(uid, &container.name);
+        let mut assigned = Assigned {
+            cpus: cpus.text,
+            cpus_are_exclusive: cpus.are_exclusive,
+            memory_nodes: self.0.memory.nodes(uid, &container.name),
+            ..Assigned::default()
+        };
         if let Some(devices) = &self.0.devices {
-            let uid = pod.uid().as_str();
             let usage = match devices.prepare(uid, container).await? {
                 Prepared::Usage(usage) => usage,
                 Prepared::NeedsDevices => {
@@ -159,15 +195,44 @@ impl Managers for NodeManagers {
         Ok(assigned)
     }
 
-    fn created(&self, _: &Pod, _: &str, _: &ContainerId) {}
+    fn created(&self, pod: &Pod, container: &str, _: &ContainerId) {
+        self.0.cpus.created(pod.uid().as_str(), container);
+        self.0.memory.created(pod, container);
+    }
 
     fn release(&self, pod: &PodUid) {
         let is_other = |uid: &str| uid != pod.as_str();
         self.keep(&is_other);
     }
 
-    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
-        None
+    /// Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go.
+    fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<String> {
+        if qos_class(to) != QosClass::Guaranteed {
+            return None;
+        }
+        let request = |pod: &Pod, container: &str, resource: &str| {
+            let mut named = pod.init_and_apps().filter(|it| it.name == container);
+            let resources = named.next().and_then(|container| container.resources.as_ref());
+            let requests = Kind::Requests.of(resources);
+            requests.and_then(|requests| requests.get(resource)).map(amount)
+        };
+        let changes = |resource: &str| {
+            let mut containers = to.init_and_apps();
+            containers
+                .any(|it| request(from, &it.name, resource) != request(to, &it.name, resource))
+        };
+        let told = |manager: &str, policy: &str| {
+            Some(format!(
+                "Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\""
+            ))
+        };
+        if self.0.cpus.is_static() && changes("cpu") {
+            told("CPU", "static")
+        } else if self.0.memory.is_static() && changes("memory") {
+            told("Memory", "Static")
+        } else {
+            None
+        }
     }
 
     fn devices(&self) -> DeviceResources {

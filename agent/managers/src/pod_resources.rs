@@ -21,7 +21,9 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::NodeManagers;
+use crate::cpu::set::CpuSet;
 use crate::devices::inventory::NO_NODE;
+use crate::memory::state::Block;
 
 /// The directory of the socket, below the agent's, and its name.
 const DIRECTORY: &str = "pod-resources";
@@ -131,7 +133,13 @@ impl PodResourcesLister for Lister {
                 devices.extend(nodes.into_iter().map(|node| of_device(&resource, &id, node)));
             }
         }
-        Ok(Response::new(wire::AllocatableResourcesResponse { devices, ..Default::default() }))
+        let (cpus, memory) =
+            (self.managers.0.cpus.allocatable(), self.managers.0.memory.allocatable());
+        Ok(Response::new(wire::AllocatableResourcesResponse {
+            devices,
+            cpu_ids: numbers(&cpus),
+            memory: memory.iter().map(of_block).collect(),
+        }))
     }
 
     async fn get(
@@ -174,7 +182,28 @@ impl Lister {
                 devices.extend(ids.iter().map(|id| of_device(&resource, id, node)));
             }
         }
-        wire::ContainerResources { name: name.to_owned(), devices, ..Default::default() }
+        let memory = self.managers.0.memory.of_container(uid, name);
+        wire::ContainerResources {
+            name: name.to_owned(),
+            devices,
+            cpu_ids: numbers(&self.managers.0.cpus.exclusive(uid, name)),
+            memory: memory.iter().map(of_block).collect(),
+            dynamic_resources: Vec::new(),
+        }
+    }
+}
+
+fn numbers(cpus: &CpuSet) -> Vec<i64> {
+    cpus.iter().filter_map(|cpu| i64::try_from(*cpu).ok()).collect()
+}
+
+fn of_block(block: &Block) -> wire::ContainerMemory {
+    let nodes = block.nodes.iter().filter_map(|id| i64::try_from(*id).ok());
+    let nodes = nodes.map(|id| wire::NumaNode { id }).collect();
+    wire::ContainerMemory {
+        memory_type: block.kind.clone(),
+        size: block.size,
+        topology: Some(wire::TopologyInfo { nodes }),
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Node {
     root: TempDir,
     pub(crate) fake: FakeCri,
     running: Option<Running>,
+    settings: Settings,
 }
 
 struct Running {
@@ -36,18 +37,25 @@ struct Running {
 impl Node {
     /// A node whose agent runs.
     pub(crate) fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A node with such managers, whose agent runs.
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let fake = FakeCri::new(Arc::new(SystemClock));
         fake.image("app", Behaviour::forever());
         fake.image("job", Behaviour::ends(Duration::ZERO, 0));
-        let mut node = Self { root: tempfile::tempdir().unwrap(), fake, running: None };
+        let root = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(root.path().join("root"));
+        change(&mut settings);
+        let mut node = Self { root, fake, running: None, settings };
         node.start_agent();
         node
     }
 
     pub(crate) fn start_agent(&mut self) {
         let (source, pods) = source::fixed();
-        let settings = Settings { root_dir: self.root_dir() };
-        let managers = NodeManagers::open(settings, Arc::new(self.fake.clone()));
+        let managers = NodeManagers::open(&self.settings, Arc::new(self.fake.clone())).unwrap();
         let config = Config {
             resolv_conf: None,
             log_rotation: None,

@@ -13,6 +13,7 @@ use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
 use agent::local_node::eviction::settings::EvictionSettings;
 use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
+use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use crib_base::args::{LogFormat, UnixEndpoint};
@@ -309,14 +310,16 @@ impl Serving<'_> {
             }
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
-        let managed = managers::Settings { root_dir: config.root_dir.clone() };
-        let managers = NodeManagers::open(managed, Arc::clone(&cri));
+        let machine = Arc::new(HostMachine::default());
+        let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
+        let managers = NodeManagers::open(&managed, Arc::clone(&cri));
+        let managers = or_say(managers, Exit::BadInput)?;
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
-            machine: Arc::new(HostMachine::default()),
+            machine,
             managers: Arc::new(managers.clone()),
             sources,
             drivers: None,

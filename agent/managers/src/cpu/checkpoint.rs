@@ -1,0 +1,163 @@
+//! The file that remembers which containers have which processors: a kubelet's `cpu_manager_state`.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state, the second format: that of a kubelet without the gate
+//! PodLevelResourceManagers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::policy::State;
+use super::set::{format, parse};
+use crate::checksum::{checksum, map};
+use crate::files;
+
+/// The name of the file.
+pub(super) const FILE: &str = "cpu_manager_state";
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct File {
+    policy_name: String,
+    default_cpu_set: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    entries: BTreeMap<String, BTreeMap<String, String>>,
+    checksum: u64,
+}
+
+impl File {
+    /// The text that the checksum is of, with this name of the type.
+    fn text(&self, name: &str) -> String {
+        let entries = self.entries.iter().map(|(pod, containers)| (pod, map(containers)));
+        format!(
+            "(*state.{name}){{PolicyName:(string){} DefaultCPUSet:(string){} \
+             Entries:(map[string]map[string]string){} Checksum:(checksum.Checksum)0}}",
+            self.policy_name,
+            self.default_cpu_set,
+            map(entries)
+        )
+    }
+
+    fn check(&self) -> Result<(), String> {
+        // A kubelet of any version writes the first name; 0 stands for none.
+        let names = ["CPUManagerCheckpoint", "CPUManagerCheckpointV2"];
+        let is_right = |name: &&str| checksum(&self.text(name)) == self.checksum;
+        match self.checksum == 0 || names.iter().any(is_right) {
+            true => Ok(()),
+            false => Err("checkpoint is corrupted".to_owned()),
+        }
+    }
+
+    fn state(&self) -> Result<State, String> {
+        let cpus =
+            |text: &str| parse(text).ok_or_else(|| format!("could not parse cpu set {text:?}"));
+        let mut state = State { shared: cpus(&self.default_cpu_set)?, ..State::default() };
+        for (pod, containers) in &self.entries {
+            for (container, text) in containers {
+                let of_pod = state.exclusive.entry(pod.clone()).or_default();
+                of_pod.insert(container.clone(), cpus(text)?);
+            }
+        }
+        Ok(state)
+    }
+}
+
+/// Reads the file; `None`: there is none.
+///
+/// # Errors
+/// In a kubelet's words: it cannot be followed.
+pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
+    let path = directory.join(FILE);
+    let state = files::read(&path).and_then(|bytes| {
+        let Some(bytes) = bytes else {
+            return Ok(None);
+        };
+        let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        file.check()?;
+        if file.policy_name != policy {
+            return Err(format!(
+                "configured policy {policy:?} differs from state checkpoint policy {:?}",
+                file.policy_name
+            ));
+        }
+        file.state().map(Some)
+    });
+    state.map_err(|error| {
+        format!(
+            "could not restore state from checkpoint: {error}, please drain this node and delete the CPU manager checkpoint \
+             file {:?} before restarting Kubelet",
+            path.display()
+        )
+    })
+}
+
+/// Writes the file.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::Result<()> {
+    let containers = |containers: &BTreeMap<String, _>| -> BTreeMap<String, String> {
+        containers.iter().map(|(container, cpus)| (container.clone(), format(cpus))).collect()
+    };
+    let entries = state.exclusive.iter().map(|(pod, of_pod)| (pod.clone(), containers(of_pod)));
+    let mut file = File {
+        policy_name: policy.to_owned(),
+        default_cpu_set: format(&state.shared),
+        entries: entries.collect(),
+        checksum: 0,
+    };
+    file.checksum = checksum(&file.text("CPUManagerCheckpoint"));
+    files::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const STATIC: &str = include_str!("../../tests/vectors/cpu_manager_state.json");
+    const NONE: &str = include_str!("../../tests/vectors/cpu_manager_state.none.json");
+
+    #[rstest]
+    #[case("static", STATIC)]
+    #[case("none", NONE)]
+    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, text).unwrap();
+        let state = read(directory.path(), policy).unwrap().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read(directory.path(), policy), Ok(None));
+        write(directory.path(), policy, &state).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn state_says_which_containers_have_which_processors() {
+        let state = serde_json::from_str::<File>(STATIC).unwrap().state().unwrap();
+        assert_eq!(format(&state.shared), "0,2-7");
+        assert_eq!(format(state.of("b1f7", "other").unwrap()), "8-9");
+        assert_eq!(state.of("a1", "app"), None);
+    }
+
+    #[rstest]
+    #[case::other_policy(
+        NONE,
+        "configured policy \"static\" differs from state checkpoint policy \"none\""
+    )]
+    #[case::changed(&STATIC.replace("8-9", "8"), "checkpoint is corrupted")]
+    #[case::no_json("x", "expected value at line 1 column 1")]
+    fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE), text).unwrap();
+        let error = read(directory.path(), "static").unwrap_err();
+        let expected = format!(
+            "could not restore state from checkpoint: {why}, please drain this node and delete"
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Gives containers processors, and has those that run follow what is left to them.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_manager.go.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::Container;
+
+use super::checkpoint;
+use super::policy::{CpuError, State, StaticPolicy};
+use super::set::{CpuSet, format};
+use crate::topology::hint::Hints;
+use crate::topology::mask::Mask;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct CpuManager {
+    directory: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None`: the policy `none`.
+    policy: Option<StaticPolicy>,
+    state: State,
+    /// The processors that the runtime was told of for containers, by uid and name.
+    told: BTreeMap<(String, String), CpuSet>,
+}
+
+/// What a container is created with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Processors {
+    /// Empty: any.
+    pub(crate) text: String,
+    pub(crate) are_exclusive: bool,
+}
+
+impl CpuManager {
+    /// A manager that keeps its file in this directory. `None`: the policy `none`.
+    ///
+    /// # Errors
+    /// In a kubelet's words: the file says something else than the configuration or the machine.
+    pub(crate) fn open(directory: &Path, policy: Option<StaticPolicy>) -> Result<Self, String> {
+        let name = policy_name(policy.as_ref());
+        let known = checkpoint::read(directory, name)?;
+        let is_new = known.is_none();
+        let known = known.unwrap_or_default();
+        let state = match &policy {
+            None => known.clone(),
+            Some(policy) => policy.start(known.clone())?,
+        };
+        if is_new || state != known {
+            checkpoint::write(directory, name, &state)
+                .map_err(|error| format!("failed to write the state of processors: {error}"))?;
+        }
+        let inner = Inner { policy, state, told: BTreeMap::new() };
+        Ok(Self { directory: directory.to_owned(), inner: Mutex::new(inner) })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether containers can have processors for themselves.
+    pub(crate) fn is_static(&self) -> bool {
+        self.inner().policy.is_some()
+    }
+
+    fn write(&self, inner: &Inner) {
+        let name = policy_name(inner.policy.as_ref());
+        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state) {
+            tracing::error!(%error, "failed to write the state of processors");
+        }
+    }
+
+    /// Gives a container what it requests.
+    ///
+    /// # Errors
+    /// It cannot have that.
+    pub(crate) fn allocate(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        nodes: Option<Mask>,
+    ) -> Result<(), CpuError> {
+        let mut inner = self.inner();
+        let Inner { policy: Some(policy), state, .. } = &mut *inner else {
+            return Ok(());
+        };
+        if policy.allocate(state, pod, container, nodes)? {
+            self.write(&inner);
+        }
+        Ok(())
+    }
+
+    /// Frees what pods have that are not active.
+    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+        let mut inner = self.inner();
+        inner.told.retain(|(uid, _), _| is_active(uid));
+        let Inner { policy: Some(policy), state, .. } = &mut *inner else {
+            return;
+        };
+        let gone = |(uid, containers): (&String, &BTreeMap<String, CpuSet>)| {
+            let names: Vec<String> = containers.keys().cloned().collect();
+            (!is_active(uid)).then(|| (uid.clone(), names))
+        };
+        let gone: Vec<(String, Vec<String>)> = state.exclusive.iter().filter_map(gone).collect();
+        for (uid, containers) in &gone {
+            for container in containers {
+                policy.remove(state, uid, container);
+            }
+        }
+        if !gone.is_empty() {
+            self.write(&inner);
+        }
+    }
+
+    /// The processors of a container that is created.
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Processors {
+        let inner = self.inner();
+        let exclusive = inner.state.of(uid, container);
+        Processors {
+            text: format(exclusive.unwrap_or(&inner.state.shared)),
+            are_exclusive: exclusive.is_some(),
+        }
+    }
+
+    /// A container was created with processors of its own.
+    pub(crate) fn created(&self, uid: &str, container: &str) {
+        let mut inner = self.inner();
+        if let Some(cpus) = inner.state.of(uid, container).cloned() {
+            inner.told.insert((uid.to_owned(), container.to_owned()), cpus);
+        }
+    }
+
+    /// The processors that the runtime has to be told of for a container that runs; `None`: it knows.
+    pub(crate) fn due(&self, uid: &str, container: &str) -> Option<CpuSet> {
+        let inner = self.inner();
+        inner.policy.as_ref()?;
+        let cpus = inner.state.of(uid, container).unwrap_or(&inner.state.shared);
+        let told = inner.told.get(&(uid.to_owned(), container.to_owned()));
+        (!cpus.is_empty() && told != Some(cpus)).then(|| cpus.clone())
+    }
+
+    /// The runtime was told.
+    pub(crate) fn told(&self, uid: &str, container: &str, cpus: CpuSet) {
+        self.inner().told.insert((uid.to_owned(), container.to_owned()), cpus);
+    }
+
+    /// The processors that a container has for itself.
+    pub(crate) fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
+        self.inner().state.of(uid, container).cloned().unwrap_or_default()
+    }
+
+    /// The processors that containers may have for themselves.
+    pub(crate) fn allocatable(&self) -> CpuSet {
+        self.inner().policy.as_ref().map(StaticPolicy::allocatable).unwrap_or_default()
+    }
+
+    pub(crate) fn container_hints(&self, pod: &Pod, container: &Container) -> Hints {
+        let inner = self.inner();
+        let policy = inner.policy.as_ref();
+        policy.map(|it| it.container_hints(&inner.state, pod, container)).unwrap_or_default()
+    }
+
+    pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
+        let inner = self.inner();
+        inner.policy.as_ref().map(|it| it.pod_hints(&inner.state, pod)).unwrap_or_default()
+    }
+}
+
+fn policy_name(policy: Option<&StaticPolicy>) -> &'static str {
+    if policy.is_some() { "static" } else { "none" }
+}

@@ -1,0 +1,381 @@
+//! ◆ The policy `static`: containers of Guaranteed pods that request whole processors have them for themselves. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. Without the gate PodLevelResourceManagers, pods with resources as
+//! a whole share the processors.
+
+use std::collections::BTreeMap;
+
+use api::pod::{Pod, is_sidecar};
+use api::qos::{QosClass, qos_class};
+use api::totals::{Kind, amount};
+use k8s_openapi::api::core::v1::Container;
+
+use super::distribute::distributed;
+use super::layout::{Layout, Part};
+use super::options::Options;
+use super::set::{CpuSet, format};
+use super::take::packed;
+use crate::topology::hint::{Hint, Hints, hints};
+use crate::topology::mask::{Mask, subsets};
+
+/// Which processors containers have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Those that are shared.
+    pub(crate) shared: CpuSet,
+    /// Those of one container each, by uid of the pod.
+    pub(crate) exclusive: BTreeMap<String, BTreeMap<String, CpuSet>>,
+}
+
+impl State {
+    /// The processors that a container has for itself.
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
+        self.exclusive.get(uid)?.get(container)
+    }
+}
+
+/// Why a container does not get its processors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CpuError {
+    /// It would share a core.
+    #[error("SMT Alignment Error: {0}")]
+    Alignment(String),
+    /// For another reason.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct StaticPolicy {
+    layout: Layout,
+    options: Options,
+    reserved: CpuSet,
+    /// The reserved ones, and all others of their cores.
+    reserved_cores: CpuSet,
+    /// What init containers of the pod that is being admitted had, and later ones may have too.
+    reusable: (String, CpuSet),
+}
+
+impl StaticPolicy {
+    /// The policy on this machine. `specific` are the reserved processors; if none are, `reserved` of them are chosen.
+    ///
+    /// # Errors
+    /// In a kubelet's words: the reserved processors are not there.
+    pub(crate) fn new(
+        layout: Layout,
+        options: Options,
+        reserved: usize,
+        specific: CpuSet,
+    ) -> Result<Self, String> {
+        let mut policy = Self {
+            layout,
+            options,
+            reserved: CpuSet::new(),
+            reserved_cores: CpuSet::new(),
+            reusable: Default::default(),
+        };
+        let all = policy.layout.cpus.set();
+        policy.reserved = match specific.is_empty() {
+            true => policy.take(&all, reserved).unwrap_or_default(),
+            false => specific,
+        };
+        if policy.reserved.len() != reserved {
+            return Err(format!(
+                "[cpumanager] unable to reserve the required amount of CPUs (size of {} did not equal {reserved})",
+                format(&policy.reserved)
+            ));
+        }
+        let mut cores = Vec::new();
+        for cpu in &policy.reserved {
+            let Some(at) = policy.layout.cpus.0.get(cpu) else {
+                return Err(format!(
+                    "[cpumanager] unable to build the reserved physical CPUs from the reserved set: unknown CPU ID: {cpu}"
+                ));
+            };
+            cores.push(at.core);
+        }
+        policy.reserved_cores = policy.layout.cpus.of_all(Part::Core, &cores);
+        Ok(policy)
+    }
+
+    fn take(&self, available: &CpuSet, count: usize) -> Result<CpuSet, String> {
+        let (layout, order) = (&self.layout, self.options.order());
+        if self.options.across_nodes {
+            let group = if self.options.full_cores { layout.cpus_per_core() } else { 1 };
+            return distributed(layout, available, count, group.max(1), order);
+        }
+        packed(layout, available, count, order, self.options.by_cache)
+    }
+
+    /// The state as it is to be when the agent starts: that of an earlier one, or all processors shared.
+    ///
+    /// # Errors
+    /// In a kubelet's words: the machine has changed, or what is reserved.
+    pub(crate) fn start(&self, state: State) -> Result<State, String> {
+        let all = self.layout.cpus.set();
+        let all: CpuSet = match self.options.strict {
+            true => &all - &self.reserved,
+            false => all,
+        };
+        let shared = &state.shared;
+        if shared.is_empty() {
+            return match state.exclusive.is_empty() {
+                true => Ok(State { shared: all, ..State::default() }),
+                false => Err("default cpuset cannot be empty".to_owned()),
+            };
+        }
+        let both = &self.reserved & shared;
+        if self.options.strict && !both.is_empty() {
+            return Err(format!(
+                "some of strictly reserved cpus: {:?} are present in defaultCpuSet: {:?}",
+                format(&both),
+                format(shared)
+            ));
+        }
+        if !self.options.strict && both != self.reserved {
+            return Err(format!(
+                "not all reserved cpus: {:?} are present in defaultCpuSet: {:?}",
+                format(&self.reserved),
+                format(shared)
+            ));
+        }
+        let mut known = shared.clone();
+        for (pod, containers) in &state.exclusive {
+            for (container, cpus) in containers {
+                if !cpus.is_disjoint(shared) {
+                    return Err(format!(
+                        "pod: {pod}, container: {container} cpuset: {:?} overlaps with default cpuset {:?}",
+                        format(cpus),
+                        format(shared)
+                    ));
+                }
+                known.extend(cpus);
+            }
+        }
+        if known != all {
+            return Err(format!(
+                "current set of available CPUs {:?} doesn't match with CPUs in state {:?}",
+                format(&all),
+                format(&known)
+            ));
+        }
+        Ok(state)
+    }
+
+    /// The processors that containers may have for themselves.
+    pub(crate) fn allocatable(&self) -> CpuSet {
+        &self.layout.cpus.set() - &self.reserved
+    }
+
+    fn available(&self, state: &State) -> CpuSet {
+        &state.shared - &self.reserved
+    }
+
+    /// Gives a container the processors that it requests. Returns whether it has got some now.
+    ///
+    /// # Errors
+    /// It cannot have them.
+    pub(crate) fn allocate(
+        &mut self,
+        state: &mut State,
+        pod: &Pod,
+        container: &Container,
+        nodes: Option<Mask>,
+    ) -> Result<bool, CpuError> {
+        let count = requested(pod, container);
+        if count == 0 || pod.spec().resources.is_some() {
+            return Ok(false);
+        }
+        self.check_cores(state, count)?;
+        let uid = pod.uid().as_str();
+        if let Some(cpus) = state.of(uid, &container.name).cloned() {
+            self.reuse(pod, container, &cpus);
+            return Ok(false);
+        }
+        let free = &self.available(state) | &self.reusable(uid);
+        let mut taken = CpuSet::new();
+        if let Some(nodes) = nodes {
+            let aligned = self.aligned(nodes, &free);
+            let count = count.min(aligned.len());
+            taken = self.take(&aligned, count).map_err(CpuError::Other)?;
+        }
+        let rest = self.take(&(&free - &taken), count - taken.len());
+        taken.extend(rest.map_err(CpuError::Other)?);
+        state.shared = &state.shared - &taken;
+        self.reuse(pod, container, &taken);
+        let of_pod = state.exclusive.entry(uid.to_owned()).or_default();
+        of_pod.insert(container.name.clone(), taken);
+        Ok(true)
+    }
+
+    fn check_cores(&self, state: &State, count: usize) -> Result<(), CpuError> {
+        let each = self.layout.cpus_per_core();
+        if !self.options.full_cores || each == 0 {
+            return Ok(());
+        }
+        if !count.is_multiple_of(each) {
+            return Err(CpuError::Alignment(format!(
+                "requested {count} cpus not multiple cpus per core = {each}"
+            )));
+        }
+        let free = state.shared.difference(&self.reserved_cores).count();
+        if count > free {
+            return Err(CpuError::Alignment(format!(
+                "not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {count}, CPUs per core = {each}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn reusable(&self, uid: &str) -> CpuSet {
+        if self.reusable.0 == uid { self.reusable.1.clone() } else { CpuSet::new() }
+    }
+
+    fn reuse(&mut self, pod: &Pod, container: &Container, cpus: &CpuSet) {
+        let uid = pod.uid().as_str();
+        if self.reusable.0 != uid {
+            self.reusable = (uid.to_owned(), CpuSet::new());
+        }
+        let init = pod.init_containers().iter().find(|init| init.name == container.name);
+        let reusable = &self.reusable.1;
+        self.reusable.1 = match init.is_some_and(|init| !is_sidecar(init)) {
+            true => reusable | cpus,
+            false => reusable - cpus,
+        };
+    }
+
+    fn aligned(&self, nodes: Mask, free: &CpuSet) -> CpuSet {
+        let cpus = &self.layout.cpus;
+        let near = match self.options.by_socket {
+            true => cpus.of_all(Part::Socket, &self.sockets(nodes)),
+            false => cpus.of_all(Part::Node, &nodes.nodes()),
+        };
+        &near & free
+    }
+
+    fn sockets(&self, nodes: Mask) -> Vec<usize> {
+        let cpus = self.layout.cpus.0.values().filter(|cpu| nodes.has(cpu.node));
+        let sockets: std::collections::BTreeSet<usize> = cpus.map(|cpu| cpu.socket).collect();
+        sockets.into_iter().collect()
+    }
+
+    /// Frees the processors of a container. Those that others of the pod have too stay theirs. Returns whether it had any.
+    pub(crate) fn remove(&self, state: &mut State, uid: &str, container: &str) -> bool {
+        let Some(of_pod) = state.exclusive.get_mut(uid) else {
+            return false;
+        };
+        let Some(mut cpus) = of_pod.remove(container) else {
+            return false;
+        };
+        for others in of_pod.values() {
+            cpus = &cpus - others;
+        }
+        if of_pod.is_empty() {
+            state.exclusive.remove(uid);
+        }
+        state.shared.extend(cpus);
+        true
+    }
+
+    /// Where the processors of a container would best be.
+    pub(crate) fn container_hints(&self, state: &State, pod: &Pod, container: &Container) -> Hints {
+        let count = requested(pod, container);
+        if count == 0 || pod.spec().resources.is_some() {
+            return Hints::new();
+        }
+        let uid = pod.uid().as_str();
+        let of = match state.of(uid, &container.name) {
+            Some(cpus) if cpus.len() != count => Vec::new(),
+            Some(cpus) => self.hints(cpus, &CpuSet::new(), count),
+            None => self.hints(&self.available(state), &self.reusable(uid), count),
+        };
+        Hints::from([("cpu".to_owned(), Some(of))])
+    }
+
+    /// Where the processors of a pod would best be.
+    pub(crate) fn pod_hints(&self, state: &State, pod: &Pod) -> Hints {
+        let count = requested_by_pod(pod);
+        if count == 0 || pod.spec().resources.is_some() {
+            return Hints::new();
+        }
+        let uid = pod.uid().as_str();
+        let mut assigned = CpuSet::new();
+        for container in pod.init_and_apps() {
+            if let Some(cpus) = state.of(uid, &container.name) {
+                if cpus.len() != requested(pod, container) {
+                    return Hints::from([("cpu".to_owned(), Some(Vec::new()))]);
+                }
+                assigned.extend(cpus);
+            }
+        }
+        let of = match assigned.len() == count {
+            true => self.hints(&assigned, &CpuSet::new(), count),
+            false => self.hints(&self.available(state), &(&self.reusable(uid) | &assigned), count),
+        };
+        Hints::from([("cpu".to_owned(), Some(of))])
+    }
+
+    fn hints(&self, available: &CpuSet, reusable: &CpuSet, count: usize) -> Vec<Hint> {
+        let cpus = &self.layout.cpus;
+        let nodes: Vec<usize> = cpus.parts(Part::Node).into_iter().collect();
+        let mut least = nodes.len();
+        let mut masks = Vec::new();
+        for mask in subsets(&nodes) {
+            let is_in = |cpu: &&usize| cpus.0.get(cpu).is_some_and(|at| mask.has(at.node));
+            if cpus.of_all(Part::Node, &mask.nodes()).len() >= count {
+                least = least.min(mask.count());
+            }
+            if !reusable.iter().all(|cpu| is_in(&cpu)) {
+                continue;
+            }
+            if reusable.len() + available.iter().filter(is_in).count() >= count {
+                masks.push(mask);
+            }
+        }
+        let mut of = hints(masks, least);
+        if self.options.by_socket {
+            for hint in &mut of {
+                hint.preferred |= hint.nodes.is_some_and(|mask| self.is_on_sockets(mask, least));
+            }
+        }
+        of
+    }
+
+    /// Whether the nodes are on no more sockets than are needed.
+    fn is_on_sockets(&self, nodes: Mask, least: usize) -> bool {
+        match self.layout.nodes.checked_div(self.layout.sockets) {
+            None | Some(0) => false,
+            Some(of_socket) => self.sockets(nodes).len() == least.div_ceil(of_socket),
+        }
+    }
+}
+
+/// How many processors a container requests for itself.
+pub(crate) fn requested(pod: &Pod, container: &Container) -> usize {
+    if qos_class(pod) != QosClass::Guaranteed {
+        return 0;
+    }
+    let requests = Kind::Requests.of(container.resources.as_ref());
+    let cpu = requests.and_then(|requests| requests.get("cpu")).map(amount);
+    let whole = cpu.filter(|cpu| cpu.value() * 1000 == cpu.milli_value());
+    whole.and_then(|cpu| usize::try_from(cpu.value()).ok()).unwrap_or_default()
+}
+
+/// How many the pod needs at most at once.
+fn requested_by_pod(pod: &Pod) -> usize {
+    let (mut sidecars, mut most) = (0, 0);
+    for init in pod.init_containers() {
+        let count = requested(pod, init);
+        if is_sidecar(init) {
+            sidecars += count;
+        } else {
+            most = most.max(sidecars + count);
+        }
+    }
+    let apps: usize = pod.containers().iter().map(|app| requested(pod, app)).sum();
+    most.max(apps + sidecars)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The file that remembers which containers have memory of which nodes: a kubelet's `memory_manager_state`.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state, the first format: that of a kubelet without the gate
+//! PodLevelResourceManagers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{Block, Blocks, Machine, NodeState, State, Table};
+use crate::checksum::{checksum, list, map};
+use crate::files;
+
+/// The name of the file.
+pub(super) const FILE: &str = "memory_manager_state";
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct File {
+    policy_name: String,
+    machine_state: Machine,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    entries: Blocks,
+    checksum: u64,
+}
+
+fn of_table(table: &Table) -> String {
+    let Table { total, system_reserved, allocatable, reserved, free } = table;
+    format!(
+        "<*>{{TotalMemSize:(uint64){total} SystemReserved:(uint64){system_reserved} Allocatable:(uint64){allocatable} \
+         Reserved:(uint64){reserved} Free:(uint64){free}}}"
+    )
+}
+
+fn of_node(node: &NodeState) -> String {
+    let tables = node.memory_map.iter().map(|(kind, table)| (kind, of_table(table)));
+    format!(
+        "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){} Cells:([]int){}}}",
+        node.number_of_assignments,
+        map(tables),
+        list(&node.cells)
+    )
+}
+
+fn of_block(block: &Block) -> String {
+    format!(
+        "{{NUMAAffinity:([]int){} Type:(v1.ResourceName){} Size:(uint64){}}}",
+        list(&block.nodes),
+        block.kind,
+        block.size
+    )
+}
+
+impl File {
+    /// The text that the checksum is of, with this name of the type.
+    fn text(&self, name: &str) -> String {
+        let machine = self.machine_state.iter().map(|(id, node)| (id, of_node(node)));
+        let containers = |containers: &BTreeMap<String, Vec<Block>>| {
+            map(containers.iter().map(|(name, blocks)| (name, list(blocks.iter().map(of_block)))))
+        };
+        let entries = self.entries.iter().map(|(pod, of_pod)| (pod, containers(of_pod)));
+        format!(
+            "(*state.{name}){{PolicyName:(string){} MachineState:(state.NUMANodeMap){} \
+             Entries:(state.ContainerMemoryAssignments){} Checksum:(checksum.Checksum)0}}",
+            self.policy_name,
+            map(machine),
+            map(entries)
+        )
+    }
+
+    fn check(&self) -> Result<(), String> {
+        // A kubelet of any version writes the first name; 0 stands for none.
+        let names = ["MemoryManagerCheckpoint", "MemoryManagerCheckpointV1"];
+        let is_right = |name: &&str| checksum(&self.text(name)) == self.checksum;
+        match self.checksum == 0 || names.iter().any(is_right) {
+            true => Ok(()),
+            false => Err("checkpoint is corrupted".to_owned()),
+        }
+    }
+}
+
+/// Reads the file; `None`: there is none.
+///
+/// # Errors
+/// In a kubelet's words: it cannot be followed.
+pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
+    let path = directory.join(FILE);
+    let state = files::read(&path).and_then(|bytes| {
+        let Some(bytes) = bytes else {
+            return Ok(None);
+        };
+        let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        file.check()?;
+        if file.policy_name != policy {
+            return Err(format!(
+                "[memorymanager] configured policy {policy:?} differs from state checkpoint policy {:?}",
+                file.policy_name
+            ));
+        }
+        Ok(Some(State { machine: file.machine_state, blocks: file.entries }))
+    });
+    state.map_err(|error| {
+        format!(
+            "could not restore state from checkpoint: {error}, please drain this node and delete the memory manager \
+             checkpoint file {:?} before restarting Kubelet",
+            path.display()
+        )
+    })
+}
+
+/// Writes the file.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::Result<()> {
+    let mut file = File {
+        policy_name: policy.to_owned(),
+        machine_state: state.machine.clone(),
+        entries: state.blocks.clone(),
+        checksum: 0,
+    };
+    file.checksum = checksum(&file.text("MemoryManagerCheckpoint"));
+    files::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const STATIC: &str = include_str!("../../tests/vectors/memory_manager_state.json");
+    const NONE: &str = include_str!("../../tests/vectors/memory_manager_state.none.json");
+
+    #[rstest]
+    #[case("Static", STATIC)]
+    #[case("None", NONE)]
+    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, text).unwrap();
+        let state = read(directory.path(), policy).unwrap().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read(directory.path(), policy), Ok(None));
+        write(directory.path(), policy, &state).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[rstest]
+    #[case::other_policy(
+        NONE,
+        "[memorymanager] configured policy \"Static\" differs from state checkpoint policy \"None\""
+    )]
+    #[case::changed(&STATIC.replace("\"size\":20", "\"size\":21"), "checkpoint is corrupted")]
+    fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE), text).unwrap();
+        let error = read(directory.path(), "Static").unwrap_err();
+        let expected = format!(
+            "could not restore state from checkpoint: {why}, please drain this node and delete"
+        );
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}

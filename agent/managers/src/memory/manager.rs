@@ -1,0 +1,152 @@
+//! Gives containers memory of certain nodes.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/memory_manager.go.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::pod::{Pod, is_sidecar};
+use k8s_openapi::api::core::v1::Container;
+
+use super::checkpoint;
+use super::policy::StaticPolicy;
+use super::state::{Block, State};
+use crate::topology::hint::{Hint, Hints};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct MemoryManager {
+    directory: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None`: the policy `None`.
+    policy: Option<StaticPolicy>,
+    state: State,
+}
+
+impl MemoryManager {
+    /// A manager that keeps its file in this directory. `None`: the policy `None`.
+    ///
+    /// # Errors
+    /// In a kubelet's words: the file says something else than the configuration or the machine.
+    pub(crate) fn open(directory: &Path, policy: Option<StaticPolicy>) -> Result<Self, String> {
+        let name = policy_name(policy.as_ref());
+        let known = checkpoint::read(directory, name)?;
+        let is_new = known.is_none();
+        let known = known.unwrap_or_default();
+        let state = match &policy {
+            None => known.clone(),
+            Some(policy) => policy.start(known.clone())?,
+        };
+        if is_new || state != known {
+            checkpoint::write(directory, name, &state)
+                .map_err(|error| format!("failed to write the state of memory: {error}"))?;
+        }
+        let inner = Mutex::new(Inner { policy, state });
+        Ok(Self { directory: directory.to_owned(), inner })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether memory of certain nodes is given to containers.
+    pub(crate) fn is_static(&self) -> bool {
+        self.inner().policy.is_some()
+    }
+
+    fn write(&self, inner: &Inner) {
+        let name = policy_name(inner.policy.as_ref());
+        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state) {
+            tracing::error!(%error, "failed to write the state of memory");
+        }
+    }
+
+    /// Gives a container what it requests.
+    ///
+    /// # Errors
+    /// It cannot have that.
+    pub(crate) fn allocate(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        chosen: Hint,
+    ) -> Result<(), String> {
+        let mut inner = self.inner();
+        let Inner { policy: Some(policy), state } = &mut *inner else {
+            return Ok(());
+        };
+        if policy.allocate(state, pod, container, chosen)? {
+            self.write(&inner);
+        }
+        Ok(())
+    }
+
+    /// Frees what containers have, given uid and name.
+    fn free(&self, is_free: impl Fn(&str, &str) -> bool) {
+        let mut inner = self.inner();
+        let Inner { policy: Some(policy), state } = &mut *inner else {
+            return;
+        };
+        let mut gone = Vec::new();
+        for (uid, containers) in &state.blocks {
+            let names = containers.keys().filter(|name| is_free(uid, name));
+            gone.extend(names.map(|name| (uid.clone(), name.clone())));
+        }
+        for (uid, container) in &gone {
+            policy.remove(state, uid, container);
+        }
+        if !gone.is_empty() {
+            self.write(&inner);
+        }
+    }
+
+    /// Frees what pods have that are not active.
+    pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
+        self.free(|uid, _| !is_active(uid));
+    }
+
+    /// A container was created: init containers before it have ended.
+    pub(crate) fn created(&self, pod: &Pod, container: &str) {
+        let earlier = pod.init_containers().iter().take_while(|init| init.name != container);
+        let ended: Vec<&str> =
+            earlier.filter(|init| !is_sidecar(init)).map(|init| init.name.as_str()).collect();
+        if !ended.is_empty() {
+            self.free(|uid, name| uid == pod.uid().as_str() && ended.contains(&name));
+        }
+    }
+
+    /// The memory nodes of a container, as `0,1`; empty: any.
+    pub(crate) fn nodes(&self, uid: &str, container: &str) -> String {
+        let nodes = self.inner().state.nodes_of(uid, container);
+        nodes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The memory that a container has.
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Vec<Block> {
+        self.inner().state.of(uid, container).cloned().unwrap_or_default()
+    }
+
+    /// The memory that containers can have.
+    pub(crate) fn allocatable(&self) -> Vec<Block> {
+        self.inner().policy.as_ref().map(StaticPolicy::allocatable).unwrap_or_default()
+    }
+
+    pub(crate) fn container_hints(&self, pod: &Pod, container: &Container) -> Hints {
+        let inner = self.inner();
+        let policy = inner.policy.as_ref();
+        policy.map(|it| it.container_hints(&inner.state, pod, container)).unwrap_or_default()
+    }
+
+    pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
+        let inner = self.inner();
+        inner.policy.as_ref().map(|it| it.pod_hints(&inner.state, pod)).unwrap_or_default()
+    }
+}
+
+fn policy_name(policy: Option<&StaticPolicy>) -> &'static str {
+    if policy.is_some() { "Static" } else { "None" }
+}

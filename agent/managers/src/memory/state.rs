@@ -1,0 +1,116 @@
+//! ◆ How much memory of each memory node containers have. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// Memory of one kind on one node, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Table {
+    pub(crate) total: u64,
+    pub(crate) system_reserved: u64,
+    pub(crate) allocatable: u64,
+    /// What containers have.
+    pub(crate) reserved: u64,
+    pub(crate) free: u64,
+}
+
+/// One memory node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeState {
+    /// How many blocks of containers are on it, in whole or in part.
+    pub(crate) number_of_assignments: i64,
+    /// By `memory` or `hugepages-<size>`.
+    pub(crate) memory_map: BTreeMap<String, Table>,
+    /// The nodes over which memory is spread together with this one's, which is among them.
+    pub(crate) cells: Vec<usize>,
+}
+
+impl NodeState {
+    pub(crate) fn free(&self, kind: &str) -> u64 {
+        self.memory_map.get(kind).map_or(0, |table| table.free)
+    }
+
+    pub(crate) fn allocatable(&self, kind: &str) -> u64 {
+        self.memory_map.get(kind).map_or(0, |table| table.allocatable)
+    }
+}
+
+/// All memory nodes.
+pub(crate) type Machine = BTreeMap<usize, NodeState>;
+
+/// Memory of one kind that a container has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Block {
+    #[serde(rename = "numaAffinity")]
+    pub(crate) nodes: Vec<usize>,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// The memory of containers, by uid of their pod.
+pub(crate) type Blocks = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
+
+/// What there is, and who has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) machine: Machine,
+    pub(crate) blocks: Blocks,
+}
+
+impl State {
+    /// The memory that a container has.
+    pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&Vec<Block>> {
+        self.blocks.get(uid)?.get(container)
+    }
+
+    /// The nodes that have the memory of a container.
+    pub(crate) fn nodes_of(&self, uid: &str, container: &str) -> BTreeSet<usize> {
+        self.of(uid, container)
+            .into_iter()
+            .flatten()
+            .flat_map(|block| block.nodes.clone())
+            .collect()
+    }
+}
+
+/// Takes memory of these nodes, one after the other.
+pub(crate) fn reserve(machine: &mut Machine, nodes: &[usize], kind: &str, mut size: u64) {
+    for id in nodes {
+        let Some(node) = machine.get_mut(id) else {
+            continue;
+        };
+        node.number_of_assignments += 1;
+        node.cells = nodes.to_vec();
+        if let Some(table) = node.memory_map.get_mut(kind) {
+            let part = size.min(table.free);
+            table.reserved += part;
+            table.free -= part;
+            size -= part;
+        }
+    }
+}
+
+/// Gives memory back.
+pub(crate) fn release(machine: &mut Machine, block: &Block) {
+    let mut size = block.size;
+    for id in &block.nodes {
+        let Some(node) = machine.get_mut(id) else {
+            continue;
+        };
+        node.number_of_assignments -= 1;
+        if node.number_of_assignments == 0 {
+            node.cells = vec![*id];
+        }
+        if let Some(table) = node.memory_map.get_mut(&block.kind) {
+            let part = size.min(table.reserved);
+            table.free += part;
+            table.reserved -= part;
+            size -= part;
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Processors, memory and memory nodes of containers, on machines that are directories.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "node/machine.rs"]
+mod machine;
+#[path = "node/agent.rs"]
+#[allow(dead_code, reason = "shared with the tests of devices")]
+mod node;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::clock::SystemClock;
+use agent::cri::fake::FakeCri;
+use agent::managers::Managers as _;
+use agent::pod_spec::spec::Resources;
+use api::pod::Pod;
+use managers::{NodeManagers, Settings};
+use node::{Node, pod_of};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Two memory nodes of four cores with two threads each: core n has the processors n and n + 8. A node has 1 GiB.
+fn two_nodes() -> TempDir {
+    machine::machine(2, 4, 2, 4)
+}
+
+/// Settings with these fields for a machine of which half a processor and 64 MiB are reserved.
+fn change(settings: &mut Settings, machine: &Path, fields: Value) {
+    settings.machine = machine.to_owned();
+    settings.file = serde_json::from_value(fields).unwrap();
+    let reserved = [("cpu", "500m"), ("memory", "67108864")];
+    settings.reserved = reserved.map(|(name, amount)| (name.to_owned(), amount.to_owned())).into();
+}
+
+fn with(machine: &TempDir, fields: Value) -> Node {
+    Node::with(|settings| change(settings, machine.path(), fields))
+}
+
+fn container(name: &str, cpu: &str, memory: &str) -> Value {
+    let amounts = json!({"cpu": cpu, "memory": memory});
+    json!({"name": name, "image": "app", "resources": {"requests": amounts, "limits": amounts}})
+}
+
+/// A Guaranteed pod.
+fn pod(uid: &str, cpu: &str, memory: &str) -> Pod {
+    pod_of(uid, json!({"containers": [container(uid, cpu, memory)]}))
+}
+
+async fn resources(node: &Node, pod: &Pod) -> Resources {
+    node.until_running(pod).await;
+    node.fake.spec(pod.uid().as_str()).unwrap().resources
+}
+
+#[tokio::test]
+async fn guaranteed_pods_have_processors_for_themselves() {
+    let machine = two_nodes();
+    let mut node =
+        with(&machine, json!({"cpuManagerPolicy": "static", "cpuManagerReconcilePeriod": "100ms"}));
+    // 8 of the machine's, which has at least 1.
+    let shared = pod_of("u1", json!({"containers": [{"name": "u1", "image": "app"}]}));
+    node.want(&[&shared]);
+    assert_eq!(resources(&node, &shared).await.cpuset_cpus, "0-15");
+    let own = pod("u2", "1", "1Mi");
+    node.want(&[&shared, &own]);
+    let exclusive = resources(&node, &own).await;
+    assert_eq!((exclusive.cpuset_cpus.as_str(), exclusive.cpu_quota), ("8", -1));
+    let left = async {
+        while node.fake.spec("u1").unwrap().resources.cpuset_cpus != "0-7,9-15" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), left).await.expect("the runtime is told what is left");
+
+    node.kill_agent().await;
+    node.start_agent();
+    node.want(&[&shared, &own]);
+    node.until_running(&own).await;
+    let state = std::fs::read_to_string(node.root_dir().join("cpu_manager_state")).unwrap();
+    assert!(state.contains(r#""defaultCpuSet":"0-7,9-15","entries":{"u2":{"u2":"8"}}"#), "{state}");
+    node.want(&[&shared]);
+    let freed = async {
+        while node.fake.spec("u1").unwrap().resources.cpuset_cpus != "0-15" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), freed).await.expect("what ended pods had is shared again");
+}
+
+#[rstest]
+#[case::cores(
+    json!({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}),
+    "1", "SMTAlignmentError",
+    "SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2")]
+#[case::too_many(
+    json!({"cpuManagerPolicy": "static"}), "16", "UnexpectedAdmissionError",
+    "Allocate failed due to not enough cpus available to satisfy request: requested=16, available=15, which is unexpected")]
+#[case::nodes(
+    json!({"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}), "9", "TopologyAffinityError",
+    "Resources cannot be allocated with Topology locality")]
+#[tokio::test]
+async fn pods_that_cannot_have_their_processors_are_rejected(
+    #[case] fields: Value,
+    #[case] cpu: &str,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let machine = two_nodes();
+    let node = with(&machine, fields);
+    let own = pod("u1", cpu, "1Mi");
+    node.want(&[&own]);
+    let rejected = node.until_rejected(&own).await;
+    assert_eq!(rejected, (reason.to_owned(), format!("Pod was rejected: {message}")));
+}
+
+fn managers(root: &TempDir, machine: &TempDir, fields: Value) -> Result<NodeManagers, String> {
+    let mut settings = Settings::new(root.path().to_owned());
+    change(&mut settings, machine.path(), fields);
+    NodeManagers::open(&settings, Arc::new(FakeCri::new(Arc::new(SystemClock))))
+}
+
+/// The processors and memory nodes that each container is created with.
+async fn assigned(managers: &NodeManagers, pod: &Pod) -> Vec<(String, String)> {
+    let active = [pod.uid().clone(), api::pod::PodUid::new("u1")].into();
+    managers.allocate(pod, Some(active)).await.unwrap();
+    let mut all = Vec::new();
+    for container in pod.init_and_apps() {
+        let assigned = managers.prepare(pod, container).await.unwrap();
+        all.push((assigned.cpus, assigned.memory_nodes));
+    }
+    all
+}
+
+#[rstest]
+#[case::containers("container", [("8", "0"), ("4-7,12-15", "1")])]
+#[case::pod("pod", [("8", "0,1"), ("4-7,12-15", "0,1")])]
+#[tokio::test]
+async fn processors_and_memory_are_of_the_same_nodes(
+    #[case] scope: &str,
+    #[case] expected: [(&str, &str); 2],
+) {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let fields = json!({
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "64Mi"}}],
+        "topologyManagerPolicy": "best-effort",
+        "topologyManagerScope": scope,
+    });
+    let managers = managers(&root, &machine, fields).unwrap();
+    let containers = [container("a", "1", "900Mi"), container("b", "8", "900Mi")];
+    let two = pod_of("u1", json!({"containers": containers}));
+    let expected = expected.map(|(cpus, nodes)| (cpus.to_owned(), nodes.to_owned()));
+    assert_eq!(assigned(&managers, &two).await, expected);
+    assert_eq!(assigned(&managers, &two).await, expected, "it has that");
+    assert!(root.path().join("memory_manager_state").exists());
+}
+
+#[tokio::test]
+async fn another_policy_than_before_ends_the_node() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    drop(managers(&root, &machine, json!({})).unwrap());
+    let error = managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).err().unwrap();
+    let file = root.path().join("cpu_manager_state");
+    assert_eq!(
+        error,
+        format!(
+            "could not restore state from checkpoint: configured policy \"static\" differs from state checkpoint policy \"none\", \
+             please drain this node and delete the CPU manager checkpoint file {:?} before restarting Kubelet",
+            file.display()
+        )
+    );
+    std::fs::remove_file(file).unwrap();
+    drop(managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).unwrap());
+}
+
+#[tokio::test]
+async fn guaranteed_pods_with_own_processors_cannot_be_resized() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let managers = managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).unwrap();
+    let (one, other) = (pod("u1", "1", "1Mi"), pod("u1", "2", "1Mi"));
+    assert_eq!(
+        managers.forbids_resize(&one, &other).unwrap(),
+        "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\""
+    );
+    assert_eq!(managers.forbids_resize(&one, &pod("u1", "1", "2Mi")), None, "memory is no matter");
+    let shared = pod_of("u1", json!({"containers": [{"name": "a", "image": "app"}]}));
+    assert_eq!(managers.forbids_resize(&shared, &shared), None);
+}
