@@ -9,7 +9,7 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The files of `proto/generated/`, beside the digest of their sources.
-const FILES: [(&str, &[u8]); 6] = [
+const FILES: [(&str, &[u8]); 8] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
     ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),

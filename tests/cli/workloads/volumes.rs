@@ -278,7 +278,7 @@ async fn empty_dir_in_memory_is_shared_limited_and_ends_with_its_pod() {
     let place = Place::new();
     let ended = run(&place, IN_MEMORY).await.exits(0);
     for words in [
-        "file system: tmpfs, mode 777",
+        "file system: tmpfs, mode 1777",
         "shared",
         "read-only",
         "from the part",

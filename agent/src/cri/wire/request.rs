@@ -181,7 +181,6 @@ pub(super) fn resources(from: &Resources) -> v1::LinuxContainerResources {
         unified: map(&from.unified),
         cpuset_cpus: from.cpuset_cpus.clone(),
         cpuset_mems: from.cpuset_mems.clone(),
-        ..v1::LinuxContainerResources::default()
     }
 }
 

@@ -109,13 +109,14 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     Ok(at)
 }
 
-/// Mounts a volume in memory, writable by every user as one on the disk is.
+/// Mounts a volume in memory, with the mode that a kubelet's has: writable by every user, each of whom can remove only what is his own,
+/// and so are the directories that are made in it for parts of it.
 fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
     let what = format!("mount the volume {} in memory", volume.path.display());
     let label = overlay::context(plan.mount_label.as_deref());
     let mode = match volume.group {
-        Some(group) => format!("mode=2777,gid={group}"),
-        None => "mode=0777".to_owned(),
+        Some(group) => format!("mode=3777,gid={group}"),
+        None => "mode=1777".to_owned(),
     };
     let options = CString::new(format!("{mode},size={}{label}", volume.size));
     let options = options.map_err(io::Error::from).context(&what)?;
