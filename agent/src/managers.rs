@@ -47,15 +47,24 @@ pub trait Managers: Send + Sync {
     /// Why the resize of a pod is infeasible, in words: it would change what its containers have for themselves.
     fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<String>;
 
+    /// Whether a container has processors that no other one has.
+    fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool;
+
+    /// Which of the devices that a container has are healthy, by resource and id.
+    fn health(&self, pod: &PodUid, container: &str) -> DeviceHealth;
+
     /// The resources of devices.
     fn devices(&self) -> DeviceResources;
 
-    /// Waits until [`Managers::devices`] may say something else. Cancel-safe.
+    /// Waits until [`Managers::devices`] or [`Managers::health`] may say something else. Cancel-safe.
     async fn devices_changed(&self);
 }
 
 /// The pods that keep what they have; `None`: not every source has said yet which pods it has, so that all do.
 pub type Active = Option<BTreeSet<PodUid>>;
+
+/// Whether devices are healthy, by resource and id.
+pub type DeviceHealth = BTreeMap<String, BTreeMap<String, bool>>;
 
 /// Devices by resource name, such as `vendor.com/gpu`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +118,14 @@ impl Managers for NoManagers {
 
     fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
         None
+    }
+
+    fn has_own_cpus(&self, _: &PodUid, _: &str) -> bool {
+        false
+    }
+
+    fn health(&self, _: &PodUid, _: &str) -> DeviceHealth {
+        DeviceHealth::new()
     }
 
     fn devices(&self) -> DeviceResources {

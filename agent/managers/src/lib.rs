@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
-use agent::managers::{Active, Allocation, DeviceResources, Managers};
+use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, Managers};
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::Assigned;
 use api::pod::{Pod, PodUid};
@@ -233,6 +233,15 @@ impl Managers for NodeManagers {
         } else {
             None
         }
+    }
+
+    fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool {
+        self.0.cpus.of_container(pod.as_str(), container).are_exclusive
+    }
+
+    fn health(&self, pod: &PodUid, container: &str) -> DeviceHealth {
+        let devices = self.0.devices.as_ref();
+        devices.map(|devices| devices.health(pod.as_str(), container)).unwrap_or_default()
     }
 
     fn devices(&self) -> DeviceResources {

@@ -86,6 +86,21 @@ async fn health_and_disappearance_of_devices_are_counted() {
     node.want(&[&one]);
     node.until_running(&one).await;
     assert_eq!(visible(&node.fake.spec("app").unwrap()), "nvidia1", "not the broken one");
+    let health = |report: &agent::PodReport| {
+        let mut containers = report.published.container_statuses.iter().flatten();
+        let of_resource = containers.find_map(|it| it.allocated_resources_status.clone()?.pop());
+        let device = of_resource.and_then(|it| it.resources?.pop());
+        device.map(|it| (it.resource_id, it.health.unwrap_or_default()))
+    };
+    let is = |expected: &str| {
+        let expected = Some(("nvidia1".to_owned(), expected.to_owned()));
+        move |report: &agent::PodReport| health(report) == expected
+    };
+    node.until(&one, is("Healthy")).await;
+    script.list(&[("nvidia0", "Healthy"), ("nvidia1", "Unhealthy"), ("nvidia2", "Healthy")]);
+    node.until(&one, is("Unhealthy")).await;
+    script.list(&[("nvidia0", "Unhealthy"), ("nvidia1", "Healthy"), ("nvidia2", "Healthy")]);
+    node.until(&one, is("Healthy")).await;
     drop(plugin);
     node.until_devices(GPU, "0", "3").await;
     let two = pod("u2", GPU, 1);

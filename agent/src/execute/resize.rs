@@ -60,7 +60,11 @@ impl Job {
                 }
                 self.actuated.change(|now| now.cgroup = limits).await;
             }
-            Step::Container { id, name, resources, now } => {
+            Step::Container { id, name, mut resources, now } => {
+                let has_own_cpus = self.shared.managers.has_own_cpus(self.pod.uid(), &name);
+                if has_own_cpus && self.shared.node.cpu_quota {
+                    resources.cpu_quota = -1;
+                }
                 let updated = cri.update_container(&id, &resources).await;
                 updated.map_err(|error| error.go_text())?;
                 let change = |all: &mut crate::decide::resize::actuated::Actuated| {

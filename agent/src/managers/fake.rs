@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Container;
 use tokio::sync::Notify;
 
-use super::{Active, Allocation, DeviceResources, Managers};
+use super::{Active, Allocation, DeviceHealth, DeviceResources, Managers};
 use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::Assigned;
@@ -34,6 +34,8 @@ pub(crate) struct Answers {
     /// By name of the container; `Err`: it cannot be created.
     pub(crate) assigned: BTreeMap<String, Result<Assigned, String>>,
     pub(crate) devices: DeviceResources,
+    /// By name of the container.
+    pub(crate) health: BTreeMap<String, DeviceHealth>,
     pub(crate) forbidden_resize: Option<String>,
     /// The calls, as `allocate pod [active]`.
     pub(crate) calls: Vec<String>,
@@ -103,6 +105,16 @@ impl Managers for FakeManagers {
 
     fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
         self.answers().forbidden_resize.clone()
+    }
+
+    fn has_own_cpus(&self, _: &PodUid, container: &str) -> bool {
+        let answers = self.answers();
+        let assigned = answers.assigned.get(container);
+        assigned.and_then(|it| it.as_ref().ok()).is_some_and(|it| it.cpus_are_exclusive)
+    }
+
+    fn health(&self, _: &PodUid, container: &str) -> DeviceHealth {
+        self.answers().health.get(container).cloned().unwrap_or_default()
     }
 
     fn devices(&self) -> DeviceResources {

@@ -28,6 +28,7 @@ use crate::observed::Observed;
 
 pub use conditions::is_own;
 pub use phase::phase;
+pub(crate) use resources::device_status;
 
 /// Why the latest start of a container failed or was deferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

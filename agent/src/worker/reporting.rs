@@ -15,7 +15,7 @@ use crate::reporting::report::{ContainerPhase, ContainerReport, PodReport};
 use crate::reporting::status::record::{is_same_but_for_times, recorded};
 use crate::reporting::status::restarts::count_once;
 use crate::reporting::status::transition::illegal_restart;
-use crate::reporting::status::{Inputs, pod_status};
+use crate::reporting::status::{Inputs, device_status, pod_status};
 
 /// The duration of each step of a container's last start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -234,6 +234,10 @@ impl Worker {
         });
         if let Some(previous) = previous {
             count_once(previous, &mut status);
+        }
+        for container in status.container_statuses.iter_mut().flatten() {
+            let health = self.shared.managers.health(self.uid(), &container.name);
+            container.allocated_resources_status = device_status(health);
         }
         if let Some(eviction) = &self.ending.eviction {
             eviction.record(pod, &mut status);

@@ -18,6 +18,15 @@ use crate::reporting::events::Happening;
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
 impl Worker {
+    /// Whether the pod asks for extended resources, which devices may be.
+    fn has_devices(&self) -> bool {
+        let mut containers = self.pod.iter().flat_map(Pod::init_and_apps);
+        containers.any(|container| {
+            let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
+            limits.is_some_and(|limits| limits.keys().any(|name| name.contains('/')))
+        })
+    }
+
     /// Waits for a snapshot, an update, a result of a probe, a change of an object, or the time.
     pub(super) async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
         let resync = after(now, self.next_resync());
@@ -39,6 +48,7 @@ impl Worker {
             }
             () = self.probes.changed() => {}
             () = self.volumes.changed() => self.take_object_changes(),
+            () = async { self.shared.managers.devices_changed().await }, if self.has_devices() => {}
             () = clock.sleep_until(deadline) => {}
         }
         self.reported.published.make_due();

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent::managers::DeviceResources;
+use agent::managers::{DeviceHealth, DeviceResources};
 use api::pod::{Pod, is_sidecar};
 use api::totals::{Kind, amount};
 use cri::deviceplugin::ListAndWatchResponse;
@@ -116,12 +116,12 @@ impl DeviceManager {
         if !state.is_current(resource, registration) {
             return false;
         }
-        let before = state.inventory.resources();
+        let (before, _) = state.inventory.free(resource);
         let devices = wire::devices(devices);
         let healthy = devices.values().filter(|device| device.healthy).count();
         tracing::info!(resource, devices = devices.len(), healthy, "device plugin listed devices");
+        let differs = devices != before || !state.inventory.knows(resource);
         state.inventory.listed(resource, devices);
-        let differs = state.inventory.resources() != before;
         if let Err(error) = self.write(&state) {
             tracing::warn!(error = %error, "failed to write the checkpoint of devices");
         }
@@ -404,6 +404,21 @@ impl DeviceManager {
     /// The devices of a container, by resource.
     pub(crate) fn of_container(&self, uid: &str, container: &str) -> BTreeMap<String, Given> {
         self.state().inventory.of_container(uid, container).cloned().unwrap_or_default()
+    }
+
+    /// Which devices of a container are healthy, by what their plugins said last.
+    pub(crate) fn health(&self, uid: &str, container: &str) -> DeviceHealth {
+        let state = self.state();
+        let given = state.inventory.of_container(uid, container).into_iter().flatten();
+        let health = given.map(|(resource, given)| {
+            let (devices, _) = state.inventory.free(resource);
+            let is_healthy = |id: String| {
+                let is_healthy = devices.get(&id).is_none_or(|device| device.healthy);
+                (id, is_healthy)
+            };
+            (resource.clone(), given.ids().into_iter().map(is_healthy).collect())
+        });
+        health.collect()
     }
 
     /// All healthy devices.

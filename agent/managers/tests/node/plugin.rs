@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) preferred: Vec<String>,
     pub(crate) has_preferences: bool,
     pub(crate) prepares: bool,
+    /// The directory of its files, with which containers can do something: its devices are `/dev/null`, without CDI names.
+    pub(crate) files: Option<PathBuf>,
     /// Why it does not allocate.
     pub(crate) allocation_fails: Option<String>,
     /// Why it does not prepare devices.
@@ -184,22 +186,26 @@ impl DevicePlugin for Script {
         if let Some(problem) = &self.state().allocation_fails {
             return Err(Status::unknown(problem.clone()));
         }
+        let files = self.state().files.clone();
         let node = |path: String| wire::DeviceSpec {
-            container_path: path.clone(),
-            host_path: path,
+            host_path: files.as_ref().map_or_else(|| path.clone(), |_| "/dev/null".to_owned()),
+            container_path: path,
             permissions: "rw".to_owned(),
         };
         let response = wire::ContainerAllocateResponse {
             envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), ids.join(","))].into(),
             mounts: vec![wire::Mount {
                 container_path: "/usr/local/nvidia".to_owned(),
-                host_path: "/opt/nvidia".to_owned(),
+                host_path: files
+                    .as_ref()
+                    .map_or_else(|| "/opt/nvidia".to_owned(), |files| files.display().to_string()),
                 read_only: true,
             }],
             devices: ids.iter().map(|id| node(format!("/dev/{id}"))).collect(),
             annotations: [("nvidia".to_owned(), ids.join(","))].into(),
             cdi_devices: ids
                 .iter()
+                .filter(|_| files.is_none())
                 .map(|id| wire::CdiDevice { name: format!("{GPU}={id}") })
                 .collect(),
         };

@@ -5,16 +5,34 @@
 use api::pod::Pod;
 use api::quantity::{Format, Quantity};
 use api::totals::{self, Amounts, Kind};
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, PodStatus, ResourceHealth, ResourceRequirements, ResourceStatus,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::decide::resize::actuated::CpuMemory;
+use crate::managers::DeviceHealth;
 use crate::observed::{ContainerResources, ObservedContainer};
 
 /// The lowest `cpu.shares`; a request that is not more than this many thousandths is kept as it was given.
 const MIN_SHARES: i64 = 2;
 /// The lowest CPU limit that a quota can express, in thousandths; lower ones are kept as they were given.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
+
+/// The health of the devices that a container has; `None`: it has none (Kubernetes 1.36, gate ResourceHealthStatus,
+/// pkg/kubelet/cm/devicemanager/manager.go UpdateAllocatedResourcesStatus).
+pub(crate) fn device_status(devices: DeviceHealth) -> Option<Vec<ResourceStatus>> {
+    let health = |(resource_id, is_healthy)| ResourceHealth {
+        resource_id,
+        health: Some(if is_healthy { "Healthy" } else { "Unhealthy" }.to_owned()),
+        message: None,
+    };
+    let status = |(name, devices): (String, std::collections::BTreeMap<String, bool>)| {
+        ResourceStatus { name, resources: Some(devices.into_iter().map(health).collect()) }
+    };
+    let statuses: Vec<ResourceStatus> = devices.into_iter().map(status).collect();
+    (!statuses.is_empty()).then_some(statuses)
+}
 
 /// Sets the pod's own resources.
 ///

@@ -210,6 +210,40 @@ async fn devices_are_counted_as_other_resources_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_has_the_health_of_devices_as_soon_as_it_changes() {
+    let scene = Scene::new();
+    let set = |is_healthy: bool| {
+        scene.managers.set(|answers| {
+            let count = BTreeMap::from([("vendor.com/gpu".to_owned(), 1)]);
+            answers.devices = DeviceResources { allocatable: count, ..DeviceResources::default() };
+            let device = BTreeMap::from([("gpu0".to_owned(), is_healthy)]);
+            let of_app = BTreeMap::from([("vendor.com/gpu".to_owned(), device)]);
+            answers.health.insert("app".to_owned(), of_app);
+        });
+    };
+    let health = |report: &PodReport| -> Vec<String> {
+        let containers = report.published.container_statuses.iter().flatten();
+        let statuses = containers.flat_map(|it| it.allocated_resources_status.iter().flatten());
+        let devices = statuses.flat_map(|status| {
+            let devices = status.resources.iter().flatten();
+            devices.map(|it| {
+                let health = it.health.as_deref().unwrap_or_default();
+                format!("{} {} {health}", status.name, it.resource_id)
+            })
+        });
+        devices.collect()
+    };
+    set(true);
+    scene.run(&with_devices("u1", 1)).await;
+    scene.sleep(3).await;
+    assert_eq!(health(&scene.report("u1")), ["vendor.com/gpu gpu0 Healthy"]);
+    let at = scene.now();
+    set(false);
+    let is_unhealthy = |report: &PodReport| health(report) == ["vendor.com/gpu gpu0 Unhealthy"];
+    assert_eq!(scene.until("u1", "unhealthy", is_unhealthy).await, at, "at once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn resize_that_managers_forbid_is_infeasible() {
     let scene = Scene::new();
     let sized = |cpu: &str, generation: i64| {
