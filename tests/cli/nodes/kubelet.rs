@@ -111,8 +111,10 @@ async fn bad_command_lines_exit_1_with_a_message() {
     std::fs::create_dir(&pods).unwrap();
     let root = format!("--root-dir={}", place.path("kubelet").display());
     let pods = format!("--pod-manifest-path={}", pods.display());
-    let wrong = place
-        .file("wrong.yaml", &format!("{HEAD}maxPods: -1\nport: 99999\ncpuManagerPolicy: static\n"));
+    let wrong = place.file(
+        "wrong.yaml",
+        &format!("{HEAD}maxPods: -1\nport: 99999\ncpuManagerPolicy: dynamic\n"),
+    );
     let wrong = format!("--config={wrong}");
     let drop_in = place.file("d/a.conf", "kind: Pod\n");
     let drop_ins = format!("--config-dir={}", place.path("d").display());
@@ -150,7 +152,7 @@ async fn bad_command_lines_exit_1_with_a_message() {
         (&["--config=/nowhere"], "failed to read --config /nowhere"),
         (&[&wrong], "maxPods: -1 is less than 0"),
         (&[&wrong], "port: 99999 is not between 1 and 65535"),
-        (&[&wrong], "cpuManagerPolicy: crib's agent does not have this"),
+        (&[&wrong], "cpuManagerPolicy: \"dynamic\" is none of none, static"),
         (&[&drop_ins], &format!("--config-dir {drop_in}: expected apiVersion")),
     ] {
         let args: Vec<&str> = ["kubelet", &root, &pods].iter().chain(flags).copied().collect();

@@ -53,7 +53,6 @@ pub(super) const ZERO_COUNTS: [&str; 20] = [
     "userNamespaces.idsPerPod",
 ];
 
-const MANAGERS: &str = "leave it out: pods are given no processors, memory or devices of their own";
 const SHUTDOWN: &str = "leave it out: pods are not ended when the machine shuts down";
 const CGROUPS: &str = "leave it out: the agent moves no process of the system into a cgroup";
 const NO_PROFILES: &str = "there are no profiles of Go's runtime";
@@ -141,14 +140,14 @@ pub const FIELDS: [Field; 134] = [
     used("cgroupRoot", ""),
     used("cgroupsPerQOS", "true"),
     used("cgroupDriver", "\"cgroupfs\""),
-    only("cpuManagerPolicy", "\"none\"", MANAGERS),
+    used("cpuManagerPolicy", "\"none\""),
     used("singleProcessOOMKill", ""),
-    only("cpuManagerPolicyOptions", "", MANAGERS),
-    unused("cpuManagerReconcilePeriod", "\"10s\"", "there is no CPU manager", ""),
-    only("memoryManagerPolicy", "\"None\"", MANAGERS),
-    only("topologyManagerPolicy", "\"none\"", MANAGERS),
-    unused("topologyManagerScope", "\"container\"", "there is no topology manager", ""),
-    only("topologyManagerPolicyOptions", "", MANAGERS),
+    used("cpuManagerPolicyOptions", ""),
+    used("cpuManagerReconcilePeriod", "\"10s\""),
+    used("memoryManagerPolicy", "\"None\""),
+    used("topologyManagerPolicy", "\"none\""),
+    used("topologyManagerScope", "\"container\""),
+    used("topologyManagerPolicyOptions", ""),
     only("qosReserved", "", "leave it out: QoS classes reserve nothing"),
     used("runtimeRequestTimeout", "\"2m0s\""),
     unused("hairpinMode", "\"promiscuous-bridge\"", "the runtime's network decides", ""),
@@ -235,7 +234,7 @@ pub const FIELDS: [Field; 134] = [
     only("shutdownGracePeriodCriticalPods", "", SHUTDOWN),
     only("shutdownGracePeriodByPodPriority", "", SHUTDOWN),
     used("crashLoopBackOff.maxContainerRestartPeriod", ""),
-    only("reservedMemory", "", MANAGERS),
+    used("reservedMemory", ""),
     unused("enableProfilingHandler", "true", NO_PROFILES, "false"),
     unused(
         "enableDebugFlagsHandler",

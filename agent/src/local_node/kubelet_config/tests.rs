@@ -182,10 +182,7 @@ fn drop_ins_replace_fields_and_merge_objects() {
 }
 
 #[rstest]
-#[case(
-    "cpuManagerPolicy: static",
-    "cpuManagerPolicy: crib's agent does not have this: leave it out"
-)]
+#[case("runOnce: true", "runOnce: crib's agent does not have this: leave it out")]
 #[case("podPidsLimit: 100", "podPidsLimit: crib's agent")]
 #[case("podPidsLimit: 0", "podPidsLimit: crib's agent")]
 #[case("kubeletCgroups: /x", "kubeletCgroups: crib's agent")]
@@ -207,7 +204,8 @@ fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] words: &s
 #[case("enforceNodeAllocatable: [none]\ncgroupsPerQOS: false")]
 #[case("enforceNodeAllocatable: []\ncgroupsPerQOS: false")]
 #[case("cpuManagerPolicyOptions: {}\nreservedMemory: []\npodPidsLimit: -1")]
-fn value_that_asks_for_nothing_is_taken(#[case] fields: &str) {
+#[case("cpuManagerPolicy: static\nmemoryManagerPolicy: Static\ntopologyManagerPolicy: restricted")]
+fn value_that_asks_for_nothing_or_is_followed_is_taken(#[case] fields: &str) {
     let mut document = document(fields);
     // A period of zero is no period for klog; kubeadm writes it for no value.
     remove(&mut document, "logging.flushFrequency");

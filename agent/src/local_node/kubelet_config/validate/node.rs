@@ -129,6 +129,8 @@ fn taints(findings: &mut Findings<'_>) {
 
 fn managers(findings: &mut Findings<'_>) {
     let c = findings.config;
+    findings.one_of("cpuManagerPolicy", c.cpu_manager_policy.as_ref(), &["none", "static"]);
+    findings.one_of("memoryManagerPolicy", c.memory_manager_policy.as_ref(), &["None", "Static"]);
     let policies = ["none", "best-effort", "restricted", "single-numa-node"];
     findings.one_of("topologyManagerPolicy", c.topology_manager_policy.as_ref(), &policies);
     let scope = c.topology_manager_scope.as_ref();

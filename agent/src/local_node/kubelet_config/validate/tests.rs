@@ -67,6 +67,8 @@ fn said(document: &Document) -> String {
     "registerWithTaints: [{key: a, effect: NoExecute, timeAdded: '2026-01-01T00:00:00Z'}]",
     "registerWithTaints: a: timeAdded cannot be set"
 )]
+#[case("cpuManagerPolicy: dynamic", "cpuManagerPolicy: \"dynamic\" is none of none, static")]
+#[case("memoryManagerPolicy: BestEffort", "memoryManagerPolicy: \"BestEffort\" is none of None, S")]
 #[case("topologyManagerPolicy: some", "topologyManagerPolicy: \"some\" is none of none, best")]
 #[case("topologyManagerScope: node", "topologyManagerScope: \"node\" is none of container, pod")]
 #[case(
@@ -232,8 +234,8 @@ fn rule_refuses_flag(#[case] field: &str, #[case] words: &str) {
 
 #[test]
 fn all_problems_are_found() {
-    let said = said(&document("maxPods: -1\nport: -1\ncpuManagerPolicy: static"));
-    for field in ["maxPods", "port", "cpuManagerPolicy"] {
+    let said = said(&document("maxPods: -1\nport: -1\nrunOnce: true"));
+    for field in ["maxPods", "port", "runOnce"] {
         assert!(said.contains(&format!("{field}: ")), "{said}");
     }
 }

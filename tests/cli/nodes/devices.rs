@@ -1,0 +1,130 @@
+//! Devices of a plugin in containers of a real runtime.
+
+#[path = "../../../agent/managers/tests/node/plugin.rs"]
+#[allow(dead_code, reason = "shared with the tests of the managers")]
+mod plugin;
+
+use crate::command::*;
+use plugin::{GPU, Running as RunningPlugin, Script};
+
+/// A pod that says what it has of its devices, and runs on.
+fn manifest(name: &str) -> String {
+    let script = "echo has=$NVIDIA_VISIBLE_DEVICES version=$(cat /usr/local/nvidia/version); \
+                  test -c /dev/$NVIDIA_VISIBLE_DEVICES && echo node; exec sleep 3600";
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: app\n    \
+         image: crib.local/host\n    command: [sh, -c, '{script}']\n    resources: {{limits: {{{GPU}: 1}}}}\n"
+    )
+}
+
+/// Registers the plugin once the agent listens, which it may not do yet.
+async fn registered(place: &Place, script: &Script) -> RunningPlugin {
+    let directory = place.path("agent/device-plugins");
+    let socket = directory.join("kubelet.sock");
+    harness::eventually(PATIENCE, "the agent listens for plugins", async || {
+        tokio::net::UnixStream::connect(&socket).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    plugin::start(&directory, GPU, script).await.unwrap()
+}
+
+/// All that containers have written.
+fn logs(place: &Place) -> String {
+    fn walk(directory: &std::path::Path, text: &mut String) {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                walk(&entry.path(), text);
+            } else {
+                *text += &std::fs::read_to_string(entry.path()).unwrap_or_default();
+            }
+        }
+    }
+    let mut text = String::new();
+    walk(&place.path("agent/logs"), &mut text);
+    text
+}
+
+async fn wait_for_log(place: &Place, words: &str) {
+    eventually("the containers have written", || {
+        let logs = logs(place);
+        if logs.contains(words) { vec![] } else { vec![logs] }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_killed() {
+    let place = Place::new();
+    place.file("driver/version", "1.0");
+    let [manifests, root] =
+        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
+    std::fs::create_dir(&manifests).unwrap();
+    let (runtime, endpoint) = place.runtime().await;
+    let args =
+        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
+    let agent = place.start(&args);
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    script.set(|state| state.files = Some(place.path("driver")));
+    let plugin = registered(&place, &script).await;
+    place.file("manifests/one.yaml", &manifest("one"));
+    wait_for_log(&place, "has=nvidia0 version=1.0").await;
+    wait_for_log(&place, "stdout F node").await;
+
+    agent.signal(Signal::SIGKILL);
+    drop(agent.end().await);
+    drop(plugin);
+    let agent = place.start(&args);
+    // Its predecessor's sockets are gone then.
+    let gone = place.path("agent/device-plugins/nvidia.com-gpu.sock");
+    eventually("the agent wants plugins to register again", || {
+        gone.exists().then(|| gone.display().to_string()).into_iter().collect()
+    })
+    .await;
+    let plugin = registered(&place, &script).await;
+    place.file("manifests/two.yaml", &manifest("two"));
+    wait_for_log(&place, "has=nvidia1 version=1.0").await;
+    assert_eq!(logs(&place).matches("has=nvidia0").count(), 1, "the first one runs on");
+    assert_eq!(script.calls(), ["allocate nvidia0", "allocate nvidia1"]);
+
+    for name in ["one", "two"] {
+        std::fs::remove_file(place.path(&format!("manifests/{name}.yaml"))).unwrap();
+    }
+    eventually("the pods are gone", || {
+        let pods = std::fs::read_dir(place.path("agent/pods")).into_iter().flatten().flatten();
+        pods.map(|entry| entry.path().display().to_string()).collect()
+    })
+    .await;
+    drop(plugin);
+    agent.stop().await;
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn agent_whose_policy_has_changed_says_which_file_is_in_the_way() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(place.path("manifests")).unwrap();
+    place.file(
+        "agent/cpu_manager_state",
+        r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#,
+    );
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    let config = |name: &str, fields: &str| place.file(name, &format!("{head}{fields}"));
+    let unreserved = config("a.yaml", "cpuManagerPolicy: static\n");
+    let reserved = config("b.yaml", "cpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n");
+    for (file, words) in [
+        (
+            unreserved,
+            "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero",
+        ),
+        (reserved, "configured policy \"static\" differs from state checkpoint policy \"none\""),
+    ] {
+        let (root, manifests) = (path("agent"), path("manifests"));
+        let args = ["agent", "--runtime-endpoint", &endpoint, "--root-dir", &root];
+        let args = [&args[..], &["--manifests", &manifests, "--config", &file]].concat();
+        let ended = place.crib(&args).await.exits(2);
+        ended.err_has(words);
+    }
+    runtime.stop().await;
+}
