@@ -47,7 +47,10 @@ impl NodeManagers {
                 Vec::new()
             }
             // What runs has what it needs, whatever the files say.
-            None => self.running(pod).await,
+            None if self.0.devices.as_ref().is_some_and(|devices| devices.concerns(pod)) => {
+                self.running(pod).await
+            }
+            None => Vec::new(),
         };
         self.allocate_containers(pod, &runs).await.map_err(|error| Rejection {
             reason: error.reason().to_owned(),

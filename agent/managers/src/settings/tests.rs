@@ -1,3 +1,4 @@
+//! Which policies a configuration asks for, and which a machine allows.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

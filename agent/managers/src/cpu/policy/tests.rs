@@ -1,3 +1,4 @@
+//! Who gets which processors.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

@@ -1,3 +1,4 @@
+//! Who gets which devices.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

@@ -1,3 +1,4 @@
+//! Who gets memory of which nodes.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

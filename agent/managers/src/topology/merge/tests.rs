@@ -1,3 +1,4 @@
+//! Which nodes are chosen of what several managers would like.
 use rstest::rstest;
 
 use super::*;
@@ -63,4 +64,55 @@ fn closest_nodes_are_chosen_if_that_is_asked_for() {
     let managers = [hints(&[("cpu", Some(all))])];
     assert_eq!(merge(Policy::BestEffort, &nodes(3), &managers).0, hint(&[0, 1], true));
     assert_eq!(merge(Policy::BestEffort, &near, &managers).0, hint(&[0, 2], true));
+}
+
+/// Lines of policy, distances of each node from each, whether the closest nodes are wanted, hints, and the result: nodes, whether
+/// preferred, whether admitted. Each manager has one list of hints, as `0+1!,2`, where `!` marks preferred ones. Recorded from Kubernetes
+/// 1.36.2, pkg/kubelet/cm/topologymanager.
+const VECTORS: &str = include_str!("../../../tests/vectors/topology_merge.tsv");
+
+fn mask(text: &str) -> Mask {
+    Mask::of(text.split('+').filter_map(|node| node.parse().ok()))
+}
+
+#[test]
+fn hints_are_merged_as_by_a_kubelet() {
+    let mut wrong = Vec::new();
+    for line in VECTORS.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [policy, distances, closest, managers, nodes, preferred, admitted] = fields[..] else {
+            panic!("{line}")
+        };
+        let policy = match policy {
+            "best-effort" => Policy::BestEffort,
+            "restricted" => Policy::Restricted,
+            _ => Policy::SingleNumaNode,
+        };
+        let distances: Vec<u64> = distances.split(',').filter_map(|it| it.parse().ok()).collect();
+        let count = distances.len().isqrt();
+        let rows = distances.chunks(count).map(<[u64]>::to_vec).enumerate();
+        let distances = (closest == "true").then(|| rows.collect());
+        let of_nodes = Nodes { ids: (0..count).collect(), distances };
+        let manager = |text: &str| match text {
+            "none" => Hints::new(),
+            "nil" => hints(&[("r", None)]),
+            "empty" => hints(&[("r", Some(Vec::new()))]),
+            list => {
+                let hint = |text: &str| Hint {
+                    nodes: Some(mask(text.trim_end_matches('!'))),
+                    preferred: text.ends_with('!'),
+                };
+                hints(&[("r", Some(list.split(',').map(hint).collect()))])
+            }
+        };
+        let managers: Vec<Hints> = managers.split(';').map(manager).collect();
+        let nodes = (nodes != "any").then(|| mask(nodes));
+        let expected = (Hint { nodes, preferred: preferred == "true" }, admitted == "true");
+        let merged = merge(policy, &of_nodes, &managers);
+        if merged != expected {
+            wrong.push(format!("{line}: {merged:?}"));
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    assert_eq!(VECTORS.lines().count(), 900);
 }
