@@ -8,6 +8,7 @@
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
+//! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
 //! | `view` | what the node's server may know of all that |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
@@ -23,6 +24,7 @@
 //! | task | owns | input | output |
 //! |---|---|---|---|
 //! | the agent's reader of `ApiPods` | the pods at the server | list and watch | changes of pods, known pods (watch) |
+//! | CSINode | nothing | the node | the CSINode of the node, which drivers that register change |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
 //! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client |
@@ -44,6 +46,7 @@ mod services;
 mod time;
 mod tokens;
 mod view;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,11 +66,13 @@ pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
 use certificates::rotation::{Failures, Rotation};
 pub use certificates::store::server_certificate;
 use client::{ApiClient, Rate};
+use csi::VolumeCluster;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
 use node::pod_cidr::{self, ToldRanges};
 pub use node::status::VERSION;
+use node::volumes_in_use::VolumesInUse;
 use node::{heartbeat, lease};
 use pods::KnownPods;
 use pods::mirror_writer::{MirrorInputs, MirrorWriter};
@@ -77,6 +82,7 @@ use pods::writer::Writer;
 pub use services::ServiceProxy;
 use services::Services;
 pub use view::{CertificateState, ClaimedVolume, ClusterView};
+use volumes::ClusterVolumes;
 
 /// What a node is registered as.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +159,7 @@ pub struct ClusterNode {
     store: Arc<ObjectStore>,
     told: ToldRanges,
     limits: NodeLimits,
+    in_use: VolumesInUse,
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
     bootstrap: Option<Bootstrap>,
     /// Of the client's certificate, and of the server's.
@@ -175,6 +182,7 @@ impl ClusterNode {
             store,
             told: ToldRanges::default(),
             limits: NodeLimits::default(),
+            in_use: VolumesInUse::default(),
             services: None,
             bootstrap: None,
             failures: Default::default(),
@@ -211,6 +219,16 @@ impl ClusterNode {
             client_failures: client.then(|| of_client.clone()),
             server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
         }
+    }
+
+    /// What drivers of volumes need of the cluster.
+    #[must_use]
+    pub fn volumes(&self) -> Arc<dyn VolumeCluster> {
+        Arc::new(self.cluster_volumes())
+    }
+
+    fn cluster_volumes(&self) -> ClusterVolumes {
+        ClusterVolumes::new(self.client.clone(), &self.settings.name, self.in_use.clone())
     }
 }
 
@@ -255,6 +273,7 @@ impl Cluster for ClusterNode {
         let Outputs { view, events: of_agent, cri } = agent;
         let NodeSettings { name, addresses, server_port, certificates, status, .. } =
             self.settings.clone();
+        let csi_node = Arc::new(self.cluster_volumes()).make_csi_node();
         let registration = Registration {
             name: name.clone(),
             labels: self.settings.labels.clone(),
@@ -278,6 +297,7 @@ impl Cluster for ClusterNode {
             view: view.clone(),
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),
+            volumes_in_use: self.in_use.watch(),
         };
         let services = self.services.clone().filter(|(proxy, _)| *proxy != ServiceProxy::Off);
         let services = services.map(|(proxy, network)| Services {
@@ -307,7 +327,14 @@ impl Cluster for ClusterNode {
         let writer = Writer::new(self.client.clone());
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();
-        tasks.spawn(heartbeat::run(heartbeats.clone(), node, status, node_events));
+        tasks.spawn(heartbeat::run(
+            heartbeats.clone(),
+            node,
+            status,
+            self.in_use.clone(),
+            node_events,
+        ));
+        tasks.spawn(csi_node);
         tasks.spawn(lease::run(heartbeats, name, status.lease));
         tasks.spawn(ranges);
         if let Some(services) = services {

@@ -1,5 +1,6 @@
 //! The node's object and its lease: registration, status, signs of life.
 
+pub(crate) mod csi_node;
 pub(crate) mod facts;
 pub(crate) mod heartbeat;
 pub(crate) mod lease;
@@ -8,3 +9,4 @@ pub(crate) mod machine;
 pub(crate) mod pod_cidr;
 pub(crate) mod registration;
 pub(crate) mod status;
+pub(crate) mod volumes_in_use;

@@ -1,6 +1,6 @@
 //! What others may know of the node's cluster: the node's server, for what it shows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent::objects::ObjectStore;
@@ -85,9 +85,10 @@ impl ClusterView {
         }
     }
 
-    /// The local volumes of a pod that its claims are bound to. Volumes of hostPaths are not measured, as by a kubelet.
+    /// The local volumes and those of drivers that the claims of a pod are bound to, whose agent has this directory. Volumes of
+    /// hostPaths are not measured, as by a kubelet.
     #[must_use]
-    pub fn claimed_volumes(&self, pod: &Pod) -> Vec<ClaimedVolume> {
+    pub fn claimed_volumes(&self, root_dir: &Path, pod: &Pod) -> Vec<ClaimedVolume> {
         let objects = self.store.current();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -99,8 +100,16 @@ impl ClusterView {
                 (None, None) => return None,
             };
             let bound = objects.bound_claim(namespace, &claim)?.as_ref().ok()?;
-            let path = bound.volume.spec.as_ref()?.local.as_ref()?.path.clone();
-            Some(ClaimedVolume { volume: volume.name.clone(), claim, path: path.into() })
+            let spec = bound.volume.spec.as_ref()?;
+            let path = match (&spec.local, &spec.csi) {
+                (Some(local), _) => PathBuf::from(&local.path),
+                (None, Some(_)) => {
+                    let uid = pod.metadata.uid.as_deref()?;
+                    csi::mount_point(root_dir, uid, bound.volume.metadata.name.as_deref()?)
+                }
+                (None, None) => return None,
+            };
+            Some(ClaimedVolume { volume: volume.name.clone(), claim, path })
         });
         claimed.collect()
     }

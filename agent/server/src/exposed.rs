@@ -187,7 +187,7 @@ impl Exposed {
             let claims = |pod: &Pod| {
                 self.cluster
                     .as_ref()
-                    .map(|cluster| cluster.claimed_volumes(pod))
+                    .map(|cluster| cluster.claimed_volumes(self.root_dir(), pod))
                     .unwrap_or_default()
             };
             let pods = self.view.pod_list().items.into_iter();

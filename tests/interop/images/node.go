@@ -1,6 +1,6 @@
 package main
 
-import "strings"
+import "path/filepath"
 
 // The images that the end-to-end suite of Kubernetes 1.36.2 gives to pods of a node, under their names. AGNHOST is its program for
 // them, which is statically linked; its image has the other programs, too, that tests run there.
@@ -10,7 +10,7 @@ func nodeImages(out *layout, base layer, own []byte, agnhost string, others []st
 		return nil, err
 	}
 	for _, path := range others {
-		more, err := linked(path, strings.TrimPrefix(path, "/"))
+		more, err := linked(path, "bin/"+filepath.Base(path))
 		if err != nil {
 			return nil, err
 		}

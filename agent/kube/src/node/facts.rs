@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::limits::{Limits, with_runtime};
 use super::machine::Machine;
 use super::status::Facts;
+use super::volumes_in_use::InUse;
 
 /// How long the runtime may take to tell its version and its images.
 const RUNTIME: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ pub(crate) struct NodeFacts {
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) limits: watch::Receiver<Limits>,
+    pub(crate) volumes_in_use: watch::Receiver<Option<InUse>>,
 }
 
 impl NodeFacts {
@@ -74,6 +76,7 @@ impl NodeFacts {
             pressure: self.view.pressure(),
             problems: self.view.not_ready(),
             limits,
+            volumes_in_use: self.volumes_in_use.borrow().clone(),
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::facts::NodeFacts;
 use super::registration::{self, register};
 use super::status::{Facts, architecture, differs, patch, status};
+use super::volumes_in_use::VolumesInUse;
 use crate::StatusSettings;
 use crate::chance::{chance, jittered};
 use crate::client::{ApiClient, ApiError, PatchKind};
@@ -49,12 +50,14 @@ impl Cadence {
     }
 }
 
-/// Registers the node and keeps its status, for ever. A change of whether it is ready, or of what pods lack, is sent at once.
+/// Registers the node and keeps its status, for ever. A change of whether it is ready, of what pods lack, or of the volumes that are in
+/// use, is sent at once.
 /// Tells `events` when it becomes ready or not.
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
     settings: StatusSettings,
+    in_use: VolumesInUse,
     events: mpsc::UnboundedSender<NodeEvent>,
 ) {
     let starting = NodeEvent { reason: "Starting", message: "Starting kubelet.".to_owned() };
@@ -62,23 +65,30 @@ pub(crate) async fn run(
     let _ = events.send(starting);
     register(&client, &node).await;
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
+    let mut volumes = node.volumes_in_use.clone();
     let mut cadence = Cadence::new(settings.report_period);
     loop {
-        update(&client, &node, &mut cadence, &events).await;
+        if let Some(facts) = update(&client, &node, &mut cadence, &events).await
+            && let Some(volumes) = &facts.volumes_in_use
+        {
+            in_use.are_shown(volumes);
+        }
         tokio::select! {
             () = sleep(jittered(settings.period, JITTER)) => {}
             () = view.readiness_changed() => {}
             Ok(()) = limits.changed() => {}
+            Ok(()) = volumes.changed() => {}
         }
     }
 }
 
+/// Returns what the status says now, unless it could not be sent.
 async fn update(
     client: &ApiClient,
     node: &NodeFacts,
     cadence: &mut Cadence,
     events: &mpsc::UnboundedSender<NodeEvent>,
-) {
+) -> Option<Facts> {
     let facts = node.now().await;
     for tried in 0..TRIES {
         match try_update(client, &facts, cadence, tried).await {
@@ -87,7 +97,7 @@ async fn update(
                     let message = format!("Node {} status is now: {reason}", facts.name);
                     let _ = events.send(NodeEvent { reason, message });
                 }
-                return;
+                return Some(facts);
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -95,6 +105,7 @@ async fn update(
             }
         }
     }
+    None
 }
 
 /// Returns what the node has become that it was not before.

@@ -3,7 +3,8 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go and pkg/kubelet/kubelet_node_status.go.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agent::Pressure;
 use agent::cri::{Capabilities, Image};
@@ -54,6 +55,8 @@ pub(crate) struct Facts {
     pub(crate) problems: Vec<String>,
     /// What pods lack in the network.
     pub(crate) limits: Limits,
+    /// The attachable volumes that are in use, by their unique names; `None`: it is not known.
+    pub(crate) volumes_in_use: Option<Arc<BTreeSet<String>>>,
 }
 
 /// The condition that says what pods lack in the network.
@@ -105,6 +108,10 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         set_or_remove(&mut status, "runtimeHandlers", handlers.collect());
         let strict = capabilities.strict_supplemental_groups;
         status.insert("features".to_owned(), json!({"supplementalGroupsPolicy": strict}));
+    }
+    if let Some(volumes) = &facts.volumes_in_use {
+        let volumes = volumes.iter().map(|name| json!(name)).collect();
+        set_or_remove(&mut status, "volumesInUse", volumes);
     }
     let known = before["conditions"].as_array().cloned().unwrap_or_default();
     let limited = limited(facts, known.iter().any(|condition| condition["type"] == LIMITED));
@@ -420,6 +427,19 @@ mod tests {
         assert_eq!(found["lastTransitionTime"], whole_seconds(at(60)));
         assert_eq!(condition(&second, "Ready")["status"], "True");
         assert!(differs(&first, &second));
+    }
+
+    #[test]
+    fn volumes_in_use_stay_until_they_are_known() {
+        let before = json!({"volumesInUse": ["kubernetes.io/csi/d^old"]});
+        assert_eq!(status(&facts(), &before, at(0))["volumesInUse"], before["volumesInUse"]);
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            let facts = Facts { volumes_in_use: Some(Arc::new(names)), ..facts() };
+            status(&facts, &before, at(0))["volumesInUse"].clone()
+        };
+        assert_eq!(of(&["b", "a"]), json!(["a", "b"]));
+        assert_eq!(of(&[]), Value::Null);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguratio
 use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
+use agent::storage::drivers::VolumeDrivers;
 use crib_base::args::{LogFormat, UnixEndpoint};
 use crib_base::dirs::default_dir;
 use crib_base::exit::Exit;
@@ -24,6 +25,7 @@ use crib_base::pod_dialer::PodDialer;
 use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::service_stream::Tables;
 use crib_base::{limits, volumes_in_memory};
+use csi::CsiDrivers;
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::{Exposed, Server};
@@ -301,6 +303,10 @@ impl Serving<'_> {
             let (socket, receiver) = (self.endpoint.path().to_owned(), tables.subscribe());
             services = Some(cluster::serve_services(socket, receiver, proxy, node.limits()));
         }
+        let machine = Arc::new(HostMachine::default());
+        let drivers = node.as_ref().map(|node| {
+            CsiDrivers::new(&config.root_dir, &config.node_name, node.volumes(), machine.clone())
+        });
         let in_cluster = node.as_ref().map(ClusterNode::view);
         let cluster: Arc<dyn Cluster> = match (node, settings.source.objects.clone()) {
             (Some(node), _) => Arc::new(node),
@@ -310,7 +316,6 @@ impl Serving<'_> {
             }
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
-        let machine = Arc::new(HostMachine::default());
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
@@ -322,7 +327,7 @@ impl Serving<'_> {
             machine,
             managers: Arc::new(managers.clone()),
             sources,
-            drivers: None,
+            drivers: drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>),
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
@@ -342,6 +347,7 @@ impl Serving<'_> {
             () = serve_node(server, &exposed) => Ok(Exit::Success),
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
+            () = drive(drivers) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
         systemd::notify("STOPPING=1");
@@ -410,6 +416,14 @@ async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc
 async fn serve_services(services: Option<impl Future<Output = ()>>) {
     if let Some(services) = services {
         services.await;
+    }
+    std::future::pending().await
+}
+
+/// Registers the drivers of volumes, if the agent is a node. Never returns.
+async fn drive(drivers: Option<CsiDrivers>) {
+    if let Some(drivers) = drivers {
+        drivers.run().await;
     }
     std::future::pending().await
 }

@@ -1,0 +1,49 @@
+//! What this package needs of the node's cluster. The package of the node implements it; a test's own stands in for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::cluster::{IssuedToken, TokenRequest};
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+
+/// A driver on the node, as it says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDriver {
+    /// Its name.
+    pub name: String,
+    /// What it calls the node.
+    pub node_id: String,
+    /// How many volumes it can attach to the node; 0: any number.
+    pub max_volumes: i64,
+    /// The labels of the node by which it chooses where volumes are.
+    pub topology: BTreeMap<String, String>,
+}
+
+/// The cluster of a node. Errors are words of its API server, or why that cannot be asked.
+#[async_trait]
+pub trait VolumeCluster: Send + Sync {
+    /// The object of a driver; `None`: it has none.
+    async fn driver(&self, name: &str) -> Result<Option<CSIDriver>, String>;
+
+    /// The attachment of this name; `None`: there is none.
+    async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, String>;
+
+    /// A secret that a volume names.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, String>;
+
+    /// A token of the service account of a pod.
+    async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;
+
+    /// Shows that the node has a driver: on the node's own object, and in its CSINode.
+    async fn install(&self, driver: &NodeDriver) -> Result<(), String>;
+
+    /// Shows that the node does not have a driver any more.
+    async fn uninstall(&self, name: &str) -> Result<(), String>;
+
+    /// Shows which attachable volumes are in use, by their unique names: they are not detached.
+    fn set_in_use(&self, volumes: BTreeSet<String>);
+
+    /// Waits until the node's status has shown that a volume is in use. Cancel-safe.
+    async fn in_use_is_shown(&self, volume: &str);
+}

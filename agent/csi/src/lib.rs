@@ -1,0 +1,173 @@
+//! Has drivers of the Container Storage Interface (CSI) mount the volumes of pods, as a kubelet does.
+//!
+//! | file | what |
+//! |---|---|
+//! | `plugins` | finds drivers by their sockets, registers and forgets them (`registry`; `version` ◆) |
+//! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
+//! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
+//! | `names` ◆ | directories, handles and names, as a kubelet has them |
+//! | `tokens` | tokens of service accounts for drivers |
+//! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
+//!
+//! # Invariants
+//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount.
+//! - No two calls about one volume are under way at the same time.
+//! - No volume is unstaged that a pod uses, or may use because a record cannot be read.
+//!
+//! # Tasks
+//!
+//! | task | owns | input | output |
+//! |---|---|---|---|
+//! | plugins | which sockets there are | inotify, time | the registry, CSINode |
+//! | upkeep | nothing | what no pod uses any more, registrations, time | NodeUnstageVolume |
+//! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
+
+mod cluster;
+mod grpc;
+mod locks;
+mod names;
+mod plugins;
+mod record;
+mod registry;
+mod request;
+mod tokens;
+mod uses;
+mod version;
+mod volumes;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::machine::Machine;
+use agent::storage::drivers::{
+    DriverError, DriverStep, DriverVolume, MountedVolume, VolumeDrivers,
+};
+use api::pod::Pod;
+use async_trait::async_trait;
+use tokio::time::sleep;
+
+pub use cluster::{NodeDriver, VolumeCluster};
+
+use plugins::Plugins;
+use volumes::Volumes;
+
+/// Where an agent with this directory has a PersistentVolume of a driver mounted for the pod of this uid.
+#[must_use]
+pub fn mount_point(root_dir: &Path, pod_uid: &str, volume: &str) -> PathBuf {
+    names::target(&root_dir.join("pods").join(pod_uid), volume)
+}
+
+/// How often a driver that wants that mounts its volumes again. A kubelet does with each sync of a pod, which is as often.
+const RENEWAL: Duration = Duration::from_secs(60);
+
+/// How soon a volume that could not be unstaged is tried again, at first and at most. Each is twice the one before.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(122);
+
+/// The drivers of a node. Clones are the same.
+#[derive(Clone)]
+pub struct CsiDrivers {
+    volumes: Arc<Volumes>,
+    registry_dir: PathBuf,
+    cluster: Arc<dyn VolumeCluster>,
+}
+
+impl CsiDrivers {
+    /// The drivers of the node of this name, whose agent has this directory. Nothing is done before [`CsiDrivers::run`].
+    #[must_use]
+    pub fn new(
+        root_dir: &Path,
+        node_name: &str,
+        cluster: Arc<dyn VolumeCluster>,
+        machine: Arc<dyn Machine>,
+    ) -> Self {
+        let (root, node) = (root_dir.to_owned(), node_name.to_owned());
+        let volumes = Arc::new(Volumes::new(root, node, Arc::clone(&cluster), machine));
+        Self { volumes, registry_dir: root_dir.join(names::REGISTRY), cluster }
+    }
+
+    /// Registers drivers, and has volumes unstaged that no pod uses, until the future is dropped.
+    pub async fn run(self) {
+        self.volumes.find().await;
+        let registry = Arc::clone(&self.volumes.registry);
+        let plugins = Plugins::new(self.registry_dir.clone(), registry, Arc::clone(&self.cluster));
+        tokio::join!(plugins.run(), self.keep_up());
+    }
+
+    async fn keep_up(&self) {
+        let mut registrations = self.volumes.registry.registrations();
+        let mut wait = RETRY;
+        loop {
+            let is_left = self.volumes.unstage_all_unused().await;
+            if !is_left {
+                wait = RETRY;
+            }
+            tokio::select! {
+                () = sleep(wait), if is_left => wait = wait.saturating_mul(2).min(RETRY_MAX),
+                () = self.volumes.uses.may_be_left(), if !is_left => {}
+                // Its sender lives as long as this.
+                Ok(()) = registrations.changed() => {}
+            }
+        }
+    }
+
+    /// Runs an operation to its end, also if nobody waits for it any more: a driver does not stop either.
+    async fn to_the_end<T: Send + 'static>(
+        &self,
+        step: DriverStep,
+        volume: &str,
+        operation: impl Future<Output = Result<T, DriverError>> + Send + 'static,
+    ) -> Result<T, DriverError> {
+        let done = tokio::spawn(operation).await;
+        done.unwrap_or_else(|error| {
+            let message = format!("the operation ended early: {error}");
+            Err(DriverError { step, volume: volume.to_owned(), message, waits: false })
+        })
+    }
+
+    async fn mount_volume(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+        renews: bool,
+    ) -> Result<MountedVolume, DriverError> {
+        let volumes = Arc::clone(&self.volumes);
+        let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
+        let operation = async move { volumes.mount(&pod, &pod_dir, &wanted, renews).await };
+        self.to_the_end(DriverStep::SetUp, &volume.spec_name, operation).await
+    }
+}
+
+#[async_trait]
+impl VolumeDrivers for CsiDrivers {
+    async fn mount(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<MountedVolume, DriverError> {
+        self.mount_volume(pod, pod_dir, volume, false).await
+    }
+
+    async fn renew(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<(), DriverError> {
+        self.mount_volume(pod, pod_dir, volume, true).await.map(drop)
+    }
+
+    fn renewal_period(&self) -> Duration {
+        RENEWAL
+    }
+
+    async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError> {
+        let (volumes, of) = (Arc::clone(&self.volumes), pod_dir.to_owned());
+        let name = pod_dir.file_name().unwrap_or_default().to_string_lossy();
+        self.to_the_end(DriverStep::TearDown, &name, async move { volumes.unmount(&of).await })
+            .await
+    }
+}

@@ -1,0 +1,54 @@
+//! One operation at a time for each volume, which the interface wants of its callers, and for each pod.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OwnedMutexGuard;
+
+/// What has operations under way.
+#[derive(Debug)]
+pub(crate) struct Locks<K> {
+    held: Mutex<BTreeMap<K, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl<K> Default for Locks<K> {
+    fn default() -> Self {
+        Self { held: Mutex::default() }
+    }
+}
+
+impl<K: Clone + Ord> Locks<K> {
+    /// Waits for the operations that began before.
+    pub(crate) async fn lock(&self, key: &K) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody holds or awaits what is here alone.
+            held.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(held.entry(key.clone()).or_default())
+        };
+        lock.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn operations_of_one_key_wait_for_each_other_alone() {
+        let locks = Arc::new(Locks::default());
+        let first = locks.lock(&"a").await;
+        let other = locks.lock(&"b").await;
+        drop(other);
+        let waiting = tokio::spawn({
+            let locks = Arc::clone(&locks);
+            async move { drop(locks.lock(&"a").await) }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert!(waiting.await.is_ok());
+        drop(locks.lock(&"c").await);
+        assert_eq!(locks.held.lock().map(|held| held.len()).ok(), Some(1));
+    }
+}

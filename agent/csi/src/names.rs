@@ -1,0 +1,122 @@
+//! ◆ The names and directories of volumes, as a kubelet has them: a kubelet in the agent's place finds what is mounted, and the
+//! other way round. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter,csi_plugin,csi_util}.go; pkg/volume/util/util.go
+//! GetUniqueVolumeName.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use agent::storage::drivers::DIRECTORY;
+use sha2::{Digest as _, Sha256};
+
+/// The directory of what drivers have prepared for the node, in the agent's own.
+pub(crate) const STAGING: &str = "plugins/kubernetes.io/csi";
+
+/// The directory of the sockets by which drivers make themselves known, in the agent's own.
+pub(crate) const REGISTRY: &str = "plugins_registry";
+
+/// The directory in [`STAGING`] in which a volume is prepared.
+const GLOBAL_MOUNT: &str = "globalmount";
+
+/// A volume of a driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VolumeKey {
+    /// The driver's name.
+    pub(crate) driver: String,
+    /// What the driver calls the volume.
+    pub(crate) handle: String,
+}
+
+impl VolumeKey {
+    /// The name of an attachable volume in the status of a node.
+    pub(crate) fn unique_name(&self) -> String {
+        format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
+    }
+
+    /// The name of the VolumeAttachment that attaches it to a node.
+    pub(crate) fn attachment(&self, node: &str) -> String {
+        format!("csi-{}", sha256(&[&self.handle, &self.driver, node]))
+    }
+
+    /// Where it is prepared for the node, in the agent's directory.
+    pub(crate) fn staging(&self, root: &Path) -> PathBuf {
+        let directory = root.join(STAGING).join(&self.driver);
+        directory.join(sha256(&[&self.handle])).join(GLOBAL_MOUNT)
+    }
+}
+
+/// The handle of a volume that is made for one pod.
+pub(crate) fn inline_handle(pod_uid: &str, name: &str) -> String {
+    format!("csi-{}", sha256(&[pod_uid, name]))
+}
+
+/// Where a pod has the volumes of drivers, given its directory.
+pub(crate) fn volumes_of_pod(pod_dir: &Path) -> PathBuf {
+    pod_dir.join("volumes").join(DIRECTORY)
+}
+
+/// Where a volume is mounted for a pod. Its parent has the record.
+pub(crate) fn target(pod_dir: &Path, spec_name: &str) -> PathBuf {
+    volumes_of_pod(pod_dir).join(spec_name.replace('/', "~")).join("mount")
+}
+
+/// Whether a name can be that of a file, and leads nowhere else: manifests have others only if no API server has checked them.
+pub(crate) fn is_file_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// The digest of the texts, one after another, in hexadecimal digits.
+fn sha256(texts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update(text.as_bytes());
+    }
+    let mut digits = String::with_capacity(64);
+    for byte in hasher.finalize() {
+        // Writing to a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// The digests are those of sha256sum(1) for `vol-1d.examplen1`, `vol-1` and `u1data`.
+    #[test]
+    fn names_are_those_of_a_kubelet() {
+        let key = VolumeKey { driver: "d.example".to_owned(), handle: "vol-1".to_owned() };
+        assert_eq!(key.unique_name(), "kubernetes.io/csi/d.example^vol-1");
+        assert_eq!(
+            key.attachment("n1"),
+            "csi-2403980985f4a2f14fca5ef1efa9ccc39b35027f8eeead24a448d2659ba4bd58"
+        );
+        assert_eq!(
+            key.staging(Path::new("/r")),
+            Path::new(
+                "/r/plugins/kubernetes.io/csi/d.example/d2e8363faaac7ae76def3b14091d8eb5755f6b92e9531627aeec833a8731cc49/globalmount"
+            )
+        );
+        assert_eq!(
+            inline_handle("u1", "data"),
+            "csi-394e2f1c7e9d97fca241351d1f3fe5e473d332141cbc3a61861a8e3a8a0caf84"
+        );
+        assert_eq!(
+            target(Path::new("/r/pods/u1"), "pv/a"),
+            Path::new("/r/pods/u1/volumes/kubernetes.io~csi/pv~a/mount")
+        );
+    }
+
+    #[rstest]
+    #[case("hostpath.csi.k8s.io", true)]
+    #[case("", false)]
+    #[case("..", false)]
+    #[case("a/b", false)]
+    fn names_of_files_lead_nowhere_else(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_file_name(name), expected);
+    }
+}

@@ -1,0 +1,196 @@
+//! The record of a volume beside its mount point (`vol_data.json`), in a kubelet's form: written before a driver is asked to mount,
+//! removed after it has unmounted, so that nothing is mounted that no record names.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/csi_util.go saveVolumeData, csi_plugin.go volDataKey.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::names::{STAGING, VolumeKey, volumes_of_pod};
+use crate::request::Wanted;
+
+/// The file's name.
+const FILE: &str = "vol_data.json";
+
+/// A record that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) key: VolumeKey,
+    /// Whether a claim is bound to the volume: others are never prepared for the node.
+    pub(crate) is_persistent: bool,
+}
+
+/// What a directory that may have a record has.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Record(Record),
+    /// There is no record.
+    Nothing,
+    /// It cannot be read, or does not say which volume.
+    Unreadable(io::Error),
+}
+
+/// Records that a volume is mounted for a pod at `target` of this node.
+pub(crate) fn write_published(wanted: &Wanted, target: &Path, node: &str) -> io::Result<()> {
+    write(
+        target,
+        &json!({
+            "specVolID": wanted.spec_name,
+            "volumeHandle": wanted.key.handle,
+            "driverName": wanted.key.driver,
+            "nodeName": node,
+            "attachmentID": wanted.key.attachment(node),
+            "volumeLifecycleMode": wanted.mode(),
+        }),
+    )
+}
+
+/// Records that a volume is prepared for the node at `staging`.
+pub(crate) fn write_staged(key: &VolumeKey, staging: &Path) -> io::Result<()> {
+    write(staging, &json!({"volumeHandle": key.handle, "driverName": key.driver}))
+}
+
+/// Writes the record beside a mount point, whole or not at all.
+fn write(mount_point: &Path, record: &Value) -> io::Result<()> {
+    let directory = parent(mount_point);
+    let new = directory.join(format!(".{FILE}.new"));
+    fs::write(&new, format!("{record}\n"))?;
+    fs::rename(new, directory.join(FILE))
+}
+
+/// Reads the record in a directory.
+pub(crate) fn read(directory: &Path) -> Found {
+    let text = match fs::read_to_string(directory.join(FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+        Err(error) => return Found::Unreadable(error),
+    };
+    let parsed = || {
+        let record: Value = serde_json::from_str(&text).ok()?;
+        let text = |name: &str| record[name].as_str().filter(|text| !text.is_empty());
+        Some(Record {
+            key: VolumeKey {
+                driver: text("driverName")?.to_owned(),
+                handle: text("volumeHandle")?.to_owned(),
+            },
+            is_persistent: text("volumeLifecycleMode") != Some("Ephemeral"),
+        })
+    };
+    match parsed() {
+        Some(record) => Found::Record(record),
+        None => Found::Unreadable(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it names no driver and volume",
+        )),
+    }
+}
+
+/// Removes what is left beside a mount point at which nothing is mounted: the mount point, the record and their directory. What is
+/// not empty stays, and is an error.
+pub(crate) fn remove(mount_point: &Path) -> io::Result<()> {
+    let directory = parent(mount_point);
+    gone(fs::remove_dir(mount_point))?;
+    gone(fs::remove_file(directory.join(FILE)))?;
+    gone(fs::remove_file(directory.join(format!(".{FILE}.new"))))?;
+    gone(fs::remove_dir(directory))
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The directories in which a pod has, or may have, volumes of drivers.
+pub(crate) fn of_pod(pod_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    directories(&volumes_of_pod(pod_dir))
+}
+
+/// The directories of all pods.
+pub(crate) fn pods(root: &Path) -> io::Result<Vec<PathBuf>> {
+    directories(&root.join("pods"))
+}
+
+/// The directories in which volumes are, or may be, prepared for the node.
+pub(crate) fn staged(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for driver in directories(&root.join(STAGING))? {
+        all.extend(directories(&driver)?);
+    }
+    Ok(all)
+}
+
+/// What is in a directory; nothing if it does not exist.
+fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // A file where a directory is expected has nothing in it.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<PathBuf>>>()?;
+    found.sort();
+    Ok(found)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn key() -> VolumeKey {
+        VolumeKey { driver: "d".to_owned(), handle: "h".to_owned() }
+    }
+
+    #[test]
+    fn record_of_a_kubelet_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let text = r#"{"attachmentID":"csi-1","driverName":"d","nodeName":"n","specVolID":"pv","volumeHandle":"h","volumeLifecycleMode":"Persistent"}"#;
+        fs::write(root.path().join(FILE), text).unwrap();
+        let expected = Record { key: key(), is_persistent: true };
+        assert!(matches!(read(root.path()), Found::Record(found) if found == expected));
+        fs::write(root.path().join(FILE), text.replace("Persistent", "Ephemeral")).unwrap();
+        let expected = Record { key: key(), is_persistent: false };
+        assert!(matches!(read(root.path()), Found::Record(found) if found == expected));
+    }
+
+    #[test]
+    fn record_is_written_whole_and_removed_with_its_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let staging = key().staging(root.path());
+        fs::create_dir_all(&staging).unwrap();
+        assert!(matches!(read(staging.parent().unwrap()), Found::Nothing));
+        write_staged(&key(), &staging).unwrap();
+        let [directory] = &staged(root.path()).unwrap()[..] else { panic!("one is staged") };
+        assert!(matches!(read(directory), Found::Record(found) if found.key == key()));
+        fs::write(staging.join("data"), "kept").unwrap();
+        assert!(remove(&staging).is_err());
+        assert!(matches!(read(directory), Found::Record(_)));
+        fs::remove_file(staging.join("data")).unwrap();
+        remove(&staging).unwrap();
+        assert!(!directory.exists());
+        remove(&staging).unwrap();
+    }
+
+    #[test]
+    fn damaged_record_is_not_taken_for_none() {
+        let root = tempfile::tempdir().unwrap();
+        for text in
+            ["", "{", "{}", r#"{"driverName": "d"}"#, r#"{"driverName": "", "volumeHandle": "h"}"#]
+        {
+            fs::write(root.path().join(FILE), text).unwrap();
+            assert!(matches!(read(root.path()), Found::Unreadable(_)), "{text:?}");
+        }
+    }
+}

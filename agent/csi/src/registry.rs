@@ -1,0 +1,93 @@
+//! The drivers that are registered at present, and their sockets.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::version::Version;
+
+/// A registered driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Registered {
+    /// The socket of its node service.
+    endpoint: PathBuf,
+    /// The socket by which it was registered.
+    socket: PathBuf,
+    version: Version,
+}
+
+/// All registered drivers.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    drivers: Mutex<BTreeMap<String, Registered>>,
+    /// Counts the registrations.
+    registrations: watch::Sender<u64>,
+}
+
+impl Registry {
+    /// The socket of a driver's node service, or that it is not registered, in a kubelet's words.
+    pub(crate) fn endpoint(&self, driver: &str) -> Result<PathBuf, String> {
+        let found = self.lock().get(driver).map(|driver| driver.endpoint.clone());
+        found.ok_or_else(|| {
+            format!("driver name {driver} not found in the list of registered CSI drivers")
+        })
+    }
+
+    /// The highest version that a driver of this name is registered with.
+    pub(crate) fn version(&self, driver: &str) -> Option<Version> {
+        self.lock().get(driver).map(|driver| driver.version)
+    }
+
+    /// Registers a driver, in the place of one of the same name.
+    pub(crate) fn add(&self, driver: &str, endpoint: &Path, socket: &Path, version: Version) {
+        let registered =
+            Registered { endpoint: endpoint.to_owned(), socket: socket.to_owned(), version };
+        self.lock().insert(driver.to_owned(), registered);
+    }
+
+    /// Announces that a driver can be used that was added.
+    pub(crate) fn announce(&self) {
+        self.registrations.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets the driver that was registered by this socket. Returns its name, unless another one has taken its place.
+    pub(crate) fn remove(&self, socket: &Path) -> Option<String> {
+        let mut drivers = self.lock();
+        let found = drivers.iter().find(|(_, driver)| driver.socket == socket);
+        let name = found.map(|(name, _)| name.clone())?;
+        drivers.remove(&name);
+        Some(name)
+    }
+
+    /// Sees that drivers are registered, from now on.
+    pub(crate) fn registrations(&self) -> watch::Receiver<u64> {
+        self.registrations.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn driver_is_found_until_its_own_socket_goes() {
+        let registry = Registry::default();
+        let missing = "driver name d not found in the list of registered CSI drivers";
+        assert_eq!(registry.endpoint("d"), Err(missing.to_owned()));
+        let version = Version::highest(&["1.0.0".to_owned()]).ok();
+        let version = version.unwrap_or_default();
+        registry.add("d", Path::new("/csi.sock"), Path::new("/one.sock"), version);
+        assert_eq!(registry.endpoint("d"), Ok(PathBuf::from("/csi.sock")));
+        registry.add("d", Path::new("/new.sock"), Path::new("/two.sock"), version);
+        assert_eq!(registry.remove(Path::new("/one.sock")), None);
+        assert_eq!(registry.endpoint("d"), Ok(PathBuf::from("/new.sock")));
+        assert_eq!(registry.remove(Path::new("/two.sock")), Some("d".to_owned()));
+        assert_eq!(registry.endpoint("d"), Err(missing.to_owned()));
+    }
+}

@@ -1,0 +1,279 @@
+//! ◆ What a driver is asked for, from the volume, the pod, the driver's object in the cluster and what the driver can do. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/csi_mounter.go SetUpAt, csi_attacher.go MountDevice, csi_util.go.
+
+use std::collections::BTreeMap;
+
+use agent::storage::drivers::{DriverSource, DriverVolume};
+use api::pod::Pod;
+use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
+use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
+
+use crate::names::{VolumeKey, inline_handle};
+
+/// Strings by names: attributes, contexts, secrets.
+pub(crate) type Strings = BTreeMap<String, String>;
+
+/// What the node's half of a driver can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Capabilities {
+    /// It prepares volumes for the node before it mounts them for pods.
+    pub(crate) stages: bool,
+    /// It tells several pods of a node with one volume from one pod.
+    pub(crate) several_writers: bool,
+    /// It gives volumes to groups.
+    pub(crate) gives_groups: bool,
+}
+
+/// How a driver is used: its CSIDriver object, or the defaults of a driver without one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct DriverRules {
+    /// `None`: it has no object.
+    modes: Option<Vec<String>>,
+    /// Volumes are attached to the node before they are mounted.
+    pub(crate) attaches: bool,
+    shows_pods: bool,
+    groups: GroupPolicy,
+    /// The tokens of the pod's service account that it gets.
+    pub(crate) tokens: Vec<TokenRequest>,
+    /// They are among the secrets, not in the volume's context.
+    pub(crate) tokens_are_secrets: bool,
+    /// Volumes are mounted again from time to time.
+    pub(crate) renews: bool,
+}
+
+/// Whether the agent gives a volume's files to the pod's `fsGroup`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum GroupPolicy {
+    /// If it has a file system type, and one node writes to it.
+    #[default]
+    ReadWriteOnceWithFsType,
+    Always,
+    Never,
+}
+
+impl DriverRules {
+    /// The rules of a driver with this object.
+    pub(crate) fn of(driver: Option<&CSIDriver>) -> Self {
+        let Some(driver) = driver else {
+            return Self { attaches: true, ..Self::default() };
+        };
+        let spec = &driver.spec;
+        let groups = match spec.fs_group_policy.as_deref() {
+            Some("File") => GroupPolicy::Always,
+            Some("None") => GroupPolicy::Never,
+            Some(_) | None => GroupPolicy::ReadWriteOnceWithFsType,
+        };
+        Self {
+            // The API server's default.
+            modes: Some(
+                spec.volume_lifecycle_modes.clone().unwrap_or_else(|| vec![PERSISTENT.to_owned()]),
+            ),
+            attaches: spec.attach_required != Some(false),
+            shows_pods: spec.pod_info_on_mount == Some(true),
+            groups,
+            tokens: spec.token_requests.clone().unwrap_or_default(),
+            tokens_are_secrets: spec.service_account_token_in_secrets == Some(true),
+            renews: spec.requires_republish == Some(true),
+        }
+    }
+
+    /// Whether the driver takes a volume, or why not, in a kubelet's words.
+    pub(crate) fn check(&self, volume: &Wanted) -> Result<(), String> {
+        let (mode, driver) = (volume.mode(), &volume.key.driver);
+        match &self.modes {
+            None if volume.persistent.is_some() => Ok(()),
+            None => Err(format!(
+                "volume mode {mode:?} not supported by driver {driver} (no CSIDriver object)"
+            )),
+            Some(modes) if modes.iter().any(|supported| supported == mode) => Ok(()),
+            Some(modes) => {
+                let modes: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
+                let modes = modes.join(" ");
+                Err(format!(
+                    "volume mode {mode:?} not supported by driver {driver} (only supports [{modes}])"
+                ))
+            }
+        }
+    }
+
+    /// Whether the agent has to give the volume's files to a group.
+    pub(crate) fn takes_group(&self, volume: &Wanted, can: Capabilities) -> bool {
+        let is_for_one_node = match &volume.persistent {
+            Some(persistent) => persistent
+                .access_modes
+                .iter()
+                .any(|mode| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod")),
+            None => true,
+        };
+        let wants = match self.groups {
+            GroupPolicy::Never => false,
+            GroupPolicy::Always => true,
+            GroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && is_for_one_node,
+        };
+        wants && volume.group.is_some() && !volume.readonly && !can.gives_groups
+    }
+}
+
+/// The modes of volumes: a pod's own, and one that a claim is bound to.
+const EPHEMERAL: &str = "Ephemeral";
+const PERSISTENT: &str = "Persistent";
+
+/// A volume of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) key: VolumeKey,
+    pub(crate) spec_name: String,
+    pub(crate) fs_type: String,
+    pub(crate) attributes: Strings,
+    pub(crate) readonly: bool,
+    /// The pod's `fsGroup`.
+    pub(crate) group: Option<i64>,
+    /// Namespace and name of the secret with which it is mounted for a pod.
+    pub(crate) publish_secret: Option<(String, String)>,
+    /// `None`: it is made for the pod.
+    pub(crate) persistent: Option<Persistent>,
+    pod: Strings,
+}
+
+/// What only a PersistentVolume has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Persistent {
+    pub(crate) access_modes: Vec<String>,
+    pub(crate) mount_options: Vec<String>,
+    /// Namespace and name of the secret with which it is prepared for the node.
+    pub(crate) stage_secret: Option<(String, String)>,
+}
+
+impl Wanted {
+    /// The volume of a pod; `None` if it is no driver's.
+    pub(crate) fn of(pod: &Pod, volume: &DriverVolume) -> Option<Self> {
+        let security = pod.spec().security_context.as_ref();
+        let group = security.and_then(|security| security.fs_group);
+        let (spec_name, readonly) = (volume.spec_name.clone(), volume.readonly);
+        Some(match &volume.source {
+            DriverSource::Inline(source) => {
+                let handle = inline_handle(pod.uid().as_str(), &spec_name);
+                let secret = source.node_publish_secret_ref.as_ref();
+                Self {
+                    key: VolumeKey { driver: source.driver.clone(), handle },
+                    spec_name,
+                    fs_type: source.fs_type.clone().unwrap_or_default(),
+                    attributes: source.volume_attributes.clone().unwrap_or_default(),
+                    readonly,
+                    group,
+                    publish_secret: secret
+                        .map(|secret| (pod.namespace().to_owned(), secret.name.clone())),
+                    persistent: None,
+                    pod: shown(pod, true),
+                }
+            }
+            DriverSource::Persistent(volume) => {
+                let spec = volume.spec.as_ref()?;
+                let source: &CSIPersistentVolumeSource = spec.csi.as_ref()?;
+                let secret = |reference: &Option<k8s_openapi::api::core::v1::SecretReference>| {
+                    let reference = reference.as_ref()?;
+                    Some((reference.namespace.clone()?, reference.name.clone()?))
+                };
+                Self {
+                    key: VolumeKey {
+                        driver: source.driver.clone(),
+                        handle: source.volume_handle.clone(),
+                    },
+                    spec_name,
+                    fs_type: source.fs_type.clone().unwrap_or_default(),
+                    attributes: source.volume_attributes.clone().unwrap_or_default(),
+                    readonly,
+                    group,
+                    publish_secret: secret(&source.node_publish_secret_ref),
+                    persistent: Some(Persistent {
+                        access_modes: spec.access_modes.clone().unwrap_or_default(),
+                        mount_options: spec.mount_options.clone().unwrap_or_default(),
+                        stage_secret: secret(&source.node_stage_secret_ref),
+                    }),
+                    pod: shown(pod, false),
+                }
+            }
+        })
+    }
+
+    /// Its mode, as records and messages name it.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.persistent.is_some() { PERSISTENT } else { EPHEMERAL }
+    }
+
+    /// How the volume is mounted, for a driver that can do this.
+    pub(crate) fn capability(&self, can: Capabilities) -> Capability {
+        let persistent = self.persistent.as_ref();
+        let mode = persistent.and_then(|persistent| persistent.access_modes.first());
+        Capability {
+            access: access(mode.map_or("ReadWriteOnce", String::as_str), can),
+            fs_type: self.fs_type.clone(),
+            flags: persistent
+                .map(|persistent| persistent.mount_options.clone())
+                .unwrap_or_default(),
+            group: self.group.filter(|_| can.gives_groups).map(|group| group.to_string()),
+        }
+    }
+
+    /// The volume's attributes with what the driver is told of the pod, without tokens.
+    pub(crate) fn context(&self, rules: &DriverRules) -> Strings {
+        let mut context = self.attributes.clone();
+        if rules.shows_pods {
+            context.extend(self.pod.clone());
+        }
+        context
+    }
+}
+
+/// What a driver may be told of a pod.
+fn shown(pod: &Pod, is_ephemeral: bool) -> Strings {
+    let account = pod.spec().service_account_name.clone().unwrap_or_default();
+    [
+        ("pod.name", pod.name().to_owned()),
+        ("pod.namespace", pod.namespace().to_owned()),
+        ("pod.uid", pod.uid().to_string()),
+        ("serviceAccount.name", account),
+        ("ephemeral", is_ephemeral.to_string()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (format!("csi.storage.k8s.io/{name}"), value))
+    .collect()
+}
+
+/// How a volume is mounted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Capability {
+    pub(crate) access: AccessMode,
+    /// Empty: the driver's choice.
+    pub(crate) fs_type: String,
+    pub(crate) flags: Vec<String>,
+    /// The group that the driver gives the volume to.
+    pub(crate) group: Option<String>,
+}
+
+/// Who uses a volume, as the interface names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessMode {
+    Unknown,
+    SingleNodeWriter,
+    SingleNodeSingleWriter,
+    SingleNodeMultiWriter,
+    MultiNodeReaderOnly,
+    MultiNodeMultiWriter,
+}
+
+fn access(mode: &str, can: Capabilities) -> AccessMode {
+    match (mode, can.several_writers) {
+        ("ReadWriteOnce", false) | ("ReadWriteOncePod", false) => AccessMode::SingleNodeWriter,
+        ("ReadWriteOnce", true) => AccessMode::SingleNodeMultiWriter,
+        ("ReadWriteOncePod", true) => AccessMode::SingleNodeSingleWriter,
+        ("ReadOnlyMany", _) => AccessMode::MultiNodeReaderOnly,
+        ("ReadWriteMany", _) => AccessMode::MultiNodeMultiWriter,
+        (_, _) => AccessMode::Unknown,
+    }
+}
+
+#[cfg(test)]
+#[path = "request/tests.rs"]
+mod tests;

@@ -1,0 +1,235 @@
+//! Which pods use which volumes, and which volumes are prepared for the node: found on the disk first, and kept as they change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::cluster::VolumeCluster;
+use crate::names::VolumeKey;
+use crate::record::{self, Found};
+
+/// See the module.
+pub(crate) struct Uses {
+    state: Mutex<State>,
+    cluster: Arc<dyn VolumeCluster>,
+    /// A volume that no pod uses is still prepared.
+    left: Notify,
+}
+
+/// ◆ What is known of volumes.
+#[derive(Debug, Default)]
+struct State {
+    /// The directories of the pods that have, or are to have, a volume.
+    users: BTreeMap<VolumeKey, BTreeSet<PathBuf>>,
+    /// Where this agent has had volumes mounted.
+    published: BTreeSet<PathBuf>,
+    /// Whether this agent knows that a volume is prepared, of those that may be.
+    staged: BTreeMap<VolumeKey, bool>,
+    /// Whether a driver's volumes are attached to nodes.
+    attaches: BTreeMap<String, bool>,
+    /// Volumes that are not attached to the node, whatever their driver does with others: those that are made for pods.
+    unattached: BTreeSet<VolumeKey>,
+    /// What is on the disk is known.
+    is_found: bool,
+    /// Directories with records that cannot be read: whose volumes they have is not known.
+    unreadable: BTreeSet<PathBuf>,
+}
+
+impl State {
+    /// The unique names of the volumes that must not be detached.
+    fn in_use(&self) -> BTreeSet<String> {
+        let keys = self.users.keys().chain(self.staged.keys());
+        let attached = keys.filter(|key| {
+            !self.unattached.contains(key) && self.attaches.get(&key.driver) != Some(&false)
+        });
+        attached.map(VolumeKey::unique_name).collect()
+    }
+
+    /// Whether a volume is, or may be, prepared, and no pod uses it.
+    fn is_unused(&self, key: &VolumeKey) -> bool {
+        self.is_found
+            && self.unreadable.is_empty()
+            && self.staged.contains_key(key)
+            && !self.users.contains_key(key)
+    }
+}
+
+impl Uses {
+    pub(crate) fn new(cluster: Arc<dyn VolumeCluster>) -> Self {
+        Self { state: Mutex::default(), cluster, left: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the records below the agent's directory. It blocks.
+    pub(crate) fn find(&self, root: &Path) -> io::Result<()> {
+        let mut found = State { is_found: true, ..State::default() };
+        for pod in record::pods(root)? {
+            for directory in record::of_pod(&pod)? {
+                match record::read(&directory) {
+                    Found::Record(record) => {
+                        if !record.is_persistent {
+                            found.unattached.insert(record.key.clone());
+                        }
+                        found.users.entry(record.key).or_default().insert(pod.clone());
+                    }
+                    Found::Nothing => {}
+                    Found::Unreadable(error) => {
+                        tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a volume");
+                        found.unreadable.insert(directory);
+                    }
+                }
+            }
+        }
+        for directory in record::staged(root)? {
+            match record::read(&directory) {
+                Found::Record(record) => drop(found.staged.insert(record.key, false)),
+                Found::Nothing => {}
+                Found::Unreadable(error) => {
+                    tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a volume that is prepared for the node");
+                }
+            }
+        }
+        let mut state = self.lock();
+        // Pods may have got volumes meanwhile.
+        for (key, pods) in found.users {
+            state.users.entry(key).or_default().extend(pods);
+        }
+        for (key, known) in found.staged {
+            state.staged.entry(key).or_insert(known);
+        }
+        state.unattached.extend(found.unattached);
+        state.unreadable = found.unreadable;
+        state.is_found = true;
+        drop(state);
+        self.left.notify_one();
+        Ok(())
+    }
+
+    /// The drivers of which is not known whether their volumes are attached.
+    pub(crate) fn drivers_of_unknown_kind(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let keys = state.users.keys().chain(state.staged.keys());
+        let drivers = keys.map(|key| &key.driver);
+        drivers.filter(|driver| !state.attaches.contains_key(*driver)).cloned().collect()
+    }
+
+    /// Notes whether a driver's volumes are attached to nodes.
+    pub(crate) fn set_attaches(&self, driver: &str, attaches: bool) {
+        self.lock().attaches.insert(driver.to_owned(), attaches);
+    }
+
+    /// Shows the cluster which volumes are in use.
+    pub(crate) fn show(&self) {
+        let state = self.lock();
+        if state.is_found {
+            self.cluster.set_in_use(state.in_use());
+        }
+    }
+
+    /// Notes that a pod is to have a volume, which is attached to the node or not.
+    pub(crate) fn want(&self, key: &VolumeKey, pod_dir: &Path, attaches: bool) {
+        let mut state = self.lock();
+        state.users.entry(key.clone()).or_default().insert(pod_dir.to_owned());
+        if attaches {
+            state.attaches.insert(key.driver.clone(), true);
+            state.unattached.remove(key);
+        } else {
+            state.unattached.insert(key.clone());
+        }
+        drop(state);
+        self.show();
+    }
+
+    pub(crate) fn is_published(&self, target: &Path) -> bool {
+        self.lock().published.contains(target)
+    }
+
+    pub(crate) fn published(&self, target: &Path) {
+        self.lock().published.insert(target.to_owned());
+    }
+
+    pub(crate) fn unpublished(&self, target: &Path) {
+        self.lock().published.remove(target);
+    }
+
+    /// Whether this agent has had the volume prepared.
+    pub(crate) fn is_staged(&self, key: &VolumeKey) -> bool {
+        self.lock().staged.get(key) == Some(&true)
+    }
+
+    /// Notes that a driver is about to prepare a volume.
+    pub(crate) fn may_be_staged(&self, key: &VolumeKey) {
+        self.lock().staged.entry(key.clone()).or_insert(false);
+    }
+
+    pub(crate) fn staged(&self, key: &VolumeKey) {
+        self.lock().staged.insert(key.clone(), true);
+    }
+
+    pub(crate) fn unstaged(&self, key: &VolumeKey) {
+        let mut state = self.lock();
+        state.staged.remove(key);
+        if !state.users.contains_key(key) {
+            state.unattached.remove(key);
+        }
+        drop(state);
+        self.show();
+    }
+
+    /// Notes that a pod has a volume no more.
+    pub(crate) fn drop_use(&self, key: &VolumeKey, pod_dir: &Path) {
+        let mut state = self.lock();
+        if let Some(pods) = state.users.get_mut(key) {
+            pods.remove(pod_dir);
+            if pods.is_empty() {
+                state.users.remove(key);
+            }
+        }
+        if !state.users.contains_key(key) && !state.staged.contains_key(key) {
+            state.unattached.remove(key);
+        }
+        drop(state);
+        self.show();
+    }
+
+    /// Notes that a pod has no volumes any more, nor is to have any. Returns those that it was to have.
+    pub(crate) fn forget(&self, pod_dir: &Path) -> Vec<VolumeKey> {
+        let keys: Vec<VolumeKey> = {
+            let mut state = self.lock();
+            state.unreadable.retain(|directory| !directory.starts_with(pod_dir));
+            let users = state.users.iter();
+            let used = users.filter(|(_, pods)| pods.contains(pod_dir));
+            used.map(|(key, _)| key.clone()).collect()
+        };
+        for key in &keys {
+            self.drop_use(key, pod_dir);
+        }
+        self.unused()
+    }
+
+    /// The volumes that are, or may be, prepared for the node, and that no pod uses.
+    pub(crate) fn unused(&self) -> Vec<VolumeKey> {
+        let state = self.lock();
+        state.staged.keys().filter(|key| state.is_unused(key)).cloned().collect()
+    }
+
+    pub(crate) fn is_unused(&self, key: &VolumeKey) -> bool {
+        self.lock().is_unused(key)
+    }
+
+    /// Has volumes that no pod uses looked at again.
+    pub(crate) fn retry_unstaging(&self) {
+        self.left.notify_one();
+    }
+
+    /// Waits until there may be a volume that no pod uses. Cancel-safe.
+    pub(crate) async fn may_be_left(&self) {
+        self.left.notified().await;
+    }
+}

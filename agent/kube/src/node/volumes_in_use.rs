@@ -1,0 +1,77 @@
+//! The attachable volumes that are in use on the node: the cluster does not detach what the node's status shows.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go VolumesInUse; pkg/volume/util/operationexecutor, ReportedInUse.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The attachable volumes that are in use, by their unique names.
+pub(crate) type InUse = Arc<BTreeSet<String>>;
+
+/// Which volumes are in use, for the status of the node, and which of them it has shown. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VolumesInUse {
+    /// `None`: it is not known yet, so that what the node has shown before stays.
+    wanted: watch::Sender<Option<InUse>>,
+    shown: watch::Sender<InUse>,
+}
+
+impl VolumesInUse {
+    /// Those that are to be shown, and when that changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<InUse>> {
+        self.wanted.subscribe()
+    }
+
+    /// Notes that the node's status shows these.
+    pub(crate) fn are_shown(&self, volumes: &InUse) {
+        self.shown.send_if_modified(|shown| {
+            let changes = shown != volumes;
+            *shown = Arc::clone(volumes);
+            changes
+        });
+    }
+
+    /// Has these shown.
+    pub(crate) fn set(&self, volumes: BTreeSet<String>) {
+        let volumes = Some(Arc::new(volumes));
+        self.wanted.send_if_modified(|wanted| {
+            let changes = *wanted != volumes;
+            *wanted = volumes;
+            changes
+        });
+    }
+
+    /// Waits until the node's status has shown a volume. Cancel-safe.
+    pub(crate) async fn wait_until_shown(&self, volume: &str) {
+        // Its sender lives as long as this.
+        let _ = self.shown.subscribe().wait_for(|shown| shown.contains(volume)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn volume_is_waited_for_until_the_status_shows_it() {
+        let in_use = VolumesInUse::default();
+        let mut changes = in_use.watch();
+        assert_eq!(*changes.borrow_and_update(), None);
+        let volumes = BTreeSet::from(["v".to_owned()]);
+        in_use.set(volumes.clone());
+        in_use.set(volumes.clone());
+        assert_eq!(changes.borrow_and_update().as_deref(), Some(&volumes));
+        in_use.set(volumes.clone());
+        assert_eq!(changes.has_changed().ok(), Some(false));
+        let waiting = tokio::spawn({
+            let in_use = in_use.clone();
+            async move { in_use.wait_until_shown("v").await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        in_use.are_shown(&Arc::new(volumes));
+        assert!(waiting.await.is_ok());
+    }
+}

@@ -1,0 +1,210 @@
+//! What drivers of volumes need of the cluster: their objects, attachments and secrets; and what the cluster sees of them: the node's
+//! annotation and labels, its CSINode, and the volumes that are in use.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::cluster::{IssuedToken, TokenRequest};
+use async_trait::async_trait;
+use csi::{NodeDriver, VolumeCluster};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::client::{ApiClient, ApiError, PatchKind};
+use crate::node::csi_node::{
+    is_of_node, new_csi_node, with_driver, with_node_id, with_topology, without_driver,
+    without_node_id,
+};
+use crate::node::registration;
+use crate::node::status::patch;
+use crate::node::volumes_in_use::VolumesInUse;
+use crate::tokens;
+
+const CSI_NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
+
+/// How often a change is tried, and how long before the second time. Each wait is five times the one before.
+const TRIES: usize = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// How soon the node's CSINode is looked for again, at first and at most.
+const RETRY: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// The cluster of a node, for the drivers of volumes.
+pub(crate) struct ClusterVolumes {
+    client: ApiClient,
+    node: String,
+    in_use: VolumesInUse,
+    /// One change of the node or its CSINode at a time.
+    writing: tokio::sync::Mutex<()>,
+}
+
+impl ClusterVolumes {
+    pub(crate) fn new(client: ApiClient, node: &str, in_use: VolumesInUse) -> Self {
+        Self { client, node: node.to_owned(), in_use, writing: tokio::sync::Mutex::default() }
+    }
+
+    async fn object<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
+        match self.client.get(path, &[]).await {
+            Ok(value) => serde_json::from_value(value).map(Some).map_err(|error| error.to_string()),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(said(&error)),
+        }
+    }
+
+    /// Changes the node's labels and annotations.
+    async fn change_node(
+        &self,
+        change: impl Fn(&Value) -> Result<Value, String>,
+    ) -> Result<(), String> {
+        let path = registration::path(&self.node);
+        let before = self.client.get(&path, &[]).await.map_err(|error| said(&error))?;
+        let after = change(&before)?;
+        let patch = patch(&before, &after).map_err(|error| error.to_string())?;
+        if let Some(patch) = patch {
+            let path = format!("{path}/status");
+            let kind = PatchKind::StrategicMerge;
+            self.client.patch(&path, kind, &patch).await.map_err(|error| said(&error))?;
+        }
+        Ok(())
+    }
+
+    /// The CSINode of the node, which is created if there is none. One of an earlier node of the name is deleted.
+    async fn csi_node(&self) -> Result<Value, String> {
+        let node = self.client.get(&registration::path(&self.node), &[]).await;
+        let node = node.map_err(|error| said(&error))?;
+        let path = format!("{CSI_NODES}/{}", self.node);
+        match self.client.get(&path, &[]).await {
+            Ok(found) if is_of_node(&found, &node) => return Ok(found),
+            Ok(found) => {
+                let uid = found["metadata"]["uid"].as_str().unwrap_or_default();
+                self.client.delete_now(&path, uid).await.map_err(|error| said(&error))?;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(said(&error)),
+        }
+        let created = self.client.create(CSI_NODES, &new_csi_node(&node)).await;
+        created.map_err(|error| said(&error))
+    }
+
+    /// Changes the drivers of the CSINode; `None`: there is nothing to change.
+    async fn change_csi_node(
+        &self,
+        change: impl Fn(&Value) -> Option<Value>,
+    ) -> Result<(), String> {
+        let before = self.csi_node().await?;
+        if let Some(after) = change(&before) {
+            let path = format!("{CSI_NODES}/{}", self.node);
+            self.client.replace(&path, &after).await.map_err(|error| said(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the CSINode of the node, however long it takes: until then the scheduler knows of no limits.
+    pub(crate) async fn make_csi_node(self: Arc<Self>) {
+        let mut wait = RETRY;
+        loop {
+            let made = {
+                let _alone = self.writing.lock().await;
+                self.csi_node().await
+            };
+            match made {
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::debug!(node = %self.node, error, "failed to create CSINode; will retry");
+                }
+            }
+            sleep(wait).await;
+            wait = wait.saturating_mul(2).min(RETRY_MAX);
+        }
+    }
+}
+
+/// An error with its causes, in words.
+fn said(error: &ApiError) -> String {
+    if let ApiError::Refused { message, .. } = error
+        && !message.is_empty()
+    {
+        return message.clone();
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Tries some times: others may change the same object.
+async fn tried<F: Future<Output = Result<(), String>>>(
+    what: &str,
+    change: impl Fn() -> F,
+) -> Result<(), String> {
+    let mut wait = FIRST_WAIT;
+    let mut last = String::new();
+    for tried in 0..TRIES {
+        if tried > 0 {
+            sleep(wait).await;
+            wait = wait.saturating_mul(5);
+        }
+        match change().await {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(format!("error updating {what} object with CSI driver node info: {last}"))
+}
+
+#[async_trait]
+impl VolumeCluster for ClusterVolumes {
+    async fn driver(&self, name: &str) -> Result<Option<CSIDriver>, String> {
+        self.object(&format!("/apis/storage.k8s.io/v1/csidrivers/{name}")).await
+    }
+
+    async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, String> {
+        self.object(&format!("/apis/storage.k8s.io/v1/volumeattachments/{name}")).await
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, String> {
+        let found = self.object(&format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
+        found.ok_or_else(|| format!("secrets {name:?} not found"))
+    }
+
+    async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
+        tokens::issue(&self.client, wanted).await
+    }
+
+    async fn install(&self, driver: &NodeDriver) -> Result<(), String> {
+        let _alone = self.writing.lock().await;
+        tried("Node", || {
+            self.change_node(|node| {
+                let node = with_node_id(node, &driver.name, &driver.node_id)?;
+                with_topology(&node, &driver.topology)
+            })
+        })
+        .await?;
+        tried("CSINode", || self.change_csi_node(|node| with_driver(node, driver))).await
+    }
+
+    async fn uninstall(&self, name: &str) -> Result<(), String> {
+        let _alone = self.writing.lock().await;
+        tried("CSINode", || self.change_csi_node(|node| without_driver(node, name))).await?;
+        tried("Node", || self.change_node(|node| without_node_id(node, name))).await
+    }
+
+    fn set_in_use(&self, volumes: BTreeSet<String>) {
+        self.in_use.set(volumes);
+    }
+
+    async fn in_use_is_shown(&self, volume: &str) {
+        self.in_use.wait_until_shown(volume).await;
+    }
+}
