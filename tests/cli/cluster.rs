@@ -2,6 +2,8 @@
 
 pub(crate) mod api_server;
 pub(crate) mod credentials;
+pub(crate) mod csi;
+pub(crate) mod csi_driver;
 pub(crate) mod eviction;
 pub(crate) mod faults;
 pub(crate) mod joined;

@@ -200,6 +200,9 @@ fn target(path: &str) -> Option<Target> {
         ("certificates.k8s.io/v1", "certificatesigningrequests") => "CertificateSigningRequest",
         ("coordination.k8s.io/v1", "leases") => "Lease",
         ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",
+        ("storage.k8s.io/v1", "csidrivers") => "CSIDriver",
+        ("storage.k8s.io/v1", "csinodes") => "CSINode",
+        ("storage.k8s.io/v1", "volumeattachments") => "VolumeAttachment",
         _ => return None,
     };
     let kind = Kind::of(&version, kind);

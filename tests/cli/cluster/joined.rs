@@ -101,7 +101,11 @@ impl Joined {
     pub(crate) fn create_pod_on(&self, node: &str, manifest: &str) -> String {
         let parsed = parse("pod.yaml", manifest, Strictness::Strict);
         assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
-        let mut pod = to_json(parsed.pods[0].api());
+        self.create_object(node, to_json(parsed.pods[0].api()))
+    }
+
+    /// The same with the pod's object, which may have what no manifest of crib's may.
+    pub(crate) fn create_object(&self, node: &str, mut pod: Value) -> String {
         // The server gives one that no other pod of the name had.
         pod["metadata"].as_object_mut().unwrap().remove("uid");
         let now = Timestamp::now();

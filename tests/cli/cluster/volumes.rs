@@ -45,7 +45,7 @@ fn volume(name: &str, source: Value, claim: &Value) -> Value {
 }
 
 /// Waits for an event that says this.
-async fn wait_for_event(joined: &Joined, text: &str) {
+pub(crate) async fn wait_for_event(joined: &Joined, text: &str) {
     let told = || {
         let events = cluster::Selection::of(Kind::of("v1", "Event"));
         let events = joined.server.store().list(&events).items;

@@ -1,0 +1,369 @@
+//! Volumes of a driver: what it is asked and when, what the cluster sees, and that nothing that is mounted is lost or removed.
+
+use std::path::{Path, PathBuf};
+
+use api::manifest::{Strictness, parse, to_json};
+use cluster::{Key, Kind, Part};
+use jiff::Timestamp;
+
+use super::api_server::ApiServer;
+use super::csi_driver::{CsiDriver, DRIVER};
+use super::joined::{Joined, NODE, pod, wait};
+use super::volumes::wait_for_event;
+use crate::command::*;
+
+/// A node with a driver, which has registered.
+struct Scene {
+    joined: Joined,
+    driver: CsiDriver,
+    agent: Option<Running>,
+    root: PathBuf,
+}
+
+impl Scene {
+    /// The driver's object has this specification.
+    async fn new(spec: Value) -> Self {
+        let joined = Joined::new(ApiServer::start()).await;
+        let agent = Some(joined.agent(&[]));
+        joined.wait_for_ready_node().await;
+        let root = joined.place.path("root");
+        let mut driver = CsiDriver::new(&joined.place, &root);
+        let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": spec});
+        joined.server.store().create(object, Timestamp::now()).unwrap();
+        driver.come();
+        driver.wait_for("NotifyRegistrationStatus", 1).await;
+        Self { joined, driver, agent, root }
+    }
+
+    fn create(&self, object: Value) -> Value {
+        let created = self.joined.server.store().create(object, Timestamp::now()).unwrap();
+        created.value.clone()
+    }
+
+    /// A claim that is bound to a volume of the driver, both of this name.
+    fn bound(&self, name: &str, csi: Value) {
+        let claim = self.create(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
+        }));
+        let key = Key::new(Kind::of("v1", "PersistentVolumeClaim"), "default", name);
+        let store = self.joined.server.store();
+        let bind = store.change(&key, Part::Status, |claim| {
+            claim["status"] = json!({"phase": "Bound"});
+            Ok(())
+        });
+        bind.unwrap();
+        let mut source = json!({"driver": DRIVER, "volumeHandle": format!("handle-{name}")});
+        source.as_object_mut().unwrap().extend(csi.as_object().unwrap().clone());
+        self.create(json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"], "csi": source,
+                "claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]},
+            },
+        }));
+    }
+
+    /// The object of a kind in storage.k8s.io that has no namespace.
+    fn storage(&self, kind: &str, name: &str) -> Value {
+        self.joined.object(Kind::of("storage.k8s.io/v1", kind), "", name)
+    }
+
+    fn volumes_in_use(&self) -> Value {
+        self.joined.node()["status"]["volumesInUse"].clone()
+    }
+
+    async fn kill_agent(&mut self) {
+        let agent = self.agent.take().unwrap();
+        agent.signal(Signal::SIGKILL);
+        agent.end().await;
+    }
+
+    fn start_agent(&mut self) {
+        self.agent = Some(self.joined.agent(&[]));
+    }
+
+    /// Asserts that nothing is mounted, and that no directory of the driver is left.
+    fn assert_clean(&self) {
+        assert_eq!(self.driver.mounted(), Vec::<PathBuf>::new());
+        let staged = self.root.join("plugins/kubernetes.io/csi").join(DRIVER);
+        let left: Vec<_> = std::fs::read_dir(staged).into_iter().flatten().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// Deletes a pod, and waits until it is gone with its volumes.
+    async fn delete(&self, name: &str) {
+        self.joined.delete_pod(name, Some(1));
+        self.joined.wait_until_gone(name).await;
+    }
+
+    async fn end(mut self) {
+        let agent = self.agent.take().unwrap();
+        self.joined.end(agent).await;
+    }
+}
+
+/// A pod that runs this script with the claim's volume at `/v`.
+fn with_claim(name: &str, claim: &str, script: &str) -> String {
+    pod(name, script)
+        + "    volumeMounts: [{name: v, mountPath: /v}]\n"
+        + &format!("  volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n")
+}
+
+/// Reads the volume's name, and runs on.
+const READS: &str = "test $(cat /v/name) = handle-data && exec sleep 3600";
+
+fn not_attached() -> Value {
+    json!({"attachRequired": false, "podInfoOnMount": true})
+}
+
+#[tokio::test]
+async fn claimed_volume_is_staged_published_and_undone_in_order() {
+    let scene = Scene::new(not_attached()).await;
+    let is_installed =
+        |node: &Value| node["spec"]["drivers"].as_array().is_some_and(|all| !all.is_empty());
+    let csi_node = wait("CSINode", || scene.storage("CSINode", NODE), is_installed).await;
+    let expected = json!({"name": DRIVER, "nodeID": "the-node", "topologyKeys": ["topology.example/node"], "allocatable": {"count": 9}});
+    assert_eq!(csi_node["spec"]["drivers"], json!([expected]));
+    let node = scene.joined.node();
+    assert_eq!(csi_node["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"]);
+    assert_eq!(node["metadata"]["labels"]["topology.example/node"], "one");
+    let annotations = &node["metadata"]["annotations"];
+    let ids = json!({DRIVER: "the-node"}).to_string();
+    assert_eq!(annotations["csi.volume.kubernetes.io/nodeid"], ids);
+
+    let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": {"key": "c2VjcmV0"}});
+    scene.create(secret("stage"));
+    scene.create(secret("publish"));
+    let reference = |name: &str| json!({"namespace": "default", "name": name});
+    scene.bound(
+        "data",
+        json!({
+            "fsType": "ext4", "volumeAttributes": {"color": "blue"},
+            "nodeStageSecretRef": reference("stage"), "nodePublishSecretRef": reference("publish"),
+        }),
+    );
+    let uid = scene.joined.create_pod(&with_claim("web", "data", READS));
+    scene.joined.wait_for_phase("web", "Running").await;
+    let stage = &scene.driver.calls("NodeStageVolume")[0];
+    let capability = json!({"mode": "SINGLE_NODE_MULTI_WRITER", "fs_type": "ext4", "flags": ["noatime"], "group": ""});
+    let secrets = json!({"key": "secret"});
+    assert_eq!((&stage["volume"], &stage["capability"]), (&json!("handle-data"), &capability));
+    assert_eq!((&stage["secrets"], &stage["context"]), (&secrets, &json!({"color": "blue"})));
+    let publish = &scene.driver.calls("NodePublishVolume")[0];
+    let target = scene.root.join("pods").join(&uid).join("volumes/kubernetes.io~csi/data/mount");
+    assert_eq!(publish["target"], target.to_str().unwrap());
+    assert_eq!((&publish["staging"], &publish["has_parent"]), (&stage["staging"], &json!(true)));
+    assert_eq!((&publish["secrets"], &publish["readonly"]), (&secrets, &json!(false)));
+    let context = json!({
+        "color": "blue",
+        "csi.storage.k8s.io/ephemeral": "false",
+        "csi.storage.k8s.io/pod.name": "web",
+        "csi.storage.k8s.io/pod.namespace": "default",
+        "csi.storage.k8s.io/pod.uid": uid,
+        "csi.storage.k8s.io/serviceAccount.name": publish["context"]["csi.storage.k8s.io/serviceAccount.name"],
+    });
+    assert_eq!(publish["context"], context);
+    let record = std::fs::read_to_string(target.parent().unwrap().join("vol_data.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let named = ["driverName", "volumeHandle", "specVolID", "volumeLifecycleMode", "nodeName"]
+        .map(|key| &record[key]);
+    assert_eq!(named, [DRIVER, "handle-data", "data", "Persistent", NODE]);
+    assert_eq!(scene.volumes_in_use(), Value::Null, "it is not attached");
+
+    scene.delete("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    let calls =
+        ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
+    assert_eq!(scene.driver.changes(), calls);
+    harness::eventually(PATIENCE, "its directories are gone", async || {
+        match scene.root.join("plugins/kubernetes.io/csi").join(DRIVER).read_dir().unwrap().next() {
+            None => Ok(()),
+            Some(left) => Err(format!("{left:?}")),
+        }
+    })
+    .await;
+    scene.assert_clean();
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn inline_volume_is_published_alone_for_its_pod() {
+    let modes = json!({"attachRequired": false, "volumeLifecycleModes": ["Ephemeral"], "podInfoOnMount": true});
+    let scene = Scene::new(modes).await;
+    let manifest = with_claim("web", "data", "test -e /v/name && exec sleep 3600");
+    let mut object = to_json(parse("pod.yaml", &manifest, Strictness::Strict).pods[0].api());
+    let source = json!({"driver": DRIVER, "volumeAttributes": {"size": "1"}});
+    object["spec"]["volumes"] = json!([{"name": "v", "csi": source}]);
+    let uid = scene.joined.create_object(NODE, object);
+    scene.joined.wait_for_phase("web", "Running").await;
+    let publish = &scene.driver.calls("NodePublishVolume")[0];
+    let of_pod = (&publish["context"]["csi.storage.k8s.io/ephemeral"], &publish["context"]["size"]);
+    assert_eq!(of_pod, (&json!("true"), &json!("1")));
+    assert_eq!(publish["staging"], "");
+    let target = scene.root.join("pods").join(uid).join("volumes/kubernetes.io~csi/v/mount");
+    assert_eq!(publish["target"], target.to_str().unwrap());
+    scene.delete("web").await;
+    assert_eq!(scene.driver.changes(), ["NodePublishVolume", "NodeUnpublishVolume"]);
+    scene.assert_clean();
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn volume_is_mounted_once_it_is_attached_and_in_use_until_it_is_unstaged() {
+    let scene = Scene::new(json!({})).await;
+    scene.bound("data", json!({}));
+    scene.joined.create_pod(&with_claim("web", "data", READS));
+    let in_use = json!([format!("kubernetes.io/csi/{DRIVER}^handle-data")]);
+    wait("volumesInUse", || scene.volumes_in_use(), |seen| *seen == in_use).await;
+    assert_eq!(scene.driver.changes(), [""; 0]);
+    let name = attachment();
+    scene.create(json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name},
+        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": "data"}},
+        "status": {"attached": true, "attachmentMetadata": {"device": "/dev/sdx"}},
+    }));
+    scene.joined.wait_for_phase("web", "Running").await;
+    for call in ["NodeStageVolume", "NodePublishVolume"] {
+        assert_eq!(scene.driver.calls(call)[0]["publish_context"], json!({"device": "/dev/sdx"}));
+    }
+    scene.delete("web").await;
+    wait("volumesInUse", || scene.volumes_in_use(), Value::is_null).await;
+    scene.assert_clean();
+    scene.end().await;
+}
+
+/// The name of the attachment of `handle-data` to the node: `csi-` and the digest of `handle-data`, the driver's name and the node's.
+fn attachment() -> String {
+    "csi-84fa9e117fef4c0ba5cc3b4f09c90406f3cdd91b4b1ee8948927c20e137d87a2".to_owned()
+}
+
+#[tokio::test]
+async fn volume_of_two_pods_is_unstaged_after_the_last() {
+    let scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    for name in ["one", "two"] {
+        scene.joined.create_pod(&with_claim(name, "data", READS));
+    }
+    for name in ["one", "two"] {
+        scene.joined.wait_for_phase(name, "Running").await;
+    }
+    scene.delete("one").await;
+    assert_eq!(scene.driver.calls("NodeStageVolume").len(), 1);
+    assert_eq!(scene.driver.calls("NodePublishVolume").len(), 2);
+    assert_eq!(scene.driver.calls("NodeUnstageVolume").len(), 0);
+    assert_eq!(scene.driver.mounted().len(), 2);
+    scene.delete("two").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    scene.end().await;
+}
+
+#[rstest]
+#[case::staged("NodeStageVolume")]
+#[case::published("NodePublishVolume")]
+#[tokio::test]
+async fn agent_killed_after_a_mount_is_followed_by_one_that_unmounts(#[case] call: &'static str) {
+    let mut scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    scene.driver.leave_unanswered(call, true);
+    scene.joined.create_pod(&with_claim("web", "data", READS));
+    scene.driver.wait_for(call, 1).await;
+    scene.kill_agent().await;
+    assert!(!scene.driver.mounted().is_empty());
+    scene.driver.leave_unanswered(call, false);
+    scene.joined.delete_pod("web", Some(1));
+    scene.start_agent();
+    scene.joined.wait_until_gone("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    harness::eventually(PATIENCE, "nothing is mounted", async || {
+        let mounted = scene.driver.mounted();
+        if mounted.is_empty() { Ok(()) } else { Err(mounted) }
+    })
+    .await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn pod_of_a_killed_agent_keeps_its_volume() {
+    let mut scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    let uid = scene.joined.create_pod(&with_claim("web", "data", READS));
+    let before = scene.joined.wait_for_phase("web", "Running").await;
+    scene.kill_agent().await;
+    scene.start_agent();
+    scene.driver.wait_for("NotifyRegistrationStatus", 2).await;
+    scene.joined.wait_for_ready_node().await;
+    let after = scene.joined.pod("web");
+    let id = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    assert_eq!(id(&after), id(&before));
+    assert_eq!(scene.driver.calls("NodeUnpublishVolume").len(), 0);
+    assert_eq!(scene.driver.mounted().len(), 2);
+    scene.delete("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    assert!(!scene.root.join("pods").join(uid).join("volumes").exists());
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn volume_that_is_not_unpublished_stays_with_its_pod() {
+    let scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    scene.joined.create_pod(&with_claim("web", "data", READS));
+    scene.joined.wait_for_phase("web", "Running").await;
+    let target = scene.driver.calls("NodePublishVolume")[0]["target"].as_str().unwrap().to_owned();
+    let file = scene.driver.file(Path::new(&target));
+    scene.driver.refuse("NodeUnpublishVolume");
+    scene.joined.delete_pod("web", Some(1));
+    scene.driver.wait_for("NodeUnpublishVolume", 4).await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "handle-data");
+    assert!(!scene.joined.pod("web").is_null());
+    let trash = scene.root.join("trash").read_dir().into_iter().flatten().flatten();
+    let trash: Vec<_> = trash.map(|entry| entry.path()).collect();
+    assert!(trash.is_empty(), "{trash:?}");
+    scene.driver.refuse_nothing();
+    scene.joined.wait_until_gone("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn orphan_of_a_killed_agent_is_unpublished_before_it_is_removed() {
+    let mut scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    let uid = scene.joined.create_pod(&with_claim("web", "data", READS));
+    scene.joined.wait_for_phase("web", "Running").await;
+    scene.kill_agent().await;
+    scene.joined.delete_pod("web", Some(0));
+    scene.driver.refuse("NodeUnpublishVolume");
+    scene.start_agent();
+    scene.driver.wait_for("NodeUnpublishVolume", 3).await;
+    let target = scene.driver.calls("NodePublishVolume")[0]["target"].as_str().unwrap().to_owned();
+    let file = scene.driver.file(Path::new(&target));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "handle-data");
+    scene.driver.refuse_nothing();
+    let directory = scene.root.join("pods").join(uid);
+    harness::eventually(PATIENCE, "the pod's directory is gone", async || {
+        if directory.exists() { Err(scene.driver.changes()) } else { Ok(()) }
+    })
+    .await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn pod_waits_for_a_driver_that_is_away() {
+    let mut scene = Scene::new(not_attached()).await;
+    scene.bound("data", json!({}));
+    scene.driver.go().await;
+    let drivers = || scene.storage("CSINode", NODE)["spec"]["drivers"].clone();
+    wait("no driver", drivers, |drivers| *drivers == json!([])).await;
+    scene.joined.create_pod(&with_claim("web", "data", READS));
+    let missing = format!("driver name {DRIVER} not found in the list of registered CSI drivers");
+    wait_for_event(&scene.joined, &missing).await;
+    scene.driver.stages(false);
+    scene.driver.come();
+    scene.joined.wait_for_phase("web", "Running").await;
+    scene.delete("web").await;
+    assert_eq!(scene.driver.changes(), ["NodePublishVolume", "NodeUnpublishVolume"]);
+    scene.end().await;
+}

@@ -1,0 +1,370 @@
+//! A driver of the Container Storage Interface in the test, which records what it is asked and does as it is told. As root it makes real
+//! bind mounts of a directory of each volume; otherwise the target itself is a directory with the volume's name in a file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cri::csi::node_server::{Node, NodeServer};
+use cri::csi::node_service_capability::{Rpc, Type, rpc};
+use cri::csi::volume_capability::AccessType;
+use cri::csi::{self, NodeServiceCapability, Topology, VolumeCapability};
+use cri::pluginregistration::registration_server::{Registration, RegistrationServer};
+use cri::pluginregistration::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use nix::mount::{MntFlags, MsFlags};
+use tokio::net::UnixListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tonic::body::Body;
+use tonic::{Request, Response, Status};
+use tower::{Service, ServiceExt as _};
+
+use crate::command::*;
+
+/// The driver's name.
+pub(crate) const DRIVER: &str = "scripted.example";
+
+/// The driver, while it serves.
+pub(crate) struct CsiDriver {
+    shared: Arc<Shared>,
+    root: PathBuf,
+    serving: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Has a directory for each volume.
+    disk: PathBuf,
+    endpoint: PathBuf,
+    mounts: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// What it was asked: the call's name with its fields.
+    calls: Vec<Value>,
+    stages: bool,
+    /// Calls that are refused.
+    refused: BTreeSet<&'static str>,
+    /// Calls that are done, and then not answered.
+    unanswered: BTreeSet<&'static str>,
+    /// What is mounted, by the targets.
+    mounted: BTreeMap<PathBuf, String>,
+}
+
+/// Serves connections until the task is ended, which closes them.
+async fn serve<S>(listener: UnixListener, service: S)
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let mut clients = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let with_body = |request: http::Request<Incoming>| request.map(Body::new);
+        let service = TowerToHyperService::new(service.clone().map_request(with_body));
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        clients.spawn(async move {
+            // A client that is killed ends its connection.
+            let _ = connection.await;
+        });
+    }
+}
+
+impl CsiDriver {
+    /// A driver beside an agent with this directory, which does not serve yet.
+    pub(crate) fn new(place: &Place, root: &Path) -> Self {
+        let shared = Shared {
+            state: Mutex::new(State { stages: true, ..State::default() }),
+            disk: place.path("disk"),
+            endpoint: place.path("csi.sock"),
+            mounts: nix::unistd::geteuid().is_root(),
+        };
+        std::fs::create_dir_all(&shared.disk).unwrap();
+        Self { shared: Arc::new(shared), root: root.to_owned(), serving: Vec::new() }
+    }
+
+    /// Serves from now on, and makes itself known.
+    pub(crate) fn come(&mut self) {
+        let shared = &self.shared;
+        let registry = self.root.join("plugins_registry");
+        std::fs::create_dir_all(&registry).unwrap();
+        let node = UnixListener::bind(&shared.endpoint).unwrap();
+        let service = NodeServer::from_arc(Arc::clone(shared));
+        self.serving.push(tokio::spawn(serve(node, service)));
+        let socket = UnixListener::bind(self.socket()).unwrap();
+        let service = RegistrationServer::from_arc(Arc::clone(shared));
+        self.serving.push(tokio::spawn(serve(socket, service)));
+    }
+
+    /// Is away from now on. What is mounted stays.
+    pub(crate) async fn go(&mut self) {
+        for serving in self.serving.drain(..) {
+            serving.abort();
+            let _ = serving.await;
+        }
+        for socket in [self.socket(), self.shared.endpoint.clone()] {
+            std::fs::remove_file(socket).unwrap();
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.root.join("plugins_registry").join(format!("{DRIVER}-reg.sock"))
+    }
+
+    /// Whether it prepares volumes for the node.
+    pub(crate) fn stages(&self, stages: bool) {
+        self.shared.state().stages = stages;
+    }
+
+    pub(crate) fn refuse(&self, call: &'static str) {
+        self.shared.state().refused.insert(call);
+    }
+
+    pub(crate) fn refuse_nothing(&self) {
+        self.shared.state().refused.clear();
+    }
+
+    /// Does what it is asked by this call and does not answer, or does answer again.
+    pub(crate) fn leave_unanswered(&self, call: &'static str, is_so: bool) {
+        let mut state = self.shared.state();
+        match is_so {
+            true => state.unanswered.insert(call),
+            false => state.unanswered.remove(call),
+        };
+    }
+
+    /// The calls with this name.
+    pub(crate) fn calls(&self, name: &str) -> Vec<Value> {
+        let state = self.shared.state();
+        state.calls.iter().filter(|call| call["call"] == name).cloned().collect()
+    }
+
+    /// The names of the calls that change something, in order.
+    pub(crate) fn changes(&self) -> Vec<String> {
+        let state = self.shared.state();
+        let names = state.calls.iter().map(|call| call["call"].as_str().unwrap().to_owned());
+        names.filter(|name| name.ends_with("Volume")).collect()
+    }
+
+    /// Where something is mounted.
+    pub(crate) fn mounted(&self) -> Vec<PathBuf> {
+        self.shared.state().mounted.keys().cloned().collect()
+    }
+
+    /// The file in which a volume says its name.
+    pub(crate) fn file(&self, target: &Path) -> PathBuf {
+        target.join("name")
+    }
+
+    /// Waits until there were so many calls with this name.
+    pub(crate) async fn wait_for(&self, name: &str, count: usize) -> Vec<Value> {
+        harness::eventually(PATIENCE, &format!("{count} × {name}"), async || {
+            let calls = self.calls(name);
+            if calls.len() >= count { Ok(calls) } else { Err(self.changes()) }
+        })
+        .await
+    }
+}
+
+impl Drop for CsiDriver {
+    /// Leaves nothing mounted, also when its test has failed.
+    fn drop(&mut self) {
+        let mounted: Vec<PathBuf> = self.shared.state().mounted.keys().rev().cloned().collect();
+        for target in mounted.iter().filter(|_| self.shared.mounts) {
+            let _ = nix::mount::umount2(target, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Records a call. Returns whether it is refused.
+    fn note(&self, name: &'static str, mut call: Value) -> Result<(), Status> {
+        call["call"] = json!(name);
+        let mut state = self.state();
+        state.calls.push(call);
+        match state.refused.contains(name) {
+            true => Err(Status::internal("refused by the test")),
+            false => Ok(()),
+        }
+    }
+
+    /// Answers, or never does.
+    async fn answer<T>(&self, name: &'static str, answer: T) -> Result<Response<T>, Status> {
+        let is_unanswered = self.state().unanswered.contains(name);
+        if is_unanswered {
+            std::future::pending::<()>().await;
+        }
+        Ok(Response::new(answer))
+    }
+
+    /// Mounts a volume at a directory, or does nothing if it is there.
+    fn mount(&self, volume: &str, target: &Path) {
+        let mut state = self.state();
+        if state.mounted.insert(target.to_owned(), volume.to_owned()).is_some() {
+            return;
+        }
+        std::fs::create_dir_all(target).unwrap();
+        let source = match self.mounts {
+            true => self.disk.join(volume),
+            false => target.to_owned(),
+        };
+        std::fs::create_dir_all(&source).unwrap();
+        std::fs::write(source.join("name"), volume).unwrap();
+        if self.mounts {
+            let none = None::<&str>;
+            nix::mount::mount(Some(&source), target, none, MsFlags::MS_BIND, none).unwrap();
+        }
+    }
+
+    /// Unmounts what is mounted at a directory; `removes` it, too.
+    fn unmount(&self, target: &Path, removes: bool) {
+        let mut state = self.state();
+        if state.mounted.remove(target).is_none() {
+            return;
+        }
+        if self.mounts {
+            nix::mount::umount(target).unwrap();
+        } else {
+            std::fs::remove_file(target.join("name")).unwrap();
+        }
+        if removes {
+            std::fs::remove_dir(target).unwrap();
+        }
+    }
+}
+
+fn shown(capability: Option<VolumeCapability>) -> Value {
+    let capability = capability.unwrap();
+    let mode = capability.access_mode.unwrap().mode().as_str_name();
+    match capability.access_type {
+        Some(AccessType::Mount(mount)) => json!({
+            "mode": mode, "fs_type": mount.fs_type, "flags": mount.mount_flags, "group": mount.volume_mount_group,
+        }),
+        other => panic!("{other:?} is no mount"),
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Shared {
+    async fn node_stage_volume(
+        &self,
+        request: Request<csi::NodeStageVolumeRequest>,
+    ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let call = json!({
+            "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
+            "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
+        });
+        self.note("NodeStageVolume", call)?;
+        self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+        self.answer("NodeStageVolume", csi::NodeStageVolumeResponse {}).await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<csi::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let call = json!({"volume": asked.volume_id, "staging": asked.staging_target_path});
+        self.note("NodeUnstageVolume", call)?;
+        self.unmount(Path::new(&asked.staging_target_path), false);
+        self.answer("NodeUnstageVolume", csi::NodeUnstageVolumeResponse {}).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<csi::NodePublishVolumeRequest>,
+    ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let call = json!({
+            "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
+            "target": asked.target_path, "readonly": asked.readonly, "secrets": asked.secrets,
+            "context": asked.volume_context, "capability": shown(asked.volume_capability),
+            "has_parent": Path::new(&asked.target_path).parent().unwrap().is_dir(),
+        });
+        self.note("NodePublishVolume", call)?;
+        self.mount(&asked.volume_id, Path::new(&asked.target_path));
+        self.answer("NodePublishVolume", csi::NodePublishVolumeResponse {}).await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<csi::NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let call = json!({"volume": asked.volume_id, "target": asked.target_path});
+        self.note("NodeUnpublishVolume", call)?;
+        self.unmount(Path::new(&asked.target_path), true);
+        self.answer("NodeUnpublishVolume", csi::NodeUnpublishVolumeResponse {}).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        _: Request<csi::NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
+        Err(Status::unimplemented("no statistics"))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<csi::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<csi::NodeGetCapabilitiesResponse>, Status> {
+        let mut kinds = vec![rpc::Type::SingleNodeMultiWriter];
+        if self.state().stages {
+            kinds.push(rpc::Type::StageUnstageVolume);
+        }
+        let capability = |kind: rpc::Type| NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),
+        };
+        let capabilities = kinds.into_iter().map(capability).collect();
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<csi::NodeGetInfoRequest>,
+    ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
+        self.note("NodeGetInfo", json!({}))?;
+        let segments = [("topology.example/node".to_owned(), "one".to_owned())].into();
+        Ok(Response::new(csi::NodeGetInfoResponse {
+            node_id: "the-node".to_owned(),
+            max_volumes_per_node: 9,
+            accessible_topology: Some(Topology { segments }),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Registration for Shared {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".to_owned(),
+            name: DRIVER.to_owned(),
+            endpoint: self.endpoint.to_str().unwrap().to_owned(),
+            supported_versions: vec!["1.0.0".to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        let call = json!({"registered": status.plugin_registered, "error": status.error});
+        self.note("NotifyRegistrationStatus", call)?;
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
