@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::node::CgroupVersion;
 
+pub mod cgroups;
 #[cfg(test)]
 pub(crate) mod fake;
+pub mod logind;
 
 /// Measures the machine. Each call may block, and measures again.
 pub trait Machine: Send + Sync {
@@ -46,6 +48,15 @@ pub struct KernelMemory {
     pub cgroup_version: CgroupVersion,
     /// Whether the swap of a control group can be limited.
     pub swap_controller: bool,
+}
+
+/// A process that the kernel killed because memory was used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomKill {
+    /// The cgroup whose limit was reached; `/`: there was no memory left on the machine.
+    pub cgroup: String,
+    /// The id and the name of the process, as far as the kernel says them.
+    pub process: Option<(i32, String)>,
 }
 
 /// Memory of the machine, in bytes.

@@ -1,9 +1,14 @@
 //! What the agent observes of the machine that it is on: memory from its cgroups and `/proc`, process ids, and file systems.
 //!
-//! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit. It reads files and calls statvfs(3), and
-//! changes nothing.
+//! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
+//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own. [`kmsg`] finds
+//! kills for want of memory in the kernel's log. [`logind`] delays shutdowns; [`dbus`] is the client with which it does.
 
+pub mod cgroups;
+pub mod dbus;
+pub mod kmsg;
 mod limits;
+pub mod logind;
 mod memory;
 
 use std::fs;

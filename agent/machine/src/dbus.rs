@@ -1,0 +1,184 @@
+//! A client of D-Bus, as far as systemd-logind needs one: calls with texts, and signals.
+//!
+//! `message` ◆ has the wire format. Source: D-Bus Specification 0.43.
+
+mod message;
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use message::Kind;
+pub use message::{Argument, Message};
+pub(crate) use message::{length, parse};
+
+/// Where the system's bus listens.
+pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// How long an answer may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How many signals are kept while an answer is waited for.
+const MOST_SIGNALS: usize = 100;
+
+/// A connection to a bus.
+#[derive(Debug)]
+pub struct Bus {
+    stream: UnixStream,
+    serial: u32,
+    read: Vec<u8>,
+    descriptors: VecDeque<OwnedFd>,
+    signals: VecDeque<Message>,
+}
+
+/// The method of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Method<'a> {
+    /// The name of the service.
+    pub destination: &'a str,
+    /// The path of the object.
+    pub path: &'a str,
+    /// The interface of the method.
+    pub interface: &'a str,
+    /// The method's name.
+    pub member: &'a str,
+}
+
+impl Bus {
+    /// Connects to the bus that listens at a path, as the user of this process.
+    ///
+    /// # Errors
+    /// The bus is not there, does not know the user, or is no bus.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_write_timeout(Some(DEADLINE))?;
+        let user = rustix::process::geteuid().as_raw().to_string();
+        let user: String = user.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut ask = |line: &str, wanted: &str| {
+            (&stream).write_all(format!("{line}\r\n").as_bytes())?;
+            let mut answer = String::new();
+            (&mut reader).take(512).read_line(&mut answer)?;
+            match answer.starts_with(wanted) {
+                true => Ok(()),
+                false => Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    format!("the bus answers {:?} to {line:?}", answer.trim_end()),
+                )),
+            }
+        };
+        ask(&format!("\0AUTH EXTERNAL {user}"), "OK")?;
+        ask("NEGOTIATE_UNIX_FD", "AGREE_UNIX_FD")?;
+        // The bus says nothing until it is asked: nothing is left in the reader.
+        (&stream).write_all(b"BEGIN\r\n")?;
+        let mut bus = Self {
+            stream,
+            serial: 0,
+            read: Vec::new(),
+            descriptors: VecDeque::new(),
+            signals: VecDeque::new(),
+        };
+        bus.call(of_bus("Hello"), &[])?;
+        Ok(bus)
+    }
+
+    /// Calls a method and waits for its answer.
+    ///
+    /// # Errors
+    /// The service's error in its words, or the connection failed, or the answer takes too long.
+    pub fn call(&mut self, method: Method<'_>, arguments: &[Argument<'_>]) -> io::Result<Message> {
+        self.serial += 1;
+        let serial = self.serial;
+        let bytes = message::call(serial, method, arguments);
+        self.stream.write_all(&bytes)?;
+        loop {
+            let message = self.receive()?;
+            match message.kind {
+                Kind::Return if message.reply_serial == Some(serial) => return Ok(message),
+                Kind::Error if message.reply_serial == Some(serial) => {
+                    let name = message.error_name.clone().unwrap_or_default();
+                    let text = message.text().unwrap_or_default();
+                    return Err(io::Error::other(format!("{}: {name}: {text}", method.member)));
+                }
+                Kind::Signal if self.signals.len() < MOST_SIGNALS => {
+                    self.signals.push_back(message);
+                }
+                Kind::Signal | Kind::Return | Kind::Error | Kind::Call => {}
+            }
+        }
+    }
+
+    /// Has signals sent that fit a rule, such as `interface='a.b',member='C'`.
+    ///
+    /// # Errors
+    /// As of a call.
+    pub fn add_match(&mut self, rule: &str) -> io::Result<()> {
+        self.call(of_bus("AddMatch"), &[Argument::Text(rule)]).map(drop)
+    }
+
+    /// Waits for the next signal, however long it takes.
+    ///
+    /// # Errors
+    /// The connection ended.
+    pub fn next_signal(&mut self) -> io::Result<Message> {
+        if let Some(signal) = self.signals.pop_front() {
+            return Ok(signal);
+        }
+        self.stream.set_read_timeout(None)?;
+        loop {
+            let message = self.receive()?;
+            if message.kind == Kind::Signal {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<Message> {
+        loop {
+            if let Some(length) = length(&self.read)?
+                && self.read.len() >= length
+            {
+                let bytes: Vec<u8> = self.read.drain(..length).collect();
+                let mut message = parse(&bytes)?;
+                let count = message.descriptors.min(self.descriptors.len());
+                message.received = self.descriptors.drain(..count).collect();
+                return Ok(message);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads what has come, with the descriptors beside it.
+    fn fill(&mut self) -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let count = recvmsg(&self.stream, &mut parts, &mut ancillary, flags)?.bytes;
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the bus ended the connection",
+            ));
+        }
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        self.read.extend_from_slice(bytes.get(..count).unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn of_bus(member: &str) -> Method<'_> {
+    const BUS: &str = "org.freedesktop.DBus";
+    Method { destination: BUS, path: "/org/freedesktop/DBus", interface: BUS, member }
+}

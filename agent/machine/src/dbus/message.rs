@@ -1,0 +1,345 @@
+//! ◆ Messages of D-Bus, in its wire format: those that call a method with texts and numbers, and the ones that answer. Pure.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::Method;
+
+/// A message is not longer: the specification allows 128 MiB, and no answer that is read here has 64 KiB.
+const LONGEST: usize = 1 << 20;
+/// The fixed beginning of a header, with the length of its fields.
+const FIXED: usize = 16;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The call of a method.
+    Call,
+    /// Its answer.
+    Return,
+    /// Why it failed.
+    Error,
+    /// News.
+    Signal,
+}
+
+/// An argument of a method.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    /// A text.
+    Text(&'a str),
+    /// A number.
+    Int32(i32),
+}
+
+/// A message that was received.
+#[derive(Debug)]
+pub struct Message {
+    /// What it is.
+    pub kind: Kind,
+    /// The number of the call that it answers.
+    pub reply_serial: Option<u32>,
+    /// Its interface, of a signal.
+    pub interface: Option<String>,
+    /// Its name, of a signal.
+    pub member: Option<String>,
+    /// The error's name.
+    pub error_name: Option<String>,
+    /// The types of its body.
+    pub signature: String,
+    /// The descriptors that came with it.
+    pub received: Vec<OwnedFd>,
+    /// How many descriptors belong to it.
+    pub(super) descriptors: usize,
+    body: Vec<u8>,
+    is_little: bool,
+}
+
+impl Message {
+    /// The text that the body begins with.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        self.signature.starts_with('s').then_some(())?;
+        self.reader().text()
+    }
+
+    /// The boolean that the body begins with.
+    #[must_use]
+    pub fn boolean(&self) -> Option<bool> {
+        self.signature.starts_with('b').then_some(())?;
+        Some(self.reader().number(4)? != 0)
+    }
+
+    /// The number of 64 bits in the variant that the body is.
+    #[must_use]
+    pub fn variant_of_u64(&self) -> Option<u64> {
+        (self.signature == "v").then_some(())?;
+        let mut reader = self.reader();
+        (reader.signature()? == "t").then_some(())?;
+        reader.number(8)
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader { bytes: &self.body, at: 0, is_little: self.is_little }
+    }
+}
+
+/// The bytes of a call.
+pub(super) fn call(serial: u32, method: Method<'_>, arguments: &[Argument<'_>]) -> Vec<u8> {
+    let mut body = Writer::default();
+    let mut signature = String::new();
+    for argument in arguments {
+        match argument {
+            Argument::Text(text) => {
+                signature.push('s');
+                body.text(text);
+            }
+            Argument::Int32(number) => {
+                signature.push('i');
+                body.align(4);
+                body.0.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+    let mut fields = Writer::default();
+    fields.field(1, "o", method.path);
+    fields.field(2, "s", method.interface);
+    fields.field(3, "s", method.member);
+    fields.field(6, "s", method.destination);
+    if !signature.is_empty() {
+        fields.align(8);
+        fields.0.extend_from_slice(&[8, 1, b'g', 0]);
+        fields.signature(&signature);
+    }
+    let mut message = Writer(vec![b'l', 1, 0, 1]);
+    message.number(body.0.len());
+    message.number(serial as usize);
+    message.number(fields.0.len());
+    message.0.extend_from_slice(&fields.0);
+    message.align(8);
+    message.0.extend_from_slice(&body.0);
+    message.0
+}
+
+/// Writes values at their alignment, little end first.
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn align(&mut self, to: usize) {
+        self.0.resize(self.0.len().next_multiple_of(to), 0);
+    }
+
+    fn number(&mut self, number: usize) {
+        self.align(4);
+        // Nothing that is written is so long.
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len());
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(0);
+    }
+
+    fn signature(&mut self, signature: &str) {
+        self.0.push(u8::try_from(signature.len()).unwrap_or(u8::MAX));
+        self.0.extend_from_slice(signature.as_bytes());
+        self.0.push(0);
+    }
+
+    fn field(&mut self, code: u8, kind: &str, text: &str) {
+        self.align(8);
+        self.0.push(code);
+        self.signature(kind);
+        self.text(text);
+    }
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the bus sent what is no message of D-Bus")
+}
+
+/// How long the message is that these bytes begin; `None`: more are needed to tell.
+pub(crate) fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
+    if bytes.len() < FIXED {
+        return Ok(None);
+    }
+    let is_little = is_little(bytes)?;
+    let mut reader = Reader { bytes, at: 4, is_little };
+    let body = reader.length().ok_or_else(malformed)?;
+    let mut reader = Reader { bytes, at: 12, is_little };
+    let fields = reader.length().ok_or_else(malformed)?;
+    if body > LONGEST || fields > LONGEST {
+        return Err(malformed());
+    }
+    Ok(Some((FIXED + fields).next_multiple_of(8) + body))
+}
+
+fn is_little(bytes: &[u8]) -> io::Result<bool> {
+    match bytes.first() {
+        Some(b'l') => Ok(true),
+        Some(b'B') => Ok(false),
+        Some(_) | None => Err(malformed()),
+    }
+}
+
+/// The message of these bytes, which are as many as [`length`] says.
+pub(crate) fn parse(bytes: &[u8]) -> io::Result<Message> {
+    parsed(bytes, is_little(bytes)?).ok_or_else(malformed)
+}
+
+fn parsed(bytes: &[u8], is_little: bool) -> Option<Message> {
+    let kind = match bytes.get(1)? {
+        1 => Kind::Call,
+        2 => Kind::Return,
+        3 => Kind::Error,
+        4 => Kind::Signal,
+        _ => return None,
+    };
+    let mut reader = Reader { bytes, at: 12, is_little };
+    let end = FIXED + reader.length()?;
+    let mut message = Message {
+        kind,
+        reply_serial: None,
+        interface: None,
+        member: None,
+        error_name: None,
+        signature: String::new(),
+        received: Vec::new(),
+        descriptors: 0,
+        body: bytes.get(end.next_multiple_of(8)..)?.to_vec(),
+        is_little,
+    };
+    while reader.at < end {
+        reader.align(8);
+        let code = reader.byte()?;
+        let signature = reader.signature()?;
+        let (mut text, mut number) = (None, None);
+        match signature.as_str() {
+            "s" | "o" => text = Some(reader.text()?),
+            "g" => text = Some(reader.signature()?),
+            "u" => number = Some(u32::try_from(reader.number(4)?).ok()?),
+            _ => return None,
+        }
+        match code {
+            2 => message.interface = text,
+            3 => message.member = text,
+            4 => message.error_name = text,
+            5 => message.reply_serial = number,
+            8 => message.signature = text?,
+            9 => message.descriptors = usize::try_from(number?).ok()?,
+            _ => {}
+        }
+    }
+    Some(message)
+}
+
+/// Reads values at their alignment.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    is_little: bool,
+}
+
+impl Reader<'_> {
+    fn align(&mut self, to: usize) {
+        self.at = self.at.next_multiple_of(to);
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// A number of so many bytes.
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        self.align(bytes);
+        let end = self.at.checked_add(bytes)?;
+        let found = self.bytes.get(self.at..end)?;
+        self.at = end;
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        Some(match self.is_little {
+            true => found.iter().rev().fold(0, add),
+            false => found.iter().fold(0, add),
+        })
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        usize::try_from(self.number(4)?).ok()
+    }
+
+    fn take(&mut self, length: usize) -> Option<String> {
+        let end = self.at.checked_add(length)?;
+        let text = String::from_utf8(self.bytes.get(self.at..end)?.to_vec()).ok()?;
+        // A zero is behind it.
+        self.at = end + 1;
+        Some(text)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    fn signature(&mut self) -> Option<String> {
+        let length = self.byte()?;
+        self.take(length.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const METHOD: Method<'_> =
+        Method { destination: "a.b", path: "/a", interface: "a.b.C", member: "Do" };
+
+    #[test]
+    fn call_is_a_message_of_its_length() {
+        let bytes = call(7, METHOD, &[Argument::Text("one"), Argument::Int32(-2)]);
+        assert_eq!(length(&bytes).unwrap(), Some(bytes.len()));
+        assert_eq!(length(&bytes[..15]).unwrap(), None);
+        let message = parse(&bytes).unwrap();
+        assert_eq!((message.kind, message.member.as_deref()), (Kind::Call, Some("Do")));
+        assert_eq!((message.signature.as_str(), message.text()), ("si", Some("one".to_owned())));
+        assert_eq!(message.body.len(), 12, "the text, its length and zero, and the number");
+    }
+
+    #[test]
+    fn values_are_read_by_their_type() {
+        let of = |signature: &str, body: &[u8]| Message {
+            signature: signature.to_owned(),
+            body: body.to_vec(),
+            ..parse(&call(1, METHOD, &[])).unwrap()
+        };
+        assert_eq!(of("b", &[1, 0, 0, 0]).boolean(), Some(true));
+        assert_eq!(of("b", &[0, 0, 0, 0]).boolean(), Some(false));
+        assert_eq!(of("u", &[1, 0, 0, 0]).boolean(), None);
+        let variant = [1, b't', 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(of("v", &variant).variant_of_u64(), Some(5));
+        assert_eq!(of("v", &[1, b's', 0]).variant_of_u64(), None);
+        let big = Message { is_little: false, ..of("b", &[0, 0, 0, 1]) };
+        assert_eq!(big.boolean(), Some(true));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), little in any::<bool>()) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = if little { b'l' } else { b'B' };
+            }
+            let _ = length(&bytes);
+            if let Ok(message) = parse(&bytes) {
+                let _ = (message.text(), message.boolean(), message.variant_of_u64());
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Control groups that a test reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{CgroupValues, ControlGroups};
+
+/// Clones share the cgroups.
+#[derive(Clone, Default)]
+pub(crate) struct FakeCgroups(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    groups: BTreeMap<String, CgroupValues>,
+    calls: Vec<String>,
+    refused: Option<io::ErrorKind>,
+    refused_values: bool,
+    busy: usize,
+}
+
+impl FakeCgroups {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The paths of all cgroups.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.state().groups.keys().cloned().collect()
+    }
+
+    /// The values of a cgroup.
+    pub(crate) fn values(&self, path: &str) -> Option<CgroupValues> {
+        self.state().groups.get(path).cloned()
+    }
+
+    /// The calls so far that make or remove a cgroup.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    /// Puts a cgroup there that this agent did not make.
+    pub(crate) fn leave(&self, path: &str) {
+        self.state().groups.insert(path.to_owned(), CgroupValues::default());
+    }
+
+    /// Cgroups cannot be made from now on, or can be again.
+    pub(crate) fn refuse(&self, kind: Option<io::ErrorKind>) {
+        self.state().refused = kind;
+    }
+
+    /// Values cannot be set from now on, or can be again.
+    pub(crate) fn refuse_values(&self, refused: bool) {
+        self.state().refused_values = refused;
+    }
+
+    /// So many removals find processes that are not gone yet.
+    pub(crate) fn be_busy(&self, times: usize) {
+        self.state().busy = times;
+    }
+}
+
+fn add(values: &mut CgroupValues, new: &CgroupValues) {
+    values.cpu_shares = new.cpu_shares.or(values.cpu_shares);
+    values.cpu_quota = new.cpu_quota.or(values.cpu_quota);
+    values.memory = new.memory.or(values.memory);
+    values.pids = new.pids.or(values.pids);
+    values.huge_pages.extend(new.huge_pages.clone());
+    values.unified.extend(new.unified.clone());
+}
+
+impl ControlGroups for FakeCgroups {
+    fn lacks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
+        let mut state = self.state();
+        if let Some(kind) = state.refused {
+            return Err(kind.into());
+        }
+        if !state.groups.contains_key(path) {
+            state.calls.push(format!("make {path}"));
+        }
+        add(state.groups.entry(path.to_owned()).or_default(), values);
+        Ok(())
+    }
+
+    fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
+        let mut state = self.state();
+        if state.refused_values {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let group = state.groups.get_mut(path).ok_or(io::ErrorKind::NotFound)?;
+        add(group, values);
+        Ok(())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.state().groups.contains_key(path)
+    }
+
+    fn children(&self, path: &str) -> io::Result<BTreeSet<String>> {
+        let state = self.state();
+        let below = state.groups.keys().filter_map(|group| group.strip_prefix(path));
+        let names = below.filter_map(|rest| rest.strip_prefix('/')?.split('/').next());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    fn memory_usage(&self, _path: &str) -> Option<i64> {
+        Some(1 << 20)
+    }
+
+    fn destroy(&self, path: &str) -> io::Result<()> {
+        let mut state = self.state();
+        if state.groups.contains_key(path) {
+            if state.busy > 0 {
+                state.busy -= 1;
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            state.calls.push(format!("destroy {path}"));
+            state.groups.remove(path);
+        }
+        Ok(())
+    }
+
+    fn remove_empty(&self, path: &str) {
+        let mut state = self.state();
+        let below = format!("{path}/");
+        if !state.groups.keys().any(|group| group.starts_with(&below)) {
+            state.groups.remove(path);
+        }
+    }
+}
