@@ -31,6 +31,7 @@ const COMPONENT: &str = "kubelet";
 /// An event of the node itself.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeEvent {
+    pub(crate) kind: EventType,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
@@ -212,7 +213,7 @@ fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Valu
         "kind": "Event",
         "metadata": {"name": name(node, now), "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node},
-        "type": "Normal",
+        "type": event.kind.as_str(),
         "reason": event.reason,
         "message": event.message,
         "source": {"component": COMPONENT, "host": node},

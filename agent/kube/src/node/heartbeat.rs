@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use agent::EventType;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -60,7 +61,11 @@ pub(crate) async fn run(
     in_use: VolumesInUse,
     events: mpsc::UnboundedSender<NodeEvent>,
 ) {
-    let starting = NodeEvent { reason: "Starting", message: "Starting kubelet.".to_owned() };
+    let starting = NodeEvent {
+        kind: EventType::Normal,
+        reason: "Starting",
+        message: "Starting kubelet.".to_owned(),
+    };
     // Without a receiver nobody writes events.
     let _ = events.send(starting);
     register(&client, &node).await;
@@ -92,10 +97,9 @@ async fn update(
     let facts = node.now().await;
     for tried in 0..TRIES {
         match try_update(client, &facts, cadence, tried).await {
-            Ok(reasons) => {
-                for reason in reasons {
-                    let message = format!("Node {} status is now: {reason}", facts.name);
-                    let _ = events.send(NodeEvent { reason, message });
+            Ok(happened) => {
+                for event in happened {
+                    let _ = events.send(event);
                 }
                 return Some(facts);
             }
@@ -108,13 +112,13 @@ async fn update(
     None
 }
 
-/// Returns what the node has become that it was not before.
+/// Returns the events of what the node has become that it was not before.
 async fn try_update(
     client: &ApiClient,
     facts: &Facts,
     cadence: &mut Cadence,
     tried: usize,
-) -> Result<Vec<&'static str>, ApiError> {
+) -> Result<Vec<NodeEvent>, ApiError> {
     let path = registration::path(&facts.name);
     // The first time, any version will do that the server has at hand.
     let version: &[(&str, &str)] = if tried == 0 { &[("resourceVersion", "0")] } else { &[] };
@@ -132,7 +136,24 @@ async fn try_update(
         client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
     }
     cadence.reported(changed, Instant::now(), chance());
-    Ok(became(&before["status"], &after["status"]))
+    let (before, after) = (&before["status"], &after["status"]);
+    let became = became(before, after).into_iter().map(|reason| NodeEvent {
+        kind: EventType::Normal,
+        reason,
+        message: format!("Node {} status is now: {reason}", facts.name),
+    });
+    let rebooted = rebooted(before, after).map(|boot| NodeEvent {
+        kind: EventType::Warning,
+        reason: "Rebooted",
+        message: format!("Node {} has been rebooted, boot id: {boot}", facts.name),
+    });
+    Ok(rebooted.into_iter().chain(became).collect())
+}
+
+/// ◆ The id of the boot, if it is another than the server knew.
+fn rebooted<'a>(before: &Value, after: &'a Value) -> Option<&'a str> {
+    let known = before["nodeInfo"]["bootID"].as_str().filter(|id| !id.is_empty())?;
+    after["nodeInfo"]["bootID"].as_str().filter(|id| !id.is_empty() && *id != known)
 }
 
 /// ◆ Sets the labels by which pods choose a node that can run them at all. Returns whether one was another.
@@ -195,6 +216,16 @@ mod tests {
         let (short, enough) = (of("DiskPressure", "True"), of("DiskPressure", "False"));
         assert_eq!(became(&enough, &short), ["NodeHasDiskPressure"]);
         assert_eq!(became(&short, &enough), ["NodeHasNoDiskPressure"]);
+    }
+
+    #[test]
+    fn other_boot_than_the_known_one_is_a_reboot() {
+        let of = |boot: &str| json!({"nodeInfo": {"bootID": boot}});
+        assert_eq!(rebooted(&of("a"), &of("b")), Some("b"));
+        for (before, after) in [(of("a"), of("a")), (of(""), of("b")), (of("a"), of(""))] {
+            assert_eq!(rebooted(&before, &after), None, "{before} {after}");
+        }
+        assert_eq!(rebooted(&Value::Null, &of("b")), None, "a new node");
     }
 
     #[test]
