@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::images::ImageConfig;
 use crate::local_node::eviction::settings::EvictionSettings;
+use crate::local_node::shutdown::ShutdownPeriod;
 use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
 use crate::upkeep::gc::limits::DeadContainerLimits;
 
@@ -96,6 +97,8 @@ pub struct Config {
     pub container_stop_signals: bool,
     /// When pods are evicted because the node is short of something; `None`: never.
     pub eviction: Option<EvictionSettings>,
+    /// How long pods may take to end when the machine shuts down, those of low priorities first; empty: they are not ended.
+    pub shutdown: Vec<ShutdownPeriod>,
 }
 
 /// Which pods the node takes.
@@ -119,7 +122,7 @@ pub struct AdmissionConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupConfig {
     /// Whether each pod has a cgroup below that of its QoS class, which the runtime is told as the sandbox's `cgroup_parent`;
-    /// otherwise the runtime chooses. A kubelet also makes these cgroups.
+    /// otherwise the runtime chooses. The agent makes these cgroups if it has [`crate::Parts::cgroups`], as a kubelet does.
     pub per_qos: bool,
     /// The form of their paths.
     pub driver: CgroupDriver,
@@ -134,6 +137,43 @@ pub struct CgroupConfig {
     pub single_process_oom_kill: bool,
     /// How memory is shared on the unified hierarchy (gate MemoryQoS); `None`: containers have limits alone.
     pub memory_qos: Option<MemoryQos>,
+    /// Whether the root is this agent's alone: it is removed with the last pod.
+    pub owns_root: bool,
+    /// Whether pods of other agents may be below the root: then the cgroups of unknown pods are left alone.
+    pub shares_root: bool,
+    /// How many processes a pod may have; `None`: any number.
+    pub pod_pids_limit: Option<i64>,
+    /// Which limits hold for all pods, and for what is reserved.
+    pub enforced: NodeAllocatable,
+    /// How many percent of the memory that pods of a QoS class request is kept from the classes below it (gate QOSReserved).
+    pub qos_reserved_memory: Option<i64>,
+}
+
+/// Which limits hold for all pods, and for what is reserved (`enforceNodeAllocatable`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAllocatable {
+    /// All pods together have no more than what is not reserved.
+    pub pods: bool,
+    /// The system has no more than what is reserved for it, in this cgroup.
+    pub system_reserved: Option<ReservedCgroup>,
+    /// Kubernetes' daemons have no more than what is reserved for them, in this cgroup.
+    pub kube_reserved: Option<ReservedCgroup>,
+}
+
+impl Default for NodeAllocatable {
+    /// As a kubelet: of pods alone.
+    fn default() -> Self {
+        Self { pods: true, system_reserved: None, kube_reserved: None }
+    }
+}
+
+/// A cgroup that the administrator has made for what is reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedCgroup {
+    /// Its path.
+    pub path: String,
+    /// Whether only the CPU is limited.
+    pub compressible: bool,
 }
 
 impl Default for CgroupConfig {
@@ -147,6 +187,11 @@ impl Default for CgroupConfig {
             cpu_quota_period: Duration::from_millis(100),
             single_process_oom_kill: true,
             memory_qos: None,
+            owns_root: false,
+            shares_root: false,
+            pod_pids_limit: None,
+            enforced: NodeAllocatable::default(),
+            qos_reserved_memory: None,
         }
     }
 }
@@ -195,6 +240,7 @@ impl Config {
             seccomp_default: false,
             container_stop_signals: true,
             eviction: None,
+            shutdown: Vec::new(),
             node_name: "localhost".to_owned(),
             agent_id: None,
             adopt_node: false,

@@ -93,6 +93,7 @@ pub mod local_node {
     //!
     //! - [`allocatable`] ◆: what pods may request. [`node_address`]: the address that they see.
     //! - [`kubelet_config`] ◆: which settings of a kubelet's configuration file have an effect.
+    //! - [`shutdown`] ◆: in which order pods end when the machine shuts down.
     //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; the room `eviction` measures and acts.
     //!   `eviction::local_storage` decides when a pod is evicted for its own limits of storage, and `worker::storage` acts.
 
@@ -101,6 +102,7 @@ pub mod local_node {
     pub mod eviction;
     pub mod kubelet_config;
     pub mod node_address;
+    pub mod shutdown;
 }
 
 mod observation {
@@ -145,14 +147,18 @@ pub mod storage {
 }
 
 mod upkeep {
-    //! What is removed or rotated in time: dead containers and pods, and logs.
+    //! What is removed or rotated in time, and what the machine is watched for: dead containers and pods, logs, cgroups, shutdowns.
     //!
     //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that are too many or too old.
     //! `logs` looks at the logs of running containers every 10 s, rotates them and has the runtime reopen them; `logs::links` keeps links
-    //! to all logs in one directory.
+    //! to all logs in one directory. `pod_cgroups` makes, limits and removes the cgroups of pods, where the agent does.
+    //! `shutdown` ends pods before the machine does; `machine_watch` reports kills for want of memory and the limits of resolv.conf.
 
     pub(crate) mod gc;
     pub(crate) mod logs;
+    pub(crate) mod machine_watch;
+    pub(crate) mod pod_cgroups;
+    pub(crate) mod shutdown;
 }
 
 use std::sync::Arc;
@@ -164,7 +170,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use config::{AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory};
+pub use config::{
+    AdmissionConfig, CgroupConfig, Config, LogRotation, MakeInMemory, NodeAllocatable,
+    ReservedCgroup,
+};
 pub use node::{
     CgroupDriver, CgroupVersion, HandlerFeatures, MemoryQos, MemoryReservation, Pressure,
     SwapBehavior,
@@ -186,7 +195,10 @@ use cluster::{Cluster, Outputs};
 use eviction::Evictor;
 use images::Images;
 use images::collector::ImageCollector;
-use machine::Machine;
+use local_node::shutdown::ShutdownTimes;
+use machine::cgroups::ControlGroups;
+use machine::logind::Logind;
+use machine::{Machine, OomKill};
 use managers::Managers;
 use observation::cache::Cache;
 use observation::pleg::RelistPeriods;
@@ -204,6 +216,9 @@ use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
 use sync_loop::{Published, Told};
 use upkeep::gc::collector::ContainerCollector;
+use upkeep::machine_watch::{OomCount, check_resolv_conf, watch_oom_kills};
+use upkeep::pod_cgroups::{self, PodCgroups, Pods};
+use upkeep::shutdown::{STATE_FILE, ShutdownWatch};
 use view::{ManagersView, NodeResources};
 
 /// The agent's dependencies, which tests can replace.
@@ -216,6 +231,8 @@ pub struct Parts {
     pub dialer: Arc<dyn checks::dialer::Dialer>,
     /// The machine that the node is on.
     pub machine: Arc<dyn Machine>,
+    /// What the agent of a node asks of the machine besides.
+    pub node: NodeParts,
     /// Gives containers processors, memory nodes and devices of their own.
     pub managers: Arc<dyn Managers>,
     /// The cluster that the node is in.
@@ -226,6 +243,19 @@ pub struct Parts {
     pub drivers: Option<Arc<dyn VolumeDrivers>>,
 }
 
+/// What the agent of a node asks of its machine; an agent without does its work for pods alone, as that of `crib run`.
+#[derive(Default)]
+pub struct NodeParts {
+    /// The cgroups, in which the agent limits pods if its configuration gives them cgroups of their own; `None`: it leaves that to the
+    /// runtime.
+    pub cgroups: Option<Arc<dyn ControlGroups>>,
+    /// Processes that the kernel kills for want of memory; `None`: nobody tells.
+    pub oom_kills: Option<mpsc::UnboundedReceiver<OomKill>>,
+    /// The manager of logins, which delays shutdowns until the configuration's periods for pods have passed; `None`: pods end with the
+    /// machine.
+    pub logind: Option<Arc<dyn Logind>>,
+}
+
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
 #[derive(Debug)]
 pub struct Agent {
@@ -234,6 +264,9 @@ pub struct Agent {
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
     pressure: watch::Receiver<Pressure>,
+    shutting_down: watch::Receiver<bool>,
+    shutdown_times: watch::Receiver<ShutdownTimes>,
+    oom_count: Option<OomCount>,
     probes: ProbeCounts,
     measures: Measures,
     resources: Arc<NodeResources>,
@@ -242,6 +275,7 @@ pub struct Agent {
     events: EventRecorder,
     kill_now: watch::Sender<bool>,
     trash: Arc<Trash>,
+    cgroups: Option<PodCgroups>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
     /// Why it cannot be a node of its cluster.
@@ -262,11 +296,24 @@ pub struct Agent {
 /// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
 /// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
+/// | cgroups, if the agent makes those of pods | which limits hold | pods, reports | values of cgroups, events |
+/// | shutdown, if pods are to end before the machine | the lock that delays it | logind, pods, reports | evictions, whether the machine shuts down (watch) |
+/// | kills for want of memory | their number | the kernel's log | events |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 /// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
-    let Parts { cri, clock, dialer, machine, managers, cluster, drivers, mut sources } = parts;
+    let Parts {
+        cri,
+        clock,
+        dialer,
+        machine,
+        node: of_node,
+        managers,
+        cluster,
+        drivers,
+        mut sources,
+    } = parts;
     let objects = cluster.objects();
     if let Some(bound) = BoundPods::of(&cluster) {
         sources.push(Box::new(bound));
@@ -348,6 +395,30 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         readiness_sender,
     ));
     let (pressure_sender, pressure) = watch::channel(Pressure::default());
+    let (pods_sender, pods) = watch::channel::<Arc<[Pod]>>(Arc::default());
+    let known = Pods { pods: pods.clone(), reports: reports.clone() };
+    let cgroups = PodCgroups::start(of_node.cgroups, &config, &node, known);
+    if let Some(cgroups) = cgroups.clone() {
+        let mut capacity = node.capacity.clone();
+        capacity.extend(machine.processes().map(|it| ("pid".to_owned(), it.limit.to_string())));
+        let rules = (&config.cgroups, &config.admission);
+        let enforced = pod_cgroups::enforced(rules.0, rules.1, &node, &capacity);
+        tasks.spawn(cgroups.run(Arc::clone(&clock), events.clone(), enforced));
+    }
+    let oom_count = of_node.oom_kills.map(|kills| {
+        let count = OomCount::default();
+        let node = config.node_name.clone();
+        tasks.spawn(watch_oom_kills(kills, node, events.clone(), count.clone()));
+        count
+    });
+    // The resolv.conf of a laptop is nobody's business but its user's.
+    if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {
+        let (node, events) = (config.node_name.clone(), events.clone());
+        let in_cluster = !config.cluster_domain.is_empty();
+        tasks.spawn(async move { check_resolv_conf(&path, in_cluster, &node, &events) });
+    }
+    let (shutting_down_sender, shutting_down) = watch::channel(false);
+    let (shutdown_times_sender, shutdown_times) = watch::channel(ShutdownTimes::default());
     let offer = shared::offer(&config, &node);
     let resources = Arc::new(NodeResources {
         capacity: node.capacity.clone(),
@@ -374,8 +445,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         node,
         readiness: readiness.clone(),
         pressure: pressure.clone(),
+        shutting_down: shutting_down.clone(),
         objects,
         images,
+        cgroups: cgroups.clone(),
         config,
         started_at,
         cri,
@@ -389,7 +462,6 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         measures: measures.clone(),
         kill_now: kill_now_receiver,
     };
-    let (pods_sender, pods) = watch::channel::<Arc<[Pod]>>(Arc::default());
     let (ready_sender, sources_ready) = watch::channel(false);
     let (evictions_sender, evictions) = mpsc::unbounded_channel();
     if let Some(settings) = shared.config.eviction.clone() {
@@ -404,10 +476,26 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             images: unused,
             events: events.clone(),
             pressure: pressure_sender,
-            evictions: evictions_sender,
+            evictions: evictions_sender.clone(),
             measures: measures.clone(),
         };
         tasks.spawn(evictor.run());
+    }
+    if let Some(logind) = of_node.logind.filter(|_| !shared.config.shutdown.is_empty()) {
+        let watch = ShutdownWatch {
+            logind,
+            clock: Arc::clone(&shared.clock),
+            events: events.clone(),
+            node_name: shared.config.node_name.clone(),
+            periods: shared.config.shutdown.clone(),
+            pods: pods.clone(),
+            reports: reports.clone(),
+            evictions: evictions_sender,
+            shutting_down: shutting_down_sender,
+            times: shutdown_times_sender,
+            state_file: shared.config.root_dir.join(STATE_FILE),
+        };
+        tasks.spawn(watch.run());
     }
     tasks.spawn(sync_loop::run(
         Arc::new(shared),
@@ -425,6 +513,9 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         sources_ready,
         readiness,
         pressure,
+        shutting_down,
+        shutdown_times,
+        oom_count,
         probes,
         measures,
         resources,
@@ -433,6 +524,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         events,
         kill_now,
         trash,
+        cgroups,
         shutdown,
         tasks,
         refusal,
@@ -455,6 +547,9 @@ impl Agent {
             sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
             pressure: self.pressure.clone(),
+            shutting_down: self.shutting_down.clone(),
+            shutdown_times: self.shutdown_times.clone(),
+            oom_count: self.oom_count.clone(),
             probes: self.probes.clone(),
             measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),
@@ -524,7 +619,11 @@ impl Agent {
         self.shutdown.cancel();
         self.tasks.shutdown().await;
         // The next agent deletes what is left in the trash.
-        let trash = self.trash;
-        blocking(move || trash.stop()).await;
+        let (trash, cgroups) = (self.trash, self.cgroups);
+        blocking(move || {
+            trash.stop();
+            cgroups.iter().for_each(PodCgroups::remove_empty);
+        })
+        .await;
     }
 }

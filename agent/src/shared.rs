@@ -37,6 +37,7 @@ use crate::storage::drivers::VolumeDrivers;
 use crate::storage::volumes::claim::Claims;
 use crate::storage::volumes::in_memory::InMemory;
 use crate::storage::volumes::token::Tokens;
+use crate::upkeep::pod_cgroups::PodCgroups;
 use crate::worker::starts::Starts;
 
 /// The state that all workers share.
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) started_at: Timestamp,
     pub(crate) cache: Cache,
     pub(crate) images: Arc<Images>,
+    /// The cgroups of pods, if the agent makes them: otherwise the runtime does.
+    pub(crate) cgroups: Option<PodCgroups>,
     pub(crate) prober: Prober,
     pub(crate) status_store: StatusStore,
     pub(crate) measures: Measures,
@@ -73,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) readiness: watch::Receiver<Readiness>,
     /// Of what the node is short: it takes fewer pods then.
     pub(crate) pressure: watch::Receiver<Pressure>,
+    /// Whether the machine shuts down: then the node takes no pod.
+    pub(crate) shutting_down: watch::Receiver<bool>,
     /// Records events about the pods.
     pub(crate) events: EventRecorder,
     /// Where pods have their secrets.
@@ -213,7 +218,7 @@ pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
     node.single_process_oom_kill = cgroups.single_process_oom_kill;
     node.memory_qos = cgroups.memory_qos;
     if let Some(qos) = node.memory_qos {
-        warn_of_memory_qos(qos, node.cgroup_version);
+        warn_of_memory_qos(qos, node.cgroup_version, cgroups.per_qos);
     }
     let mut capacity = BTreeMap::from([
         ("cpu".to_owned(), online_cpus().to_string()),
@@ -251,18 +256,18 @@ pub fn online_cpus() -> usize {
 }
 
 /// Says what of memory QoS does not hold on this node.
-fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion) {
+fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
     match (version, qos.reservation) {
         (CgroupVersion::V1, _) => {
             tracing::warn!("MemoryQoS has no effect: it needs the unified cgroup hierarchy (v2)");
         }
-        // A kubelet sets memory.min and memory.low of pods and QoS classes too. The agent leaves these cgroups to the runtime.
-        (CgroupVersion::V2, MemoryReservation::TieredReservation) => {
+        // A kubelet sets memory.min and memory.low of pods and QoS classes too.
+        (CgroupVersion::V2, MemoryReservation::TieredReservation) if !per_qos => {
             tracing::warn!(
                 "TieredReservation is asked for containers alone: memory is kept for them as far as memory.min and memory.low of the cgroups above allow"
             );
         }
-        (CgroupVersion::V2, MemoryReservation::None) => {}
+        (CgroupVersion::V2, _) => {}
     }
 }
 

@@ -457,6 +457,9 @@ impl SyncLoop {
         if let Some(rejection) = rejected::recorded(&shared.config.root_dir, pod.uid()) {
             return Err(rejection);
         }
+        if *shared.shutting_down.borrow() {
+            return Err(Rejection::of_shutdown());
+        }
         let mut offer = shared.offer_now();
         if shared.managers.concerns(pod) {
             admission::before_allocation(pod, &offer)?;

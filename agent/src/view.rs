@@ -11,11 +11,13 @@ use tokio::sync::watch;
 
 use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
+use crate::local_node::shutdown::ShutdownTimes;
 use crate::managers::{DeviceResources, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
 use crate::reporting::measures::{Measured, Measures};
 use crate::reporting::report::Reports;
+use crate::upkeep::machine_watch::OomCount;
 
 /// What the node has, and what of that pods may request: quantities by resource name.
 #[derive(Debug)]
@@ -44,6 +46,9 @@ pub struct AgentView {
     pub(crate) sources_ready: watch::Receiver<bool>,
     pub(crate) readiness: watch::Receiver<Readiness>,
     pub(crate) pressure: watch::Receiver<Pressure>,
+    pub(crate) shutting_down: watch::Receiver<bool>,
+    pub(crate) shutdown_times: watch::Receiver<ShutdownTimes>,
+    pub(crate) oom_count: Option<OomCount>,
     pub(crate) probes: ProbeCounts,
     pub(crate) measures: Measures,
     pub(crate) resources: Arc<NodeResources>,
@@ -83,7 +88,20 @@ impl AgentView {
     #[must_use]
     pub fn not_ready(&self) -> Vec<String> {
         let readiness = self.readiness.borrow();
-        readiness.runtime.iter().chain(&readiness.network).cloned().collect()
+        let shutdown = self.shutting_down.borrow().then(|| "node is shutting down".to_owned());
+        readiness.runtime.iter().chain(&readiness.network).cloned().chain(shutdown).collect()
+    }
+
+    /// When pods were last ended before the machine, by this agent or an earlier one.
+    #[must_use]
+    pub fn shutdown_times(&self) -> ShutdownTimes {
+        *self.shutdown_times.borrow()
+    }
+
+    /// How often the kernel has killed a process because the machine had no memory left, since the agent started; `None`: it is not known.
+    #[must_use]
+    pub fn system_oom_kills(&self) -> Option<u64> {
+        self.oom_count.as_ref().map(OomCount::now)
     }
 
     /// Of what the node is short.
@@ -99,6 +117,7 @@ impl AgentView {
             changed = self.readiness.changed() => changed,
             // It fails where pods are never evicted.
             Ok(()) = self.pressure.changed() => Ok(()),
+            Ok(()) = self.shutting_down.changed() => Ok(()),
             () = self.managers.0.devices_changed() => Ok(()),
         };
         if changed.is_err() {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead as _, BufReader, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -18,8 +18,20 @@ use message::Kind;
 pub use message::{Argument, Message};
 pub(crate) use message::{length, parse};
 
-/// Where the system's bus listens.
-pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+/// Where the system's bus listens: as the variable says that every client of D-Bus follows, if it names a path.
+#[must_use]
+pub fn system_bus() -> PathBuf {
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok();
+    PathBuf::from(address.as_deref().and_then(path_of).unwrap_or(SYSTEM_BUS))
+}
+
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// The path in an address such as `unix:path=/run/x,guid=0`, the first of several.
+fn path_of(address: &str) -> Option<&str> {
+    let mut unix = address.split(';').filter_map(|one| one.strip_prefix("unix:"));
+    unix.find_map(|pairs| pairs.split(',').find_map(|pair| pair.strip_prefix("path=")))
+}
 
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -181,4 +193,21 @@ impl Bus {
 fn of_bus(member: &str) -> Method<'_> {
     const BUS: &str = "org.freedesktop.DBus";
     Method { destination: BUS, path: "/org/freedesktop/DBus", interface: BUS, member }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("unix:path=/run/bus", Some("/run/bus"))]
+    #[case("unix:guid=0,path=/a;unix:path=/b", Some("/a"))]
+    #[case("tcp:host=x;unix:path=/b", Some("/b"))]
+    #[case("unix:abstract=x", None)]
+    #[case("", None)]
+    fn address_names_a_path(#[case] address: &str, #[case] path: Option<&str>) {
+        assert_eq!(path_of(address), path);
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent::machine::logind::{InhibitLock, Logind};
 use tokio::sync::mpsc;
 
-use crate::dbus::{Argument, Bus, Method, SYSTEM_BUS};
+use crate::dbus::{Argument, Bus, Method, system_bus};
 
 /// Where logind's configuration is extended, and the file with which a kubelet does.
 const DIRECTORY: &str = "/etc/systemd/logind.conf.d";
@@ -30,7 +30,7 @@ pub struct SystemdLogind {
 
 impl Default for SystemdLogind {
     fn default() -> Self {
-        Self::new(Path::new(SYSTEM_BUS), Path::new(DIRECTORY))
+        Self::new(&system_bus(), Path::new(DIRECTORY))
     }
 }
 

@@ -150,6 +150,21 @@ fn cgroups(config: &Config) -> Value {
         CgroupDriver::Cgroupfs => "cgroupfs",
         CgroupDriver::Systemd => "systemd",
     };
+    let reserved = [
+        ("system-reserved", &cgroups.enforced.system_reserved),
+        ("kube-reserved", &cgroups.enforced.kube_reserved),
+    ];
+    let mut enforced: Vec<String> = Vec::new();
+    if cgroups.per_qos && cgroups.enforced.pods {
+        enforced.push("pods".to_owned());
+    }
+    enforced.extend(reserved.iter().filter_map(|(name, cgroup)| {
+        let end = if cgroup.as_ref()?.compressible { "-compressible" } else { "" };
+        Some(format!("{name}{end}"))
+    }));
+    if enforced.is_empty() {
+        enforced.push("none".to_owned());
+    }
     let qos = cgroups.memory_qos;
     let reservation = qos.map(|qos| match qos.reservation {
         MemoryReservation::None => "None",
@@ -159,6 +174,8 @@ fn cgroups(config: &Config) -> Value {
         "cgroupsPerQOS": cgroups.per_qos,
         "cgroupDriver": driver,
         "cgroupRoot": cgroups.root,
+        "podPidsLimit": cgroups.pod_pids_limit.unwrap_or(-1),
+        "enforceNodeAllocatable": enforced,
         "cpuCFSQuota": cgroups.cpu_quota,
         "cpuCFSQuotaPeriod": duration(cgroups.cpu_quota_period),
         "singleProcessOOMKill": cgroups.single_process_oom_kill,

@@ -208,6 +208,7 @@ impl Exposed {
             pods: &pods,
             pod_starts: &self.starts.durations(),
             cgroup_version: cgroup_version(),
+            shutdown: self.view.shutdown_times(),
             process: &process,
         });
         self.http.add_to(&mut metrics);
@@ -239,6 +240,7 @@ impl Exposed {
             processors: load.processors,
             memory: load.memory.total,
             swap: load.memory.swap_total,
+            oom_kills: self.view.system_oom_kills(),
         };
         let image = |namespace: &str, pod: &str, container: &str| {
             let pod = self.view.pod(namespace, pod).and_then(|pod| pod.status);

@@ -58,6 +58,10 @@ impl Job {
                         error.go_text()
                     ));
                 }
+                if let Some(cgroups) = &self.shared.cgroups {
+                    let set = cgroups.set(&self.pod, limits).await;
+                    set.map_err(|error| format!("failed to set pod cgroup config: {error}"))?;
+                }
                 self.actuated.change(|now| now.cgroup = limits).await;
             }
             Step::Container { id, name, mut resources, now } => {

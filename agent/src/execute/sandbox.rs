@@ -48,6 +48,7 @@ impl Job {
         let (id, spec, ips) = match step {
             SandboxStep::None { .. } => return Ok(None),
             SandboxStep::Keep { id, attempt } => {
+                self.ensure_cgroup(true).await?;
                 let seen = self.observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
                 let ips = seen.and_then(|sandbox| sandbox.ips.clone()).unwrap_or_default();
                 {
@@ -171,6 +172,7 @@ impl Job {
             ..pod_failure("CreatePodSandboxError", error.to_string())
         };
         let spec = self.sandbox_spec(attempt, grants, true).await?;
+        self.ensure_cgroup(false).await?;
         let created = tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
@@ -196,6 +198,20 @@ impl Job {
             failure(&error)
         })?;
         Ok(Some((id, spec, status.ips.unwrap_or_default())))
+    }
+
+    /// Makes the pod's cgroup, if the agent makes those of pods.
+    async fn ensure_cgroup(&self, has_sandbox: bool) -> Result<(), Failure> {
+        let Some(cgroups) = &self.shared.cgroups else {
+            return Ok(());
+        };
+        cgroups.ensure(&self.pod, has_sandbox).await.map_err(|error| {
+            const REASON: &str = "FailedToCreatePodContainer";
+            let message = format!("unable to ensure pod container exists: {error}");
+            let events = &self.shared.events;
+            events.record_text(&self.pod, None, EventType::Warning, REASON, &message);
+            pod_failure(REASON, message)
+        })
     }
 
     /// `warn` logs the warnings about the pod's manifest; once per sandbox is enough.
@@ -228,7 +244,8 @@ impl Job {
         if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
             spec.annotations.insert(memory::ANNOTATION.to_owned(), volumes);
         }
-        if self.observed.runtime_name == "crib" {
+        // Where the agent makes the pod's cgroup it also limits it.
+        if self.observed.runtime_name == "crib" && self.shared.cgroups.is_none() {
             let limits = cgroup::limits_annotation(&self.pod, &node);
             let class = cgroup::class_annotation(&self.pod, &node).map(str::to_owned);
             let asked = [(cgroup::LIMITS_ANNOTATION, limits), (cgroup::CLASS_ANNOTATION, class)];

@@ -27,7 +27,7 @@ pub use validate::labels::label_problems;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 /// The gates that the agent has a switch for, or whose value is judged with the fields that need it.
-const GATES: [&str; 11] = [
+const GATES: [&str; 12] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "ContainerCheckpoint",
@@ -38,8 +38,28 @@ const GATES: [&str; 11] = [
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "MemoryQoS",
+    "QOSReserved",
     "RotateKubeletServerCertificate",
 ];
+
+/// How many percent of the memory that pods of a QoS class request is kept from the classes below it (`qosReserved`).
+///
+/// # Errors
+///
+/// The resource that cannot be reserved, or the text that is no percentage, in words.
+pub fn reserved_memory(config: &KubeletConfiguration) -> Result<Option<i64>, String> {
+    let mut reserved = None;
+    for (resource, text) in config.qos_reserved.iter().flatten() {
+        if resource != "memory" {
+            return Err(format!("{resource:?} cannot be reserved: only memory can"));
+        }
+        let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        let percent = percent.filter(|percent| (0..=100).contains(percent));
+        let problem = || format!("{text:?} is no percentage from 0% to 100%");
+        reserved = Some(percent.ok_or_else(problem)?);
+    }
+    Ok(reserved)
+}
 
 /// The fields of a configuration, in JSON.
 pub type Document = Map<String, Value>;

@@ -78,6 +78,11 @@ impl Rejection {
         Self { reason: reason.to_owned(), message: message.into() }
     }
 
+    /// The machine shuts down.
+    pub(crate) fn of_shutdown() -> Self {
+        Self::new("NodeShutdown", "Pod was rejected as the node is shutting down.")
+    }
+
     /// A failed check of the scheduler's, which the kubelet repeats.
     fn predicate(name: &str, what: &str) -> Self {
         Self::new(name, format!("Predicate {name} failed: {what}"))

@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/network/dns/dns.go.
 
+use std::path::Path;
+
 use api::pod::Pod;
 
 use crate::node::Node;
@@ -216,6 +218,31 @@ fn deduplicate(list: &mut Vec<String>) {
     list.retain(|item| seen.insert(item.clone()));
 }
 
+/// What of the node's resolv.conf is beyond the limits of pods, in a kubelet's words. A cluster adds three domains.
+pub(crate) fn limit_problem(path: &Path, text: &str, in_cluster: bool) -> Option<String> {
+    let path = path.display();
+    let searches = match parse_resolv_conf(text) {
+        Ok(dns) => dns.searches,
+        Err(error) => return Some(error.to_string()),
+    };
+    let most = if in_cluster { MAX_SEARCHES - 3 } else { MAX_SEARCHES };
+    if searches.len() > most {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
+        ));
+    }
+    if searches.iter().any(|search| search.len() > MAX_SEARCH_LENGTH) {
+        return Some(format!(
+            "Resolv.conf file \"{path}\" contains a search path which length is more than allowed {MAX_SEARCH_LENGTH} chars!"
+        ));
+    }
+    (searches.join(" ").len() > MAX_SEARCH_CHARACTERS).then(|| {
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_CHARACTERS} chars!"
+        )
+    })
+}
+
 /// Drops what exceeds the resolver's limits, with a warning.
 fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
     if dns.servers.len() > MAX_SERVERS {
@@ -243,5 +270,49 @@ fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
             "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
             dns.searches.join(" ")
         )));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::none("nameserver 192.0.2.1\n".to_owned(), None)]
+    #[case::as_many_as_a_cluster_allows(search(29, 3), None)]
+    #[case::too_many(
+        search(30, 3),
+        Some("Resolv.conf file '/r' contains search line consisting of more than 29 domains!")
+    )]
+    #[case::too_long_a_path(
+        search(1, 254),
+        Some(
+            "Resolv.conf file \"/r\" contains a search path which length is more than allowed 253 chars!"
+        )
+    )]
+    #[case::too_long_a_line(
+        search(20, 200),
+        Some(
+            "Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!"
+        )
+    )]
+    fn resolv_conf_beyond_the_limits_is_reported(
+        #[case] text: String,
+        #[case] problem: Option<&str>,
+    ) {
+        assert_eq!(limit_problem(Path::new("/r"), &text, true).as_deref(), problem);
+    }
+
+    #[test]
+    fn node_without_a_cluster_has_all_domains() {
+        assert_eq!(limit_problem(Path::new("/r"), &search(32, 3), false), None);
+        assert!(limit_problem(Path::new("/r"), &search(33, 3), false).is_some());
+    }
+
+    /// A resolv.conf with so many search domains of this length.
+    fn search(count: usize, length: usize) -> String {
+        format!("search {}\n", vec!["a".repeat(length); count].join(" "))
     }
 }

@@ -125,6 +125,11 @@ impl EventRecorder {
 
     /// Records a warning about the node of this name.
     pub(crate) fn warn_of_node(&self, node: &str, reason: &str, message: String) {
+        self.of_node(node, EventType::Warning, reason, message);
+    }
+
+    /// Records an event about the node of this name.
+    pub(crate) fn of_node(&self, node: &str, kind: EventType, reason: &str, message: String) {
         let object = EventObject {
             kind: EventObjectKind::Node,
             uid: PodUid::new(node),
@@ -132,7 +137,7 @@ impl EventRecorder {
             name: node.to_owned(),
             field_path: String::new(),
         };
-        let text = (EventType::Warning, reason.to_owned(), message);
+        let text = (kind, reason.to_owned(), message);
         self.record_about(object, text, BTreeMap::new());
     }
 

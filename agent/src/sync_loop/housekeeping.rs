@@ -126,7 +126,7 @@ impl SyncLoop {
         }
     }
 
-    /// Removes the directories of pods that no source has and of which nothing runs. Those stay that something is mounted in; drivers
+    /// Removes the directories and cgroups of pods that no source has and of which nothing runs. Those stay that something is mounted in; drivers
     /// are asked to unmount what is theirs, and the next housekeeping looks again.
     async fn remove_orphaned_dirs(&mut self, listed: &RuntimeListing) {
         while let Some(done) = self.garbage.unmounts.try_join_next() {
@@ -135,6 +135,11 @@ impl SyncLoop {
             }
         }
         let kept = self.kept(listed);
+        if let Some(cgroups) = &self.shared.cgroups {
+            let kept = kept.clone();
+            let is_known = move |uid: &str| kept.contains(OsStr::new(&component(uid)));
+            cgroups.remove_orphans(is_known).await;
+        }
         let (trash, root) = (Arc::clone(&self.shared.trash), self.shared.config.root_dir.clone());
         let machine = Arc::clone(&self.shared.machine);
         let has_drivers = self.shared.drivers.is_some();

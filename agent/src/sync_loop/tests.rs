@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod cgroups;
 mod drivers;
 mod ephemeral;
 mod events;
@@ -10,12 +11,14 @@ mod hooks;
 mod housekeeping;
 mod killed;
 mod life;
+mod machine_watch;
 mod managers;
 mod preemption;
 mod probes;
 mod repeats;
 mod resize;
 mod restarts;
+mod shutdown;
 mod statuses;
 mod termination;
 mod volumes;
@@ -41,12 +44,18 @@ use crate::cri::Cri;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::fixtures;
 use crate::local_node::eviction::settings::EvictionSettings;
+use crate::local_node::shutdown::ShutdownPeriod;
+use crate::machine::OomKill;
+use crate::machine::cgroups::ControlGroups;
+use crate::machine::cgroups::fake::FakeCgroups;
 use crate::machine::fake::FakeMachine;
+use crate::machine::logind::Logind;
+use crate::machine::logind::fake::FakeLogind;
 use crate::managers::fake::FakeManagers;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::storage::drivers::VolumeDrivers;
-use crate::{Agent, Config, ContainerPhase, Parts, PodReport};
+use crate::{Agent, CgroupConfig, Config, ContainerPhase, NodeParts, Parts, PodReport};
 
 thread_local! {
     /// The directories of this thread's scenes, which go when the thread of a test ends. Nothing sooner will do: an agent that
@@ -76,6 +85,13 @@ struct Scene {
     /// When pods are evicted.
     eviction: Option<EvictionSettings>,
     drivers: Option<Arc<dyn VolumeDrivers>>,
+    /// The machine's cgroups, which the agent gives to pods.
+    cgroups: Option<FakeCgroups>,
+    /// What the next agent is told of kills for want of memory.
+    oom_kills: Option<UnboundedReceiver<OomKill>>,
+    /// The machine's manager of logins, and the periods of its shutdowns.
+    logind: Option<FakeLogind>,
+    shutdown: Vec<ShutdownPeriod>,
 }
 
 impl Scene {
@@ -131,6 +147,10 @@ impl Scene {
             finish_starts: false,
             eviction: None,
             drivers: None,
+            cgroups: None,
+            oom_kills: None,
+            logind: None,
+            shutdown: Vec::new(),
         }
     }
 
@@ -144,6 +164,14 @@ impl Scene {
             relist_period_with_events: self.relist,
             agent_id: self.owner.0.clone(),
             adopt_node: self.owner.1,
+            shutdown: self.shutdown.clone(),
+            cgroups: CgroupConfig {
+                per_qos: self.cgroups.is_some(),
+                root: "/own".to_owned(),
+                owns_root: true,
+                pod_pids_limit: Some(100),
+                ..CgroupConfig::default()
+            },
             ..Config::new(self.root.join("root"), self.root.join("logs"))
         }
     }
@@ -162,6 +190,11 @@ impl Scene {
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(self.machine.clone()),
             managers: Arc::new(self.managers.clone()),
+            node: NodeParts {
+                cgroups: self.cgroups.clone().map(|it| Arc::new(it) as Arc<dyn ControlGroups>),
+                oom_kills: self.oom_kills.take(),
+                logind: self.logind.clone().map(|it| Arc::new(it) as Arc<dyn Logind>),
+            },
             sources: vec![Box::new(source)],
             drivers: self.drivers.clone(),
         };

@@ -1,5 +1,6 @@
 //! Terminates a pod: stops it, waits until no source has it, and removes it.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ impl Worker {
             }
             if !observed.anything_runs() && (has_stopped || observed.sandboxes.is_empty()) {
                 self.remove_volumes().await;
+                self.remove_cgroup().await;
                 // A later snapshot may not have these causes.
                 if stops.is_empty() {
                     let cause = self.cause_of_end();
@@ -238,6 +240,24 @@ impl Worker {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "failed to remove volumes");
+                    self.pause(failures).await;
+                }
+            }
+        }
+    }
+
+    /// Kills what is left in the pod's cgroup and removes it, where the agent makes those of pods.
+    async fn remove_cgroup(&mut self) {
+        let Some(cgroups) = self.shared.cgroups.clone() else {
+            return;
+        };
+        for failures in 0.. {
+            match cgroups.destroy(self.uid()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::ResourceBusy || failures > 0 {
+                        tracing::warn!(pod = %self.uid(), %error, "failed to remove the cgroup of a pod; will retry");
+                    }
                     self.pause(failures).await;
                 }
             }

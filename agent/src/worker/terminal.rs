@@ -34,7 +34,9 @@ impl Worker {
         if self.ending.eviction.is_none() {
             let message = eviction.message.trim_end().trim_end_matches('.');
             self.ending.cause = format!("{}: {message}", eviction.reason);
-            self.event(None, &Happening::Evicted(eviction.clone()));
+            if eviction.is_event {
+                self.event(None, &Happening::Evicted(eviction.clone()));
+            }
             self.ending.grace = eviction.grace.or(self.ending.grace);
             self.ending.eviction = Some(eviction);
         }

@@ -6,7 +6,7 @@ use super::api_server::ApiServer;
 use super::credentials::{HOUR, Signer, answer, signed, wait_for_request};
 use super::joined::{Joined, NODE};
 use crate::command::*;
-use crate::nodes::agent_cgroups::request;
+use crate::nodes::agent_cgroups::{remove_classes, request};
 use crate::nodes::agent_flags::{free_port, pod};
 
 /// `/var/lib/kubelet/config.yaml` as kubeadm 1.36 writes it on a node that joins (cmd/kubeadm/app/componentconfigs/kubelet.go and
@@ -117,4 +117,5 @@ async fn node_joins_with_the_files_of_kubeadm() {
     // Nothing that kubeadm writes is without effect.
     assert!(!ended.err.contains("have no effect"), "{}", ended.err);
     joined.end_runtime().await;
+    remove_classes(&cgroup).await;
 }

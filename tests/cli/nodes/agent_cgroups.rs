@@ -1,4 +1,4 @@
-//! Cgroups of pods under `crib agent` with `cgroupsPerQOS`: the agent names them, and the runtime makes them.
+//! Cgroups of pods under `crib agent` with `cgroupsPerQOS`: the agent makes them where it may, and else the runtime.
 
 use std::path::{Path, PathBuf};
 
@@ -93,8 +93,32 @@ async fn agent_names_pod_cgroups_below_their_class() {
         files.iter().find_map(|file| std::fs::read_to_string(own.parent()?.join(file)).ok())
     });
     assert_eq!(whole.unwrap().trim(), "67108864", "the pod's limit");
+    std::fs::remove_file(place.path("pods/p.yaml")).unwrap();
+    pods_end(&root).await;
     agent.stop().await;
     runtime.stop().await;
+    remove_classes(&root).await;
+}
+
+/// Waits until no pod has a cgroup below a root.
+async fn pods_end(root: &str) {
+    harness::eventually(PATIENCE, "the pods' cgroups to be gone", || async {
+        let roots = roots(root);
+        let cgroups = roots.iter().flat_map(|root| witness::cgroups_below(root));
+        let is_pod = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("podu"))
+        };
+        let left: Vec<PathBuf> = cgroups.filter(is_pod).collect();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
+/// The directories of a cgroup in all hierarchies that may have it.
+fn roots(root: &str) -> Vec<PathBuf> {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
+    let hierarchies = hierarchies.map(|entry| entry.unwrap().path().join(root));
+    hierarchies.chain([Path::new("/sys/fs/cgroup").join(root)]).collect()
 }
 
 /// Writes the manifest of a pod with these requests, whose process has this mark.
@@ -145,9 +169,11 @@ async fn classes_weigh_what_their_pods_do() {
         "--cgroup-root",
         &format!("/{root}"),
     ]));
-    // Of cgroup v1 and v2, as a kubelet computes them.
-    let shares = |v1: [&str; 2], v2: [&str; 2]| [v1, v2].map(|two| two.map(str::to_owned));
-    let wait = async |name: &str, expected: [[String; 2]; 2]| {
+    // Of cgroup v1, and of v2 by the agent, which computes as a kubelet, and by the runtime.
+    let shares = |v1: [&str; 2], v2: [&str; 2], runtime: [&str; 2]| {
+        [v1, v2, runtime].map(|two| two.map(str::to_owned))
+    };
+    let wait = async |name: &str, expected: [[String; 2]; 3]| {
         let mark = format!("{mark}-{name}");
         harness::eventually(PATIENCE, "the weights", || async {
             let found = weights(&mark);
@@ -158,23 +184,83 @@ async fn classes_weigh_what_their_pods_do() {
         })
         .await;
     };
-    wait("few", shares(["102", "358"], ["17", "45"])).await;
-    wait("more", shares(["256", "358"], ["35", "45"])).await;
-    wait("none", shares(["2", "2"], ["1", "1"])).await;
+    wait("few", shares(["102", "358"], ["4", "14"], ["17", "45"])).await;
+    wait("more", shares(["256", "358"], ["10", "14"], ["35", "45"])).await;
+    wait("none", shares(["2", "2"], ["1", "1"], ["1", "1"])).await;
     std::fs::remove_file(place.path("pods/more.yaml")).unwrap();
-    wait("few", shares(["102", "102"], ["17", "17"])).await;
+    wait("few", shares(["102", "102"], ["4", "4"], ["17", "17"])).await;
     agent.stop().await;
     runtime.stop().await;
     remove_classes(&root).await;
 }
 
-/// Removes the cgroups of the classes, which stay without pods, as a kubelet's do.
-async fn remove_classes(root: &str) {
-    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap();
-    let roots: Vec<PathBuf> = hierarchies
-        .map(|entry| entry.unwrap().path().join(root))
-        .chain([Path::new("/sys/fs/cgroup").join(root)])
-        .collect();
+/// The first of the directories of a cgroup that has this file.
+fn cgroup_with(path: &str, file: &str) -> Option<PathBuf> {
+    roots(path).into_iter().find(|directory| directory.join(file).exists())
+}
+
+#[tokio::test]
+async fn killed_agent_is_continued_and_unknown_cgroups_are_removed() {
+    harness::needs!(Root, Cgroups);
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let (root, mark) = (fixture::unique("crib-test"), fixture::unique("mark"));
+    place.file("pods/p.yaml", &manifest(&mark));
+    let config = place.file(
+        "kubelet.yaml",
+        &format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupsPerQOS: true\ncgroupRoot: /{root}\n\
+             podPidsLimit: 50\nsystemReserved: {{cpu: 100m}}\n"
+        ),
+    );
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (manifests, directory) = (path("pods"), path("agent"));
+    let args = ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests];
+    let args =
+        [&args[..], &["--root-dir", &directory, "--config", &config, "--adopt-node"]].concat();
+    let agent = place.start(&args);
+    let pod = format!("{root}/kubepods/burstable/podu1");
+    let limit = harness::eventually(PATIENCE, "the pod's limit", || async {
+        let cgroup = cgroup_with(&pod, "pids.max").ok_or("no cgroup")?;
+        let limit = std::fs::read_to_string(cgroup.join("pids.max")).unwrap_or_default();
+        if limit.trim() == "max" { Err("no limit yet") } else { Ok(limit) }
+    })
+    .await;
+    assert_eq!(limit.trim(), "50");
+    let marked = format!("CRIB_TEST_MARK={mark}");
+    harness::eventually(PATIENCE, "the container to run", || async {
+        witness::marked(&marked).first().copied().ok_or("not yet")
+    })
+    .await;
+    agent.signal(Signal::SIGKILL);
+    agent.end().await;
+    // What a pod that is unknown to the next agent has left: a process in its cgroup.
+    let left = format!("{root}/kubepods/besteffort/podleft");
+    let parent = cgroup_with(&format!("{root}/kubepods/besteffort"), "pids.max").unwrap();
+    let orphan = parent.join("podleft");
+    std::fs::create_dir(&orphan).unwrap();
+    let mut process = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+    std::fs::write(orphan.join("cgroup.procs"), process.id().to_string()).unwrap();
+    std::fs::remove_file(place.path("pods/p.yaml")).unwrap();
+    let agent = place.start(&args);
+    // Reaped here, or its cgroup would not be empty.
+    let ended = tokio::task::spawn_blocking(move || process.wait());
+    let ended = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
+    harness::eventually(PATIENCE, "both pods' cgroups to be gone", || async {
+        let gone = |path: &str| roots(path).iter().all(|directory| !directory.exists());
+        if gone(&pod) && gone(&left) { Ok(()) } else { Err("left") }
+    })
+    .await;
+    assert!(witness::marked(&marked).is_empty());
+    agent.stop().await;
+    runtime.stop().await;
+    remove_classes(&root).await;
+}
+
+/// Removes a root that a test has named, with the cgroups of pods that have ended since their agent did.
+pub(crate) async fn remove_classes(root: &str) {
+    let roots = roots(root);
     harness::eventually(PATIENCE, "the cgroups to be gone", || async {
         let left = roots.iter().filter(|root| root.is_dir());
         let left: Vec<&PathBuf> = left.collect();

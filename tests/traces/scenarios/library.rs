@@ -108,6 +108,7 @@ impl Library {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(machine::HostMachine::default()),
+            node: agent::NodeParts::default(),
             managers: Arc::new(agent::managers::NoManagers),
             cluster: Arc::new(Standalone::new(Arc::clone(&self.objects))),
             sources: vec![source],

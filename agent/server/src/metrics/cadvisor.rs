@@ -52,6 +52,10 @@ const TX_ERRORS: Description<'_> = counter(
     "container_network_transmit_errors_total",
     "Cumulative count of errors encountered while transmitting",
 );
+const OOM_EVENTS: Description<'_> = counter(
+    "container_oom_events_total",
+    "Count of out of memory events observed for the container",
+);
 const MACHINE_CPUS: Description<'_> = gauge("machine_cpu_cores", "Number of logical CPU cores.");
 const MACHINE_MEMORY: Description<'_> =
     gauge("machine_memory_bytes", "Amount of memory installed on the machine.");
@@ -102,6 +106,8 @@ pub(crate) struct MachineSize {
     pub(crate) processors: Option<u64>,
     pub(crate) memory: Option<u64>,
     pub(crate) swap: Option<u64>,
+    /// How often a process was killed because there was no memory left.
+    pub(crate) oom_kills: Option<u64>,
 }
 
 /// What the runtime has of metrics: their descriptors and values; `None`: it has none.
@@ -125,6 +131,9 @@ pub(crate) fn metrics(
         if let Some(value) = value {
             metrics.add(what, &[], value as f64);
         }
+    }
+    if let Some(kills) = machine.oom_kills {
+        metrics.add(&OOM_EVENTS, &common(["", "/", "", "", "", ""]), kills as f64);
     }
     if let Some((descriptors, values)) = runtime {
         add_runtime(&mut metrics, descriptors, values);
@@ -330,12 +339,14 @@ mod tests {
 
     #[test]
     fn statistics_have_the_names_of_cadvisor() {
-        let machine = MachineSize { processors: Some(2), memory: Some(4096), swap: None };
+        let machine =
+            MachineSize { processors: Some(2), memory: Some(4096), swap: None, oom_kills: Some(3) };
         let all = metrics(&None, Some(&summary()), true, machine, |_, _, _| "img".to_owned());
         let expected = [
             r#"container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""} 2.5"#,
             r#"container_cpu_usage_seconds_total{container="app",cpu="total",id="",image="img",name="c1",namespace="ns",pod="p"} 2.5"#,
             r#"container_network_receive_bytes_total{container="",id="",image="",interface="eth0",name="",namespace="ns",pod="p"} 9"#,
+            r#"container_oom_events_total{container="",id="/",image="",name="",namespace="",pod=""} 3"#,
             "container_scrape_error 0",
             "machine_cpu_cores 2",
             "machine_memory_bytes 4096",

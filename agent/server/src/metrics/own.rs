@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
 use agent::histogram::Histogram;
+use agent::local_node::shutdown::ShutdownTimes;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::process::Process;
@@ -39,6 +41,14 @@ const POD_START: Description<'_> = histogram(
 );
 const CGROUP_VERSION: Description<'_> =
     gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.");
+const SHUTDOWN_START: Description<'_> = gauge(
+    "kubelet_graceful_shutdown_start_time_seconds",
+    "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
+);
+const SHUTDOWN_END: Description<'_> = gauge(
+    "kubelet_graceful_shutdown_end_time_seconds",
+    "[ALPHA] Last graceful shutdown end time since unix epoch in seconds",
+);
 const PROVIDER: Description<'_> = gauge(
     "kubelet_metrics_provider",
     "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
@@ -77,6 +87,8 @@ pub(crate) struct Own<'a> {
     pub(crate) pods: &'a [Pod],
     pub(crate) pod_starts: &'a Histogram,
     pub(crate) cgroup_version: Option<u8>,
+    /// When pods were last ended before the machine.
+    pub(crate) shutdown: ShutdownTimes,
     pub(crate) process: &'a Process,
 }
 
@@ -95,6 +107,9 @@ pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
             metrics.add(&RUNNING_CONTAINERS, &[("container_state", state)], count);
         }
     }
+    let seconds = |at: Option<Timestamp>| at.map_or(0, Timestamp::as_second).max(0) as f64;
+    metrics.add(&SHUTDOWN_START, &[], seconds(own.shutdown.start_time));
+    metrics.add(&SHUTDOWN_END, &[], seconds(own.shutdown.end_time));
     let count = |of: &dyn Fn(&Pod) -> bool| own.pods.iter().filter(|pod| of(pod)).count() as f64;
     for (label, wanted) in [("", false), ("true", true)] {
         let desired = count(&|pod| is_static(pod) == wanted);
@@ -263,12 +278,15 @@ mod tests {
             pods: &[pod("api", "Running"), pod("api", "Failed"), pod("file", "Running")],
             pod_starts: &pod_starts,
             cgroup_version: Some(2),
+            shutdown: ShutdownTimes { start_time: Timestamp::from_second(70).ok(), end_time: None },
             process: &process,
         };
         let text = metrics(&own).text();
         for line in [
             r#"kubelet_node_name{node="n1"} 1"#,
             "kubelet_running_pods 1",
+            "kubelet_graceful_shutdown_start_time_seconds 70",
+            "kubelet_graceful_shutdown_end_time_seconds 0",
             r#"kubelet_running_containers{container_state="exited"} 1"#,
             r#"kubelet_running_containers{container_state="running"} 2"#,
             r#"kubelet_desired_pods{static=""} 2"#,

@@ -53,8 +53,8 @@ pub(super) const ZERO_COUNTS: [&str; 20] = [
     "userNamespaces.idsPerPod",
 ];
 
-const SHUTDOWN: &str = "leave it out: pods are not ended when the machine shuts down";
-const CGROUPS: &str = "leave it out: the agent moves no process of the system into a cgroup";
+const CGROUPS: &str =
+    "leave it out: the agent moves no processes of others; systemd has slices for them";
 const NO_PROFILES: &str = "there are no profiles of Go's runtime";
 const NO_CHAINS: &str = "the runtime's network makes its own rules";
 
@@ -135,7 +135,7 @@ pub const FIELDS: [Field; 134] = [
         "volumes are measured at requests, once a minute at most",
         "\"1m0s\"",
     ),
-    only("kubeletCgroups", "", CGROUPS),
+    used("kubeletCgroups", ""),
     only("systemCgroups", "", CGROUPS),
     used("cgroupRoot", ""),
     used("cgroupsPerQOS", "true"),
@@ -148,7 +148,7 @@ pub const FIELDS: [Field; 134] = [
     used("topologyManagerPolicy", "\"none\""),
     used("topologyManagerScope", "\"container\""),
     used("topologyManagerPolicyOptions", ""),
-    only("qosReserved", "", "leave it out: QoS classes reserve nothing"),
+    used("qosReserved", ""),
     used("runtimeRequestTimeout", "\"2m0s\""),
     unused("hairpinMode", "\"promiscuous-bridge\"", "the runtime's network decides", ""),
     used("maxPods", "110"),
@@ -157,7 +157,7 @@ pub const FIELDS: [Field; 134] = [
         "",
         "leave it out, and configure the runtime's network: --pod-cidr of crib runtime, or CNI",
     ),
-    only("podPidsLimit", "-1", "leave it out: the number of a pod's processes is not limited"),
+    used("podPidsLimit", "-1"),
     used("resolvConf", "\"/etc/resolv.conf\""),
     only("runOnce", "", "leave it out: `crib run` ends with its pods"),
     used("cpuCFSQuota", "true"),
@@ -204,16 +204,9 @@ pub const FIELDS: [Field; 134] = [
     used("kubeReserved", ""),
     used("reservedSystemCPUs", ""),
     unused("showHiddenMetricsForVersion", "", "no metric is hidden", ""),
-    only("systemReservedCgroup", "", CGROUPS),
-    only("kubeReservedCgroup", "", CGROUPS),
-    Field {
-        name: "enforceNodeAllocatable",
-        default: "[\"pods\"]",
-        effect: Refused(
-            "set it to [pods] or [none]: what is reserved is kept from pods by admission alone",
-        ),
-        actual: "[\"none\"]",
-    },
+    used("systemReservedCgroup", ""),
+    used("kubeReservedCgroup", ""),
+    used("enforceNodeAllocatable", "[\"pods\"]"),
     used("allowedUnsafeSysctls", ""),
     unused(
         "volumePluginDir",
@@ -230,9 +223,9 @@ pub const FIELDS: [Field; 134] = [
     unused("logging.options", "", "all lines go to standard error", ""),
     used("enableSystemLogHandler", "true"),
     only("enableSystemLogQuery", "", "leave it out: /logs/ has files, and answers no queries"),
-    only("shutdownGracePeriod", "", SHUTDOWN),
-    only("shutdownGracePeriodCriticalPods", "", SHUTDOWN),
-    only("shutdownGracePeriodByPodPriority", "", SHUTDOWN),
+    used("shutdownGracePeriod", ""),
+    used("shutdownGracePeriodCriticalPods", ""),
+    used("shutdownGracePeriodByPodPriority", ""),
     used("crashLoopBackOff.maxContainerRestartPeriod", ""),
     used("reservedMemory", ""),
     unused("enableProfilingHandler", "true", NO_PROFILES, "false"),

@@ -25,7 +25,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
         "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
          authorization: {{mode: Webhook, webhook: {{cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 5s}}}}\n\
          registerWithTaints:\n- {{key: a, effect: NoSchedule}}\nclusterDomain: null\niptablesDropBit: 7\nfailSwap: true\n\
-         featureGates: {{ContainerStopSignals: true, QOSReserved: true}}\n"
+         featureGates: {{ContainerStopSignals: true, VolumeLimitScaling: true}}\n"
     );
     let file = parse(&text).unwrap();
     assert_eq!(file.unknown, ["failSwap"]);
@@ -40,7 +40,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
     assert_eq!(reviews.cache_authorized_ttl, None, "zero stands for the default");
     assert_eq!(reviews.cache_unauthorized_ttl, Some(GoDuration::of_seconds(5)));
     let names: Vec<&str> = without_effect.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["iptablesDropBit", "featureGates.QOSReserved"]);
+    assert_eq!(names, ["iptablesDropBit", "featureGates.VolumeLimitScaling"]);
 }
 
 #[rstest]
@@ -183,16 +183,9 @@ fn drop_ins_replace_fields_and_merge_objects() {
 
 #[rstest]
 #[case("runOnce: true", "runOnce: crib's agent does not have this: leave it out")]
-#[case("podPidsLimit: 100", "podPidsLimit: crib's agent")]
-#[case("podPidsLimit: 0", "podPidsLimit: crib's agent")]
-#[case("kubeletCgroups: /x", "kubeletCgroups: crib's agent")]
+#[case("systemCgroups: /x", "systemCgroups: crib's agent")]
 #[case("tracing: {endpoint: 'localhost:4317'}", "tracing: crib's agent")]
 #[case("userNamespaces: {idsPerPod: 131072}", "userNamespaces.idsPerPod: crib's agent")]
-#[case("shutdownGracePeriod: 10s", "shutdownGracePeriod: crib's agent")]
-#[case(
-    "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /k",
-    "enforceNodeAllocatable: crib's agent"
-)]
 fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] words: &str) {
     let error = check(&document(fields)).unwrap_err().to_string();
     assert!(error.contains(words), "{error}");
@@ -222,7 +215,7 @@ fn effective_configuration_says_nothing_that_is_not_so() {
     assert_eq!(shown["syncFrequency"], "1m0s");
     assert_eq!(shown["contentType"], "application/json");
     assert_eq!(shown["cpuManagerPolicy"], "none");
-    assert_eq!(shown["enforceNodeAllocatable"], json!(["none"]));
+    assert_eq!(shown["enforceNodeAllocatable"], json!(["pods"]));
     assert_eq!(shown["logging"]["verbosity"], 3);
     assert_eq!(shown["featureGates"]["ContainerStopSignals"], true);
     assert_eq!(shown["evictionHard"], json!({"memory.available": "1Gi"}));

@@ -17,6 +17,23 @@ struct State {
     refused: Option<io::ErrorKind>,
     refused_values: bool,
     busy: usize,
+    lacks: Vec<String>,
+    /// How many further changes are made before none is any more; `None`: any number.
+    left: Option<usize>,
+}
+
+impl State {
+    /// Makes a change, unless the agent is as good as dead.
+    fn change(&mut self) -> io::Result<()> {
+        match &mut self.left {
+            Some(0) => Err(io::Error::other("the agent was killed")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl FakeCgroups {
@@ -54,6 +71,16 @@ impl FakeCgroups {
         self.state().refused_values = refused;
     }
 
+    /// Lacks a controller from now on, or nothing any more.
+    pub(crate) fn lack(&self, controllers: &[&str]) {
+        self.state().lacks = controllers.iter().map(|name| (*name).to_owned()).collect();
+    }
+
+    /// Lets so many changes be made and none after them, as an agent does that is killed; or any number again.
+    pub(crate) fn stop_after(&self, changes: Option<usize>) {
+        self.state().left = changes;
+    }
+
     /// So many removals find processes that are not gone yet.
     pub(crate) fn be_busy(&self, times: usize) {
         self.state().busy = times;
@@ -71,7 +98,7 @@ fn add(values: &mut CgroupValues, new: &CgroupValues) {
 
 impl ControlGroups for FakeCgroups {
     fn lacks(&self) -> Vec<String> {
-        Vec::new()
+        self.state().lacks.clone()
     }
 
     fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
@@ -79,6 +106,7 @@ impl ControlGroups for FakeCgroups {
         if let Some(kind) = state.refused {
             return Err(kind.into());
         }
+        state.change()?;
         if !state.groups.contains_key(path) {
             state.calls.push(format!("make {path}"));
         }
@@ -91,6 +119,7 @@ impl ControlGroups for FakeCgroups {
         if state.refused_values {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
+        state.change()?;
         let group = state.groups.get_mut(path).ok_or(io::ErrorKind::NotFound)?;
         add(group, values);
         Ok(())
@@ -118,6 +147,7 @@ impl ControlGroups for FakeCgroups {
                 state.busy -= 1;
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
+            state.change()?;
             state.calls.push(format!("destroy {path}"));
             state.groups.remove(path);
         }
@@ -127,6 +157,9 @@ impl ControlGroups for FakeCgroups {
     fn remove_empty(&self, path: &str) {
         let mut state = self.state();
         let below = format!("{path}/");
+        if state.change().is_err() {
+            return;
+        }
         if !state.groups.keys().any(|group| group.starts_with(&below)) {
             state.groups.remove(path);
         }

@@ -3,9 +3,11 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/cm: cgroup_manager_linux.go, qos_container_manager_linux.go,
 //! pod_container_manager_linux.go, helpers_linux.go.
 
+pub(crate) mod values;
+
 use std::collections::BTreeMap;
 
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
 
@@ -63,6 +65,13 @@ pub fn pod_path(pod: &Pod, node: &Node) -> Option<String> {
         components.push(&own);
         path(node, &components)
     })
+}
+
+/// The paths at which the cgroup of a pod may be, whatever its class; none on a node without such cgroups.
+pub(crate) fn paths_of(uid: &PodUid, node: &Node) -> Vec<String> {
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    let paths = classes.iter().filter_map(|class| class_path(node, *class));
+    paths.map(|path| format!("{path}/pod{uid}")).collect()
 }
 
 /// The values of a pod's cgroup.

@@ -27,6 +27,8 @@ pub(crate) struct Eviction {
     pub(crate) annotations: BTreeMap<String, String>,
     /// The grace period of its end, in seconds; `None`: the pod's own.
     pub(crate) grace: Option<i64>,
+    /// Whether an event says it.
+    pub(crate) is_event: bool,
 }
 
 impl Eviction {
@@ -39,6 +41,7 @@ impl Eviction {
         )),
         annotations: BTreeMap::new(),
         grace: None,
+        is_event: true,
     };
 
     /// The pod uses more local storage than it may, as the message says.
@@ -49,6 +52,22 @@ impl Eviction {
             condition: None,
             annotations: BTreeMap::new(),
             grace: Some(AT_ONCE),
+            is_event: true,
+        }
+    }
+
+    /// The machine shuts down.
+    ///
+    /// Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go.
+    pub(crate) fn of_shutdown(grace: i64) -> Self {
+        let message = Cow::Borrowed("Pod was terminated in response to imminent node shutdown.");
+        Self {
+            reason: "Terminated",
+            condition: Some(message.clone()),
+            message,
+            annotations: BTreeMap::new(),
+            grace: Some(grace),
+            is_event: false,
         }
     }
 
@@ -60,6 +79,7 @@ impl Eviction {
             message: Cow::Owned(said.message),
             annotations: said.annotations,
             grace,
+            is_event: true,
         }
     }
 

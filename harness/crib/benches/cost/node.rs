@@ -227,6 +227,7 @@ fn start_agent(root: &Path, cri: Arc<Counted>) -> Agent {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(SystemDialer),
             machine: Arc::new(HostMachine::default()),
+            node: agent::NodeParts::default(),
             managers: Arc::new(agent::managers::NoManagers),
             cluster: Arc::new(Standalone::default()),
             sources: vec![Box::new(manifests)],

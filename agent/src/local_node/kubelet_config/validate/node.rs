@@ -6,7 +6,7 @@ use api::quantity::Quantity;
 
 use super::Findings;
 use crate::local_node::allocatable::cpus;
-use crate::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
+use crate::local_node::kubelet_config::{GoDuration, KubeletConfiguration, reserved_memory};
 
 const ENFORCEMENTS: [&str; 6] = [
     "pods",
@@ -131,6 +131,9 @@ fn managers(findings: &mut Findings<'_>) {
     let c = findings.config;
     findings.one_of("cpuManagerPolicy", c.cpu_manager_policy.as_ref(), &["none", "static"]);
     findings.one_of("memoryManagerPolicy", c.memory_manager_policy.as_ref(), &["None", "Static"]);
+    if let Err(problem) = reserved_memory(c) {
+        findings.add("qosReserved", problem);
+    }
     let policies = ["none", "best-effort", "restricted", "single-numa-node"];
     findings.one_of("topologyManagerPolicy", c.topology_manager_policy.as_ref(), &policies);
     let scope = c.topology_manager_scope.as_ref();

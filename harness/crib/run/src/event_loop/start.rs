@@ -157,6 +157,7 @@ impl Loop {
             clock: Arc::new(SystemClock),
             dialer: Arc::new(PodDialer::new(&root.socket())),
             machine: Arc::new(HostMachine::default()),
+            node: agent::NodeParts::default(),
             managers: Arc::new(agent::managers::NoManagers),
             sources: Vec::new(),
             drivers: None,

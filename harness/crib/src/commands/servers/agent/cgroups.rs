@@ -1,21 +1,34 @@
 //! Flags and settings of `crib agent` about cgroups: where those of pods are, and how CPU is limited in them.
 
-use agent::local_node::kubelet_config::KubeletConfiguration;
-use agent::{CgroupConfig, CgroupDriver, MemoryQos, MemoryReservation};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use agent::local_node::kubelet_config::{KubeletConfiguration, reserved_memory};
+use agent::machine::cgroups::ControlGroups;
+use agent::{
+    CgroupConfig, CgroupDriver, Config, MemoryQos, MemoryReservation, NodeAllocatable,
+    ReservedCgroup,
+};
 use clap::{Args, ValueEnum};
+use machine::cgroups::HostCgroups;
+
+/// Where the hierarchies are mounted.
+pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
-    /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. A kubelet
-    /// makes it and limits the pod there; the agent leaves both to the runtime: crib's does them, another one makes the
-    /// cgroup without limits of the pod as a whole. False: the runtime chooses [default: false]
+    /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. The agent makes
+    /// it and limits the pod there, as a kubelet does. Where the machine does not let it, as without root, it warns and leaves
+    /// both to the runtime: crib's does them, another one makes the cgroup without limits of the pod as a whole. False: the
+    /// runtime chooses [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
     /// Form of cgroup_parent: a path, or a slice of systemd, which crib's runtime refuses [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
-    /// Cgroup above kubepods, the one of all pods [default: /]
+    /// Cgroup above kubepods, the one of all pods; / for a node without another kubelet [default: /crib-ID, with the agent's id]
     #[arg(long, value_name = "PATH")]
     cgroup_root: Option<String>,
 }
@@ -36,8 +49,15 @@ impl From<Driver> for CgroupDriver {
 }
 
 impl CgroupArgs {
-    /// Sets what the flags say, or else the file.
-    pub(super) fn apply(&self, file: &KubeletConfiguration, config: &mut CgroupConfig) {
+    /// Sets what the flags say, or else the file. Without a root the pods have one of this agent's own, so that it disturbs no other
+    /// kubelet of the machine; with one, and not all pods of the node, others may have their pods there too.
+    pub(super) fn apply(
+        &self,
+        file: &KubeletConfiguration,
+        agent_id: &str,
+        adopts_node: bool,
+        config: &mut CgroupConfig,
+    ) {
         if let Some(per_qos) = self.cgroups_per_qos.or(file.cgroups_per_qos) {
             config.per_qos = per_qos;
         }
@@ -45,8 +65,21 @@ impl CgroupArgs {
         if let Some(driver) = driver.or(driver_of(file)) {
             config.driver = driver;
         }
-        if let Some(root) = self.cgroup_root.as_ref().or(file.cgroup_root.as_ref()) {
-            config.root.clone_from(root);
+        let named = self.cgroup_root.as_ref().or(file.cgroup_root.as_ref());
+        let named = named.filter(|root| !root.is_empty());
+        config.root = named.cloned().unwrap_or_else(|| format!("/crib-{agent_id}"));
+        config.owns_root = named.is_none();
+        config.shares_root = named.is_some() && !adopts_node;
+        config.pod_pids_limit = file.pod_pids_limit.filter(|most| *most > 0);
+        config.enforced = enforced(file);
+        let gates = file.feature_gates.as_ref();
+        let reserved = reserved_memory(file).unwrap_or_default();
+        if gates.is_some_and(|gates| gates.get("QOSReserved") == Some(&true)) {
+            config.qos_reserved_memory = reserved;
+        } else if reserved.is_some() {
+            tracing::warn!(
+                "qosReserved has no effect: it needs featureGates: {{QOSReserved: true}}"
+            );
         }
         if let Some(limited) = file.cpu_cfs_quota {
             config.cpu_quota = limited;
@@ -59,6 +92,43 @@ impl CgroupArgs {
         }
         config.memory_qos = memory_qos(file);
     }
+}
+
+/// Which limits hold for all pods, and for what is reserved; it was checked.
+fn enforced(file: &KubeletConfiguration) -> NodeAllocatable {
+    let Some(levels) = &file.enforce_node_allocatable else {
+        return NodeAllocatable::default();
+    };
+    let has = |level: &str| levels.iter().any(|given| given == level);
+    let cgroup = |level: &str, path: &Option<String>| {
+        let compressible = has(&format!("{level}-compressible"));
+        let path = path.clone().filter(|_| compressible || has(level))?;
+        Some(ReservedCgroup { path, compressible })
+    };
+    NodeAllocatable {
+        pods: has("pods"),
+        system_reserved: cgroup("system-reserved", &file.system_reserved_cgroup),
+        kube_reserved: cgroup("kube-reserved", &file.kube_reserved_cgroup),
+    }
+}
+
+/// The cgroups in which the agent limits pods, if it gives them cgroups of their own. Nothing else is made or removed.
+pub(super) fn cgroups(config: &Config) -> Result<Option<Arc<dyn ControlGroups>>, String> {
+    let cgroups = &config.cgroups;
+    if !cgroups.per_qos {
+        return Ok(None);
+    }
+    let is_top = cgroups.root.split('/').all(str::is_empty);
+    let own = if is_top { "/kubepods" } else { &cgroups.root };
+    let enforced = &cgroups.enforced;
+    let reserved = [&enforced.system_reserved, &enforced.kube_reserved];
+    let reserved = reserved.into_iter().flatten().map(|cgroup| cgroup.path.as_str());
+    let failed = |field: &str, error: io::Error| format!("{field}: {error}");
+    let groups =
+        HostCgroups::new(Path::new(MOUNT), own).map_err(|error| failed("cgroupRoot", error))?;
+    let groups = groups.with_named(reserved);
+    let groups = groups.map_err(|error| failed("enforceNodeAllocatable", error))?;
+    Ok(Some(Arc::new(groups)))
 }
 
 /// The driver that the file names; it was checked.
@@ -99,13 +169,19 @@ mod tests {
         let file = kubelet_config::parse(&format!("{head}{fields}\n")).unwrap();
         let document = kubelet_config::normalized(&file.document).unwrap();
         let mut config = CgroupConfig::default();
-        flags.apply(&kubelet_config::check(&document).unwrap().config, &mut config);
+        let file = kubelet_config::check(&document).unwrap().config;
+        flags.apply(&file, "id", false, &mut config);
         config
     }
 
     #[test]
     fn flags_win_over_fields_of_file() {
-        assert_eq!(applied(&NONE, ""), CgroupConfig::default());
+        let usual = CgroupConfig {
+            root: "/crib-id".to_owned(),
+            owns_root: true,
+            ..CgroupConfig::default()
+        };
+        assert_eq!(applied(&NONE, ""), usual);
         let fields = "{cgroupsPerQOS: true, cgroupDriver: systemd, cgroupRoot: /x, cpuCFSQuota: false, \
                       cpuCFSQuotaPeriod: 5ms, singleProcessOOMKill: false}";
         let fields = fields.trim_matches(['{', '}']).replace(", ", "\n");
@@ -116,7 +192,8 @@ mod tests {
             cpu_quota: false,
             cpu_quota_period: Duration::from_millis(5),
             single_process_oom_kill: false,
-            memory_qos: None,
+            shares_root: true,
+            ..CgroupConfig::default()
         };
         assert_eq!(applied(&NONE, &fields), of_file);
         let flags = CgroupArgs {
@@ -131,6 +208,38 @@ mod tests {
             ..of_file
         };
         assert_eq!(applied(&flags, &fields), expected);
+    }
+
+    #[test]
+    fn enforcement_names_what_is_limited() {
+        let fields = "cgroupsPerQOS: true\nenforceNodeAllocatable: [system-reserved, kube-reserved-compressible]\n\
+                      systemReservedCgroup: /s\nkubeReservedCgroup: /k\npodPidsLimit: 9\nqosReserved: {memory: 50%}";
+        let cgroup =
+            |path: &str, compressible| ReservedCgroup { path: path.to_owned(), compressible };
+        let of_file = applied(&NONE, fields);
+        let expected = NodeAllocatable {
+            pods: false,
+            system_reserved: Some(cgroup("/s", false)),
+            kube_reserved: Some(cgroup("/k", true)),
+        };
+        assert_eq!((of_file.enforced, of_file.pod_pids_limit), (expected, Some(9)));
+        assert_eq!(of_file.qos_reserved_memory, None, "without its gate");
+        let gate = format!("{fields}\nfeatureGates: {{QOSReserved: true}}");
+        assert_eq!(applied(&NONE, &gate).qos_reserved_memory, Some(50));
+        let none = "enforceNodeAllocatable: [none]\npodPidsLimit: -1";
+        let none = applied(&NONE, none);
+        assert_eq!((none.enforced.pods, none.pod_pids_limit), (false, None));
+    }
+
+    #[test]
+    fn cgroups_are_made_below_the_root_that_is_configured() {
+        let mut config = Config::new("/r".into(), "/l".into());
+        assert!(cgroups(&config).unwrap().is_none(), "nobody asked for them");
+        config.cgroups.per_qos = true;
+        assert!(cgroups(&config).unwrap().is_some());
+        config.cgroups.root = "/a/../b".to_owned();
+        let problem = cgroups(&config).err().unwrap();
+        assert!(problem.starts_with("cgroupRoot: \"/a/../b\" is not the path"), "{problem}");
     }
 
     #[rstest]

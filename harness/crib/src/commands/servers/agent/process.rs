@@ -1,12 +1,21 @@
 //! What a KubeletConfiguration says of the agent's own process, and of the machine it may run on.
 
-use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
 
 use agent::local_node::kubelet_config::{
     Host, KERNEL_DEFAULTS, KubeletConfiguration, host_problems,
 };
+use agent::machine::logind::Logind;
+use agent::{Config, NodeParts};
+use machine::cgroups::HostCgroups;
+use machine::kmsg::{KMSG, oom_kills};
+use machine::logind::SystemdLogind;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::cgroups;
 
 /// Fails, in words, if the configuration does not allow this machine.
 pub(super) fn check(file: &KubeletConfiguration) -> Result<(), String> {
@@ -30,18 +39,101 @@ fn host(root: &Path) -> Host {
     }
 }
 
-/// Sets what the configuration says of this process. What cannot be set is a warning, as for a kubelet.
+/// Sets what the configuration says of this process, and of the kernel. What cannot be set is a warning, as for a kubelet.
 pub(super) fn set(file: &KubeletConfiguration) {
-    if let Some(score) = file.oom_score_adj
-        && let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string())
-    {
-        tracing::warn!(%error, score, "failed to set oomScoreAdj");
+    if let Err(error) = set_score(file) {
+        let score = file.oom_score_adj;
+        tracing::warn!(%error, score, "failed to set oomScoreAdj: only root may lower it");
     }
     let files = file.max_open_files.and_then(|most| u64::try_from(most).ok());
     if let Some(most) = files
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
     {
-        tracing::warn!(%error, most, "failed to set maxOpenFiles");
+        // The rest of what is allowed.
+        let allowed = getrlimit(Resource::RLIMIT_NOFILE).map(|(_, hard)| hard.min(most));
+        let allowed = allowed.and_then(|hard| {
+            let kept = getrlimit(Resource::RLIMIT_NOFILE)?.1;
+            setrlimit(Resource::RLIMIT_NOFILE, hard, kept).map(|()| hard)
+        });
+        let allowed = allowed.unwrap_or_default();
+        tracing::warn!(%error, most, allowed, "failed to set maxOpenFiles: raise the hard limit (ulimit -Hn), or run as root");
+    }
+    tune(file, Path::new("/"));
+}
+
+fn set_score(file: &KubeletConfiguration) -> io::Result<()> {
+    match file.oom_score_adj {
+        Some(score) => fs::write("/proc/self/oom_score_adj", score.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// Sets the settings of the kernel that a kubelet relies on, below `root`, if the configuration asks for it. A kubelet also does
+/// without being asked; a machine of which the agent is one of many programs is left alone.
+fn tune(file: &KubeletConfiguration, root: &Path) {
+    let differing = host(root).kernel;
+    let Some(protected) = file.protect_kernel_defaults else {
+        return;
+    };
+    // With protection, `check` has refused the machine.
+    for (name, value) in differing.iter().filter(|_| !protected) {
+        let wanted = KERNEL_DEFAULTS.iter().find(|(known, _)| known == name);
+        let Some((_, wanted)) = wanted else { continue };
+        let path = root.join("proc/sys").join(name);
+        // Without O_CREAT: a kernel without the setting has no file.
+        let opened = fs::File::options().write(true).truncate(true).open(&path);
+        let written =
+            opened.and_then(|mut file| io::Write::write_all(&mut file, wanted.as_bytes()));
+        let name = name.replace('/', ".");
+        match written {
+            Ok(()) => tracing::info!(name, from = value, to = wanted, "set sysctl"),
+            Err(error) => tracing::warn!(
+                %error,
+                "failed to set a sysctl: run sysctl -w {name}={wanted}, or leave protectKernelDefaults out"
+            ),
+        }
+    }
+}
+
+/// What the agent of a node asks of this machine. What the machine lacks is one warning.
+pub(super) fn node_parts(config: &Config) -> Result<NodeParts, String> {
+    let oom_kills = oom_kills(Path::new(KMSG)).map_err(|error| {
+        tracing::warn!(
+            %error,
+            "kills for want of memory are not reported: {KMSG} cannot be read; run the agent as root, or set sysctl kernel.dmesg_restrict=0"
+        );
+    });
+    let logind = || Arc::new(SystemdLogind::default()) as Arc<dyn Logind>;
+    Ok(NodeParts {
+        cgroups: cgroups::cgroups(config)?,
+        oom_kills: oom_kills.ok(),
+        logind: (!config.shutdown.is_empty()).then(logind),
+    })
+}
+
+/// How often the process is looked at, which others may have changed (pkg/kubelet/cm/container_manager_linux.go).
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The cgroup that the configuration names for this process.
+pub(super) fn own_cgroup(file: &KubeletConfiguration) -> Result<Option<HostCgroups>, String> {
+    let named = file.kubelet_cgroups.as_deref().filter(|path| !path.is_empty());
+    let cgroup = named.map(|path| HostCgroups::new(Path::new(cgroups::MOUNT), path)).transpose();
+    cgroup.map_err(|error| format!("kubeletCgroups: {error}"))
+}
+
+/// Keeps what the configuration says of this process. Never returns.
+pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups>) {
+    let mut is_told = false;
+    loop {
+        let entered = cgroup.as_ref().map(|cgroup| cgroup.enter(std::process::id()));
+        if let Some(Err(error)) = entered
+            && !std::mem::replace(&mut is_told, true)
+        {
+            tracing::warn!(%error, "failed to move the agent into kubeletCgroups; will retry: run it as root");
+        }
+        tokio::time::sleep(PERIOD).await;
+        // The first failure was a warning.
+        let _ = set_score(file);
     }
 }
 
@@ -60,6 +152,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn kernel_is_set_only_if_that_is_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        let panics = root.path().join("proc/sys/kernel/panic");
+        fs::create_dir_all(panics.parent().unwrap()).unwrap();
+        fs::write(&panics, "0\n").unwrap();
+        for (protects, expected) in [(None, "0\n"), (Some(true), "0\n"), (Some(false), "10")] {
+            let file =
+                KubeletConfiguration { protect_kernel_defaults: protects, ..Default::default() };
+            tune(&file, root.path());
+            assert_eq!(fs::read_to_string(&panics).unwrap(), expected, "{protects:?}");
+        }
+        // What the kernel does not have is not made.
+        assert!(!root.path().join("proc/sys/vm").exists());
+    }
 
     #[test]
     fn machine_is_read_from_its_files() {

@@ -13,6 +13,7 @@ use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
 use agent::local_node::eviction::settings::EvictionSettings;
 use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
+use agent::local_node::shutdown::periods;
 use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
@@ -30,6 +31,7 @@ use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::{Exposed, Server};
 use machine::HostMachine;
+use machine::cgroups::HostCgroups;
 use managers::NodeManagers;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
@@ -90,6 +92,7 @@ impl Start {
         }
         let endpoint = or_say(endpoint_of(endpoint, &file), Exit::BadInput)?;
         or_say(process::check(&file), Exit::BadInput)?;
+        let own_cgroup = or_say(process::own_cgroup(&file), Exit::BadInput)?;
         let watchdog = or_say(Watchdog::from_environment(), Exit::BadInput)?;
         let node_name = settings.node.node_name.clone();
         let node_name = node_name.unwrap_or_else(crib_base::node::node_name);
@@ -120,7 +123,7 @@ impl Start {
         // is on threads of its own.
         let tokio = event_loop(&mut Builder::new_current_thread(), 6)?;
         limits::serve_on();
-        let serving = Serving { endpoint, settings: &settings, file: &file, watchdog };
+        let serving = Serving { endpoint, settings: &settings, file: &file, watchdog, own_cgroup };
         let ended = tokio.block_on(async {
             let contended = async {
                 match &held {
@@ -190,6 +193,7 @@ fn config(
         config.container_logs_dir = Some(CONTAINER_LOGS.into());
     }
     config.node_name = node_name;
+    settings.cgroups.apply(file, &agent_id, settings.adopt_node, &mut config.cgroups);
     config.agent_id = Some(agent_id);
     config.adopt_node = settings.adopt_node;
     config.remove_at_once = !settings.adopt_node;
@@ -216,7 +220,7 @@ fn config(
     let by_itself = settings.cluster.joins() || settings.as_kubelet;
     config.eviction = EvictionSettings::of(file, by_itself)
         .map_err(|error| format!("--config: eviction: {error}"))?;
-    settings.cgroups.apply(file, &mut config.cgroups);
+    config.shutdown = periods(file);
     settings.container_logs.apply(file, &mut config)?;
     let objects = settings.images.apply(file, settings.adopt_node, &mut config.images)?;
     Ok((config, objects))
@@ -240,6 +244,8 @@ struct Serving<'a> {
     settings: &'a Settings,
     file: &'a KubeletConfiguration,
     watchdog: Watchdog,
+    /// The cgroup of the agent's own process, if the configuration names one.
+    own_cgroup: Option<HostCgroups>,
 }
 
 impl Serving<'_> {
@@ -326,6 +332,7 @@ impl Serving<'_> {
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine,
             managers: Arc::new(managers.clone()),
+            node: or_say(process::node_parts(&config), Exit::BadInput)?,
             sources,
             drivers: drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>),
         };
@@ -348,6 +355,7 @@ impl Serving<'_> {
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
+            () = process::keep(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
         systemd::notify("STOPPING=1");

@@ -1,0 +1,276 @@
+//! Cgroups of pods, where the agent makes them.
+
+use std::io::ErrorKind;
+
+use super::*;
+use crate::cri::Code;
+
+const ALL: &str = "/own/kubepods";
+
+/// A scene whose agent makes the cgroups of pods.
+fn scene() -> (Scene, FakeCgroups) {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cgroups = FakeCgroups::default();
+    scene.cgroups = Some(cgroups.clone());
+    scene.start_agent();
+    (scene, cgroups)
+}
+
+/// A pod with one container that requests this CPU.
+fn requesting(uid: &str, cpu: &str) -> Pod {
+    let mut app = container("app", "app");
+    app["resources"] = json!({"requests": {"cpu": cpu}});
+    pod_with(uid, json!({"containers": [app]}))
+}
+
+/// The shares of a cgroup.
+fn shares(cgroups: &FakeCgroups, path: &str) -> Option<i64> {
+    cgroups.values(path)?.cpu_shares
+}
+
+fn class(name: &str) -> String {
+    format!("{ALL}/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_has_a_cgroup_from_before_its_sandbox_to_its_end() {
+    let (scene, cgroups) = scene();
+    scene.run(&requesting("u1", "100m")).await;
+    let path = class("burstable/podu1");
+    let values = cgroups.values(&path).unwrap();
+    assert_eq!((values.cpu_shares, values.pids, values.memory), (Some(102), Some(100), None));
+    let made = cgroups.calls();
+    assert_eq!(
+        made,
+        [ALL, &class("burstable"), &class("besteffort"), &path].map(|path| format!("make {path}"))
+    );
+    // Killed processes are not gone at once.
+    cgroups.be_busy(3);
+    scene.remove_all().await;
+    assert_eq!(cgroups.calls().last(), Some(&format!("destroy {path}")));
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn sandbox_waits_for_the_cgroup() {
+    let (scene, cgroups) = scene();
+    let mut events = scene.agent().events();
+    cgroups.refuse(Some(ErrorKind::StorageFull));
+    scene.want(&[pod("u1", "app", "Always")]);
+    scene.sleep(60).await;
+    assert!(scene.times("RunPodSandbox").is_empty());
+    let event = drain(&mut events).find(|event| event.reason == "FailedToCreatePodContainer");
+    let message = event.unwrap().message;
+    assert!(message.starts_with("unable to ensure pod container exists: "), "{message}");
+    cgroups.refuse(None);
+    scene.until_running("u1").await;
+    assert!(cgroups.values(&class("besteffort/podu1")).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn classes_weigh_what_their_active_pods_request() {
+    let (scene, cgroups) = scene();
+    let pods = [requesting("u1", "100m"), requesting("u2", "250m"), pod("u3", "app", "Always")];
+    scene.want(&pods);
+    for pod in &pods {
+        scene.until_running(pod.uid().as_str()).await;
+    }
+    assert_eq!(shares(&cgroups, &class("burstable")), Some(358));
+    assert_eq!(shares(&cgroups, &class("besteffort")), Some(2));
+    scene.want(&pods[1..]);
+    scene.until_removed("u1").await;
+    assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
+    // What someone else wrote there is put right within a minute.
+    cgroups.leave(&class("burstable"));
+    scene.sleep(61).await;
+    assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ended_pod_weighs_nothing_and_has_no_cgroup() {
+    let (scene, cgroups) = scene();
+    scene.fake.image("job", job(1, 0));
+    let mut ends = requesting("u1", "1");
+    ends = changed(&ends, |api| {
+        let spec = api.spec.as_mut().unwrap();
+        spec.restart_policy = Some("Never".to_owned());
+        spec.containers[0].image = Some("job".to_owned());
+    });
+    scene.want(&[ends, requesting("u2", "500m")]);
+    scene.until_finished("u1").await;
+    assert_eq!(cgroups.values(&class("burstable/podu1")), None);
+    scene.sleep(61).await;
+    assert_eq!(shares(&cgroups, &class("burstable")), Some(512));
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_agent_keeps_the_cgroups_of_running_pods() {
+    let (mut scene, cgroups) = scene();
+    scene.run(&requesting("u1", "100m")).await;
+    let before = cgroups.paths();
+    scene.stop_agent().await;
+    assert_eq!(cgroups.paths(), before, "pods keep running");
+    // What an earlier agent left of a pod that is gone, and what is no pod's.
+    cgroups.leave(&class("besteffort/podold"));
+    cgroups.leave(&class("podolder"));
+    cgroups.leave(&class("else"));
+    scene.start_agent();
+    scene.want(&[requesting("u1", "100m")]);
+    scene.sleep(120).await;
+    let expected: Vec<String> = [&before[..], &[class("else")]].concat();
+    assert_eq!(cgroups.paths().len(), expected.len(), "{:?}", cgroups.paths());
+    assert!(expected.iter().all(|path| cgroups.paths().contains(path)));
+    assert_eq!(scene.times("RunPodSandbox").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cgroup_of_an_orphan_goes_with_it() {
+    let (mut scene, cgroups) = scene();
+    scene.run(&requesting("u1", "100m")).await;
+    scene.restart_agent().await;
+    scene.want(&[]);
+    scene.sleep(120).await;
+    assert_eq!(cgroups.values(&class("burstable/podu1")), None);
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_pod_takes_the_cgroups_of_all_pods_with_it() {
+    let (mut scene, cgroups) = scene();
+    scene.run(&requesting("u1", "100m")).await;
+    scene.remove_all().await;
+    scene.stop_agent().await;
+    assert!(cgroups.paths().is_empty(), "{:?}", cgroups.paths());
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_changes_the_cgroup() {
+    let (scene, cgroups) = scene();
+    let sized = |generation: i64, cpu: &str, memory: &str| {
+        let both = json!({"cpu": cpu, "memory": memory});
+        let mut app = container("app", "app");
+        app["resources"] = json!({"requests": both, "limits": both});
+        let pod = pod_with("u1", json!({"containers": [app]}));
+        changed(&pod, |api| api.metadata.generation = Some(generation))
+    };
+    scene.run(&sized(1, "500m", "64Mi")).await;
+    let path = class("podu1");
+    let limits = || {
+        let values = cgroups.values(&path).unwrap();
+        (values.cpu_shares.unwrap(), values.cpu_quota.unwrap(), values.memory.unwrap() >> 20)
+    };
+    assert_eq!(limits(), (512, (50_000, 100_000), 64));
+    scene.want(&[sized(2, "1", "128Mi")]);
+    let has_cpu = |report: &PodReport| {
+        let statuses = report.status.container_statuses.iter().flatten();
+        let mut all = statuses.filter_map(|status| status.resources.as_ref()?.limits.as_ref());
+        all.any(|limits| limits["cpu"].0 == "1")
+    };
+    scene.until("u1", "resized", has_cpu).await;
+    assert_eq!(limits(), (1024, (100_000, 100_000), 128));
+    assert_eq!(cgroups.values(&path).unwrap().pids, Some(100), "no other value changes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_makes_cgroups_where_the_agent_cannot() {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cgroups = FakeCgroups::default();
+    cgroups.refuse(Some(ErrorKind::PermissionDenied));
+    scene.cgroups = Some(cgroups.clone());
+    scene.start_agent();
+    scene.run(&pod("u1", "app", "Always")).await;
+    scene.remove_all().await;
+    assert!(cgroups.calls().is_empty());
+    scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_all_pods_are_set_when_they_can_be() {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cgroups = FakeCgroups::default();
+    cgroups.refuse_values(true);
+    scene.cgroups = Some(cgroups.clone());
+    scene.start_agent();
+    let mut events = scene.agent().events();
+    scene.want(&[]);
+    scene.sleep(59).await;
+    let seen: Vec<_> =
+        drain(&mut events).map(|it| (it.object.name, it.reason, it.message)).collect();
+    let [(name, reason, message)] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!((name.as_str(), reason.as_str()), ("localhost", "FailedNodeAllocatableEnforcement"));
+    let begin = "Failed to update Node Allocatable Limits \"/own/kubepods\": ";
+    assert!(message.starts_with(begin), "{message}");
+    cgroups.refuse_values(false);
+    cgroups.lack(&["no cpu"]);
+    scene.sleep(60).await;
+    let seen: Vec<_> = drain(&mut events).map(|it| (it.reason, it.message)).collect();
+    let failed = format!("{begin}no cpu");
+    assert_eq!(seen, [("FailedNodeAllocatableEnforcement".to_owned(), failed)]);
+    cgroups.lack(&[]);
+    scene.sleep(60).await;
+    let seen: Vec<_> = drain(&mut events).map(|it| (it.reason, it.message)).collect();
+    let done = ("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
+    assert_eq!(seen, [(done.0.to_owned(), done.1.to_owned())]);
+    let values = cgroups.values(ALL).unwrap();
+    assert_eq!(values.pids, Some(32_768), "the machine's process ids");
+    assert!(values.cpu_shares.is_some_and(|shares| shares >= 1024));
+    scene.sleep(200).await;
+    assert_eq!(drain(&mut events).count(), 0, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cgroup_that_is_gone_is_made_again_before_a_container_starts() {
+    let (scene, cgroups) = scene();
+    scene.fake.fail("StartContainer", 1, Code::Internal, "not now");
+    scene.want(&[requesting("u1", "100m")]);
+    scene.until("u1", "started once", |_| !scene.times("StartContainer").is_empty()).await;
+    ControlGroups::destroy(&cgroups, &class("burstable/podu1")).unwrap();
+    scene.until_running("u1").await;
+    assert_eq!(shares(&cgroups, &class("burstable/podu1")), Some(102));
+    assert_eq!(scene.times("RunPodSandbox").len(), 1);
+}
+
+/// The cgroups of a machine on which two pods run, and on which one of them was removed; the agent was killed after so many changes of
+/// each, and another one has continued.
+async fn continued_after(start: usize, end: usize) -> [Vec<(String, Option<i64>)>; 2] {
+    let (mut scene, cgroups) = scene();
+    let pods = [requesting("u1", "100m"), requesting("u2", "250m")];
+    let seen = |cgroups: &FakeCgroups| -> Vec<(String, Option<i64>)> {
+        let paths = cgroups.paths().into_iter();
+        paths.map(|path| (path.clone(), shares(cgroups, &path))).collect()
+    };
+    cgroups.stop_after(Some(start));
+    scene.want(&pods);
+    scene.sleep(1).await;
+    scene.stop_agent().await;
+    cgroups.stop_after(None);
+    scene.start_agent();
+    scene.want(&pods);
+    for pod in &pods {
+        scene.until_running(pod.uid().as_str()).await;
+    }
+    scene.sleep(61).await;
+    let running = seen(&cgroups);
+    cgroups.stop_after(Some(end));
+    scene.want(&pods[1..]);
+    scene.sleep(1).await;
+    scene.stop_agent().await;
+    cgroups.stop_after(None);
+    scene.start_agent();
+    scene.want(&pods[1..]);
+    scene.until_running("u2").await;
+    scene.sleep(121).await;
+    [running, seen(&cgroups)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_agent_continues_after_any_change() {
+    let expected = continued_after(1000, 1000).await;
+    let [running, left] = &expected;
+    assert!(running.contains(&(class("burstable"), Some(358))), "{running:?}");
+    assert!(left.contains(&(class("burstable"), Some(256))) && left.len() < running.len());
+    // More changes than there are.
+    for after in 0..16 {
+        assert_eq!(continued_after(after, after).await, expected, "after {after} changes");
+    }
+}

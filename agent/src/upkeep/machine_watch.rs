@@ -1,0 +1,56 @@
+//! What the machine says of itself that is an event of the node: kills for want of memory, and a resolv.conf beyond the limits.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/oom/oom_watcher_linux.go, pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+
+use crate::blocking::brief;
+use crate::machine::OomKill;
+use crate::pod_spec::dns::limit_problem;
+use crate::reporting::events::{EventRecorder, EventType};
+
+/// How often the kernel has killed a process because the machine had no memory left. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OomCount(Arc<AtomicU64>);
+
+impl OomCount {
+    /// The number now.
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Reports kills for want of memory of the machine; those in a cgroup are the business of its pod.
+pub(crate) async fn watch_oom_kills(
+    mut kills: mpsc::UnboundedReceiver<OomKill>,
+    node: String,
+    events: EventRecorder,
+    count: OomCount,
+) {
+    while let Some(OomKill { cgroup, process }) = kills.recv().await {
+        if cgroup != "/" {
+            continue;
+        }
+        count.0.fetch_add(1, Ordering::Relaxed);
+        let mut message = "System OOM encountered".to_owned();
+        if let Some((id, name)) = process {
+            message.push_str(&format!(", victim process: {name}, pid: {id}"));
+        }
+        events.of_node(&node, EventType::Warning, "SystemOOM", message);
+    }
+}
+
+/// Reports once what of the node's resolv.conf is too much for pods, to which the cluster adds its own domains.
+pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, events: &EventRecorder) {
+    let problem = match brief(|| std::fs::read_to_string(path)) {
+        Ok(text) => limit_problem(path, &text, in_cluster),
+        Err(error) => Some(format!("failed to read {}: {error}", path.display())),
+    };
+    if let Some(problem) = problem {
+        events.of_node(node, EventType::Warning, "CheckLimitsForResolvConf", problem);
+    }
+}

@@ -1,0 +1,375 @@
+//! The cgroups of pods and of their QoS classes, on a node whose agent makes them: before a pod's sandbox, and removed at the pod's end,
+//! after what is left in them was killed. What they are limited to decides `pod_spec::spec::cgroup::values` ◆.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm: container_manager_linux.go, node_container_manager_linux.go,
+//! qos_container_manager_linux.go, pod_container_manager_linux.go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::pod::{Pod, PodUid};
+use api::qos::QosClass;
+use tokio::sync::watch;
+
+use crate::blocking::blocking;
+use crate::clock::{Clock, after};
+use crate::config::{AdmissionConfig, CgroupConfig, Config};
+use crate::decide::resize::actuated::PodLimits;
+use crate::machine::cgroups::{CgroupValues, ControlGroups};
+use crate::node::{CgroupDriver, Node};
+use crate::pod_spec::spec::cgroup::values::{of_classes, of_pod, of_resources, uid_of, unreserved};
+use crate::pod_spec::spec::cgroup::{class_path, paths_of, pod_path};
+use crate::reporting::events::{EventRecorder, EventType};
+use crate::reporting::report::Reports;
+
+/// How often the weights of classes follow their pods (periodicQOSCgroupUpdateInterval), and a failed limit is tried again.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The cgroups of pods that this agent makes. Clones share them.
+#[derive(Clone)]
+pub(crate) struct PodCgroups(Arc<Inner>);
+
+impl fmt::Debug for PodCgroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PodCgroups").field(&self.0.classes).finish()
+    }
+}
+
+struct Inner {
+    groups: Arc<dyn ControlGroups>,
+    node: Node,
+    config: CgroupConfig,
+    /// The paths of the classes' cgroups: of Guaranteed pods, which is that of all pods, of Burstable and of BestEffort ones.
+    classes: [String; 3],
+    pods: watch::Receiver<Arc<[Pod]>>,
+    reports: watch::Receiver<Arc<Reports>>,
+    /// The pods by which the classes were weighted last.
+    weighted: Mutex<Option<Arc<[Pod]>>>,
+}
+
+/// What the pods of a node are.
+pub(crate) struct Pods {
+    /// Those of all sources.
+    pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
+    /// What is known of them.
+    pub(crate) reports: watch::Receiver<Arc<Reports>>,
+}
+
+impl PodCgroups {
+    /// Makes the cgroups of all pods and of their classes, or finds those of an earlier agent. `None`: nobody asked for them, or the
+    /// machine does not let the agent make them: that is one warning, and the runtime makes those of pods.
+    pub(crate) fn start(
+        groups: Option<Arc<dyn ControlGroups>>,
+        config: &Config,
+        node: &Node,
+        Pods { pods, reports }: Pods,
+    ) -> Option<Self> {
+        let (groups, config) = (groups?, &config.cgroups);
+        let class = |class| class_path(node, class);
+        let classes = [
+            class(QosClass::Guaranteed)?,
+            class(QosClass::Burstable)?,
+            class(QosClass::BestEffort)?,
+        ];
+        if config.driver == CgroupDriver::Systemd {
+            tracing::warn!(
+                "the agent makes no slices of systemd: pods have the limits that the runtime gives them; set cgroupDriver: cgroupfs, for the runtime too"
+            );
+            return None;
+        }
+        let none = CgroupValues::default();
+        for path in &classes {
+            if let Err(error) = groups.make(path, &none) {
+                tracing::warn!(
+                    %error,
+                    "the agent cannot make the cgroups of pods, and leaves them to the runtime: run it as root with a writable /sys/fs/cgroup, or set cgroupsPerQOS: false"
+                );
+                return None;
+            }
+        }
+        let lacks = groups.lacks();
+        if !lacks.is_empty() {
+            let lacks = lacks.join("; ");
+            tracing::warn!(lacks, "pods are not limited by every controller");
+        }
+        let inner = Inner {
+            groups,
+            node: node.clone(),
+            config: config.clone(),
+            classes,
+            pods,
+            reports,
+            weighted: Mutex::new(None),
+        };
+        Some(Self(Arc::new(inner)))
+    }
+
+    /// Keeps the limits of all pods, of what is reserved, and of the classes. Never returns.
+    pub(crate) async fn run(
+        self,
+        clock: Arc<dyn Clock>,
+        events: EventRecorder,
+        enforced: Vec<Enforced>,
+    ) {
+        let mut open = enforced;
+        loop {
+            self.enforce(&mut open, &events).await;
+            self.weigh(Weigh::Always).await;
+            clock.sleep_until(after(clock.now(), PERIOD)).await;
+        }
+    }
+
+    /// Sets limits that are not set yet, and keeps those that failed.
+    async fn enforce(&self, open: &mut Vec<Enforced>, events: &EventRecorder) {
+        let node = &self.0.node.name;
+        for mut enforced in std::mem::take(open) {
+            let (inner, wanted) = (Arc::clone(&self.0), enforced.clone());
+            let set = blocking(move || {
+                inner.groups.set(&wanted.path, &wanted.values)?;
+                // What has no controller is not limited.
+                let lacks = inner.groups.lacks();
+                if lacks.is_empty() { Ok(()) } else { Err(io::Error::other(lacks.join("; "))) }
+            });
+            let set = set.await;
+            match set {
+                Ok(()) => {
+                    let message = enforced.done.clone();
+                    events.of_node(node, EventType::Normal, "NodeAllocatableEnforced", message);
+                }
+                Err(error) => {
+                    let message = format!("{}: {error}", enforced.failed);
+                    if !std::mem::replace(&mut enforced.is_told, true) {
+                        tracing::warn!(path = enforced.path, %error, "failed to limit cgroup; will retry every minute");
+                    }
+                    let reason = "FailedNodeAllocatableEnforcement";
+                    events.of_node(node, EventType::Warning, reason, message);
+                    open.push(enforced);
+                }
+            }
+        }
+    }
+
+    /// Sets the weights and limits of the classes by the pods that are active now.
+    async fn weigh(&self, when: Weigh) {
+        let inner = Arc::clone(&self.0);
+        blocking(move || inner.weigh(when)).await;
+    }
+
+    /// Makes the cgroup of a pod before its sandbox, or that of a pod with a sandbox if it is gone.
+    pub(crate) async fn ensure(&self, pod: &Pod, has_sandbox: bool) -> io::Result<()> {
+        let Some(path) = pod_path(pod, &self.0.node) else {
+            return Ok(());
+        };
+        let (inner, pod) = (Arc::clone(&self.0), pod.clone());
+        blocking(move || {
+            // An agent that was killed may have made the cgroup and set no values; with a sandbox it had set them.
+            if has_sandbox && inner.groups.exists(&path) {
+                return Ok(());
+            }
+            inner.weigh(Weigh::NewPods);
+            let values = of_pod(&pod, &inner.node, inner.config.pod_pids_limit);
+            inner.groups.make(&path, &values)
+        })
+        .await
+    }
+
+    /// Sets the limits of a pod that is resized.
+    pub(crate) async fn set(&self, pod: &Pod, limits: PodLimits) -> io::Result<()> {
+        let Some(path) = pod_path(pod, &self.0.node) else {
+            return Ok(());
+        };
+        let values = CgroupValues {
+            cpu_shares: (limits.cpu_shares > 0).then_some(limits.cpu_shares),
+            cpu_quota: (limits.cpu_period > 0).then_some((limits.cpu_quota, limits.cpu_period)),
+            memory: limits.memory,
+            ..CgroupValues::default()
+        };
+        let inner = Arc::clone(&self.0);
+        blocking(move || inner.groups.set(&path, &values)).await
+    }
+
+    /// Kills what is left in the cgroup of a pod, and removes it. Fails as long as killed processes are not gone.
+    pub(crate) async fn destroy(&self, uid: &PodUid) -> io::Result<()> {
+        let (inner, uid) = (Arc::clone(&self.0), uid.clone());
+        blocking(move || {
+            inner.destroy(&uid)?;
+            inner.weigh(Weigh::NewPods);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the cgroups of pods that are unknown, unless other agents may have pods there.
+    pub(crate) async fn remove_orphans(&self, is_known: impl Fn(&str) -> bool + Send + 'static) {
+        let inner = Arc::clone(&self.0);
+        if inner.config.shares_root {
+            return;
+        }
+        blocking(move || inner.remove_orphans(&is_known)).await;
+    }
+
+    /// Removes the cgroups of the classes, and of all pods, if there is no pod.
+    pub(crate) fn remove_empty(&self) {
+        let [all, burstable, best_effort] = &self.0.classes;
+        let has_pods = |class: &String| {
+            let names = self.0.groups.children(class).unwrap_or_default();
+            names.iter().any(|name| uid_of(name).is_some())
+        };
+        if self.0.classes.iter().any(has_pods) {
+            return;
+        }
+        for path in [best_effort, burstable, all] {
+            self.0.groups.remove_empty(path);
+        }
+        if self.0.config.owns_root {
+            self.0.groups.remove_empty(&self.0.config.root);
+        }
+    }
+}
+
+/// When the classes are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weigh {
+    Always,
+    /// Only if the sources have other pods than the last time: many pods may start at once.
+    NewPods,
+}
+
+impl Inner {
+    fn weigh(&self, when: Weigh) {
+        let pods = Arc::clone(&self.pods.borrow());
+        let mut weighted = self.weighted.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_known = weighted.as_ref().is_some_and(|known| Arc::ptr_eq(known, &pods));
+        if when == Weigh::NewPods && are_known {
+            return;
+        }
+        let classes = {
+            let reports = self.reports.borrow();
+            let ended = |pod: &&Pod| reports.get(pod.uid()).is_some_and(|report| report.finished);
+            let active = pods.iter().filter(|pod| !ended(pod));
+            of_classes(active, &self.node, self.config.qos_reserved_memory)
+        };
+        let [all, burstable, best_effort] = &self.classes;
+        let all_values = [
+            (all, classes.guaranteed),
+            (burstable, classes.burstable),
+            (best_effort, classes.best_effort),
+        ];
+        let mut failed = false;
+        for (path, values) in all_values.into_iter().filter(|(_, values)| !values.is_empty()) {
+            if let Err(error) = self.set_class(path, values) {
+                tracing::warn!(path, %error, "failed to set values of the cgroup of a QoS class; will retry");
+                failed = true;
+            }
+        }
+        *weighted = (!failed).then_some(pods);
+    }
+
+    /// Sets values of a class. One that uses more memory than it may gets no more than it uses (retrySetMemoryReserve).
+    fn set_class(&self, path: &str, mut values: CgroupValues) -> io::Result<()> {
+        let usage = values.memory.and_then(|_| self.groups.memory_usage(path));
+        if let (Some(limit), Some(usage)) = (values.memory, usage) {
+            values.memory = Some(limit.max(usage));
+        }
+        match self.groups.set(path, &values) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.groups.make(path, &values)
+            }
+            set => set,
+        }
+    }
+
+    fn destroy(&self, uid: &PodUid) -> io::Result<()> {
+        for path in paths_of(uid, &self.node) {
+            match self.groups.destroy(&path) {
+                // It was not made either.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                destroyed => destroyed?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_orphans(&self, is_known: &dyn Fn(&str) -> bool) {
+        for class in &self.classes {
+            let names = match self.groups.children(class) {
+                Ok(names) => names,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to look for cgroups of unknown pods");
+                    continue;
+                }
+            };
+            for name in names.iter().filter(|name| uid_of(name).is_some_and(|uid| !is_known(uid))) {
+                let path = format!("{class}/{name}");
+                tracing::info!(path, "removing cgroup of an unknown pod");
+                if let Err(error) = self.groups.destroy(&path) {
+                    tracing::warn!(path, %error, "failed to remove cgroup of an unknown pod; will retry");
+                }
+            }
+        }
+    }
+}
+
+/// A limit that is set once, and what events say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Enforced {
+    path: String,
+    values: CgroupValues,
+    done: String,
+    failed: String,
+    /// A failure is in the log.
+    is_told: bool,
+}
+
+/// ◆ The limits of all pods, and of what is reserved, as far as they are to hold. `capacity` has the number of processes as `pid`.
+pub(crate) fn enforced(
+    config: &CgroupConfig,
+    rules: &AdmissionConfig,
+    node: &Node,
+    capacity: &BTreeMap<String, String>,
+) -> Vec<Enforced> {
+    let Some(path) = class_path(node, QosClass::Guaranteed) else {
+        return Vec::new();
+    };
+    let enforcement = &config.enforced;
+    let reserved = [&rules.system_reserved, &rules.kube_reserved];
+    // Also without: the shares of a new cgroup are few.
+    let list = match enforcement.pods {
+        true => unreserved(capacity, &reserved),
+        false => capacity.clone(),
+    };
+    let mut all = vec![Enforced {
+        values: of_resources(&list, node, false),
+        done: "Updated Node Allocatable limit across pods".to_owned(),
+        failed: format!("Failed to update Node Allocatable Limits {path:?}"),
+        path,
+        is_told: false,
+    }];
+    let named = [
+        ("system", "System", &enforcement.system_reserved, &rules.system_reserved),
+        ("kube", "Kube", &enforcement.kube_reserved, &rules.kube_reserved),
+    ];
+    for (name, title, cgroup, list) in named {
+        if let Some(cgroup) = cgroup {
+            let kind = if cgroup.compressible { " Compressible" } else { "" };
+            let path = &cgroup.path;
+            all.push(Enforced {
+                values: of_resources(list, node, cgroup.compressible),
+                done: format!("Updated limits on {name} reserved cgroup {path}"),
+                failed: format!(
+                    "Failed to enforce {title} Reserved{kind} Cgroup Limits on {path:?}"
+                ),
+                path: path.clone(),
+                is_told: false,
+            });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

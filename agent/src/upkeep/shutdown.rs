@@ -1,0 +1,191 @@
+//! Ends pods when the machine shuts down, one priority after another, and delays the shutdown meanwhile.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go; the order decides `local_node::shutdown` ◆.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::pod::{Pod, PodUid};
+use tokio::sync::{mpsc, watch};
+
+use crate::blocking::blocking;
+use crate::clock::{Clock, after};
+use crate::local_node::shutdown::{Group, ShutdownPeriod, ShutdownTimes, groups, requested};
+use crate::machine::logind::{InhibitLock, Logind};
+use crate::reporting::events::{EventRecorder, EventType};
+use crate::reporting::report::Reports;
+use crate::reporting::status::eviction::Eviction;
+
+/// How long after a lost connection another one is made (dbusReconnectPeriod).
+const RECONNECT: Duration = Duration::from_secs(1);
+/// The first of the waits for a longer delay, each twice the one before, and how many there are.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const WAITS: u32 = 5;
+
+/// The task that ends pods before the machine does.
+pub(crate) struct ShutdownWatch {
+    pub(crate) logind: Arc<dyn Logind>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) events: EventRecorder,
+    pub(crate) node_name: String,
+    pub(crate) periods: Vec<ShutdownPeriod>,
+    /// The pods of all sources, and what is known of them.
+    pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
+    pub(crate) reports: watch::Receiver<Arc<Reports>>,
+    /// Tells the sync loop which pods to end.
+    pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
+    /// Whether the machine shuts down: then the node is not ready, and takes no pod.
+    pub(crate) shutting_down: watch::Sender<bool>,
+    /// When pods were last ended so, which is kept in this file for the next agent.
+    pub(crate) times: watch::Sender<ShutdownTimes>,
+    pub(crate) state_file: PathBuf,
+}
+
+/// The file of the times, in the agent's directory.
+pub(crate) const STATE_FILE: &str = "graceful_node_shutdown_state";
+
+impl ShutdownWatch {
+    /// Watches until the agent ends. That there is no manager to watch is one warning.
+    pub(crate) async fn run(self) {
+        let file = self.state_file.clone();
+        if let Some(times) = blocking(move || read(&file)).await {
+            self.times.send_replace(times);
+        }
+        let mut is_told = false;
+        loop {
+            match self.begin().await {
+                Ok((events, lock)) => {
+                    is_told = false;
+                    self.follow(events, lock).await;
+                    tracing::warn!("lost the connection to systemd-logind; connecting again");
+                }
+                Err(error) if !is_told => {
+                    is_told = true;
+                    tracing::warn!(
+                        %error,
+                        "pods are not ended when the machine shuts down, until systemd-logind can be reached: run it, or leave shutdownGracePeriod out"
+                    );
+                }
+                Err(_) => {}
+            }
+            self.clock.sleep_until(after(self.clock.now(), RECONNECT)).await;
+        }
+    }
+
+    /// Connects, and delays shutdowns from then on.
+    async fn begin(&self) -> io::Result<(mpsc::UnboundedReceiver<bool>, InhibitLock)> {
+        let wanted = requested(&self.periods);
+        let logind = Arc::clone(&self.logind);
+        let longest = blocking(move || logind.longest_delay()).await?;
+        if longest < wanted {
+            let logind = Arc::clone(&self.logind);
+            blocking(move || logind.ask_for_delay(wanted)).await?;
+            self.wait_for_delay(wanted).await?;
+        }
+        let logind = Arc::clone(&self.logind);
+        blocking(move || Ok((logind.watch()?, logind.inhibit()?))).await
+    }
+
+    /// logind reads its configuration some time later.
+    async fn wait_for_delay(&self, wanted: Duration) -> io::Result<()> {
+        let mut longest = Duration::ZERO;
+        for wait in 0..WAITS {
+            let logind = Arc::clone(&self.logind);
+            longest = blocking(move || logind.longest_delay()).await?;
+            if longest >= wanted {
+                return Ok(());
+            }
+            self.clock.sleep_until(after(self.clock.now(), FIRST_WAIT * 2_u32.pow(wait))).await;
+        }
+        Err(io::Error::other(format!(
+            "systemd-logind delays a shutdown for {longest:?} at most, and not for {wanted:?}: set InhibitDelayMaxSec in logind.conf"
+        )))
+    }
+
+    /// Follows shutdowns until the connection is lost.
+    async fn follow(&self, mut events: mpsc::UnboundedReceiver<bool>, lock: InhibitLock) {
+        let mut lock = Some(lock);
+        while let Some(begins) = events.recv().await {
+            let what = if begins { "shutdown event" } else { "shutdown cancellation" };
+            let message = format!("Shutdown manager detected {what}");
+            tracing::info!(begins, "the machine shuts down, or goes on");
+            self.events.of_node(&self.node_name, EventType::Normal, "NodeShutdown", message);
+            self.shutting_down.send_replace(begins);
+            if begins {
+                let start_time = Some(self.clock.now());
+                self.keep(ShutdownTimes { start_time, end_time: None }).await;
+                self.end_pods().await;
+                self.keep(ShutdownTimes { start_time, end_time: Some(self.clock.now()) }).await;
+                // The machine goes on with the shutdown.
+                drop(lock.take());
+            } else if lock.is_none() {
+                let logind = Arc::clone(&self.logind);
+                match blocking(move || logind.inhibit()).await {
+                    Ok(held) => lock = Some(held),
+                    Err(error) => tracing::warn!(%error, "failed to delay the next shutdown"),
+                }
+            }
+        }
+    }
+
+    /// Shows and keeps when pods were ended.
+    async fn keep(&self, times: ShutdownTimes) {
+        self.times.send_replace(times);
+        let file = self.state_file.clone();
+        if let Err(error) = blocking(move || write(&file, times)).await {
+            tracing::warn!(%error, file = %self.state_file.display(), "failed to keep the times of the shutdown");
+        }
+    }
+
+    /// Ends the pods that are active now, one group after another. Each is waited for no longer than it may take.
+    async fn end_pods(&self) {
+        let active: Vec<Pod> = {
+            let reports = self.reports.borrow();
+            let ended = |pod: &Pod| reports.get(pod.uid()).is_some_and(|report| report.finished);
+            self.pods.borrow().iter().filter(|pod| !ended(pod)).cloned().collect()
+        };
+        for group in groups(&self.periods, active) {
+            for pod in &group.pods {
+                let grace = group.grace(pod);
+                tracing::info!(pod = %pod.full_name(), grace, "ending pod before the machine shuts down");
+                // It fails only when the agent ends.
+                let _ = self.evictions.send((pod.uid().clone(), Eviction::of_shutdown(grace)));
+            }
+            let end = after(self.clock.now(), group.limit());
+            tokio::select! {
+                () = self.ended(&group) => {}
+                () = self.clock.sleep_until(end) => {
+                    let seconds = group.period.seconds;
+                    tracing::warn!(priority = group.period.priority, seconds, "pods have not ended in time");
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing of a group's pods is left running.
+    async fn ended(&self, group: &Group) {
+        let mut reports = self.reports.clone();
+        let all = |reports: &Arc<Reports>| {
+            let ended = |pod: &Pod| reports.get(pod.uid()).is_none_or(|report| report.finished);
+            group.pods.iter().all(ended)
+        };
+        // It fails only when the agent ends.
+        let _ = reports.wait_for(all).await;
+    }
+}
+
+/// What an earlier agent has kept. A file that cannot be read says nothing.
+fn read(file: &Path) -> Option<ShutdownTimes> {
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
+}
+
+/// The machine may be off at any moment: the file is whole or the one before.
+fn write(file: &Path, times: ShutdownTimes) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, serde_json::to_vec(&times)?)?;
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(&new, file)
+}
