@@ -1,16 +1,23 @@
 package main
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"strings"
+)
 
 // The images that the end-to-end suite of Kubernetes 1.36.2 gives to pods of a node, under their names. AGNHOST is its program for
-// them, which is statically linked; its image has the other programs, too, that tests run there.
+// them, which is statically linked; its image has the other files, too: programs that tests run there, and a server's certificate.
 func nodeImages(out *layout, base layer, own []byte, agnhost string, others []string) ([]image, error) {
 	files, err := linked(agnhost, "agnhost")
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range others {
-		more, err := linked(path, "bin/"+filepath.Base(path))
+		name := filepath.Base(path)
+		if !strings.Contains(name, ".") {
+			name = "bin/" + name
+		}
+		more, err := linked(path, name)
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +52,7 @@ func nodeImages(out *layout, base layer, own []byte, agnhost string, others []st
 	web := config{Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGTERM"}
 	return []image{
 		{[]string{e2e + "agnhost:2.63.0", e2e + "agnhost:2.55"}, config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, []layer{base, tools}},
-		{[]string{e2e + "busybox:1.37.0-1"}, idle, []layer{base}},
+		{[]string{e2e + "busybox:1.37.0-1", e2e + "glibc-dns-testing:2.0.0"}, idle, []layer{base}},
 		{[]string{e2e + "nginx:1.15-4", e2e + "nginx:1.27-0"}, web, []layer{base, nginx}},
 		{[]string{e2e + "nonewprivs:1.4"}, config{Entrypoint: []string{"/nnp"}}, []layer{base, escalates}},
 		{[]string{e2e + "nonroot:1.5"}, config{User: "1234", Cmd: []string{"sh"}}, []layer{base}},
