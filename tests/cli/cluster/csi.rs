@@ -1,5 +1,6 @@
 //! Volumes of a driver: what it is asked and when, what the cluster sees, and that nothing that is mounted is lost or removed.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use api::manifest::{Strictness, parse, to_json};
@@ -89,6 +90,20 @@ impl Scene {
         let staged = self.root.join("plugins/kubernetes.io/csi").join(DRIVER);
         let left: Vec<_> = std::fs::read_dir(staged).into_iter().flatten().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    /// The mounts of volumes of drivers that any process has, as the kernel shows them.
+    fn mounts_of_processes(&self) -> Vec<String> {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        // One that has ended has none.
+        let tables = processes
+            .filter_map(|process| std::fs::read_to_string(process.path().join("mountinfo")).ok());
+        let root = self.root.to_str().unwrap().to_owned();
+        let is_volume = |line: &&str| line.contains(&root) && line.contains("kubernetes.io");
+        let found = tables.flat_map(|table| {
+            table.lines().filter(is_volume).map(str::to_owned).collect::<Vec<_>>()
+        });
+        found.collect()
     }
 
     /// Deletes a pod, and waits until it is gone with its volumes.
@@ -253,8 +268,18 @@ async fn volume_of_two_pods_is_unstaged_after_the_last() {
     assert_eq!(scene.driver.calls("NodePublishVolume").len(), 2);
     assert_eq!(scene.driver.calls("NodeUnstageVolume").len(), 0);
     assert_eq!(scene.driver.mounted().len(), 2);
+    let is_root = nix::unistd::geteuid().is_root();
+    assert_eq!(scene.mounts_of_processes().is_empty(), !is_root);
+    // Its namespaces begin while the volume is mounted.
+    scene.joined.create_pod(&pod("other", "sleep 3600"));
+    scene.joined.wait_for_phase("other", "Running").await;
     scene.delete("two").await;
     scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    harness::eventually(PATIENCE, "no process keeps the volume", async || {
+        let mounts = scene.mounts_of_processes();
+        if mounts.is_empty() { Ok(()) } else { Err(mounts) }
+    })
+    .await;
     scene.end().await;
 }
 
@@ -365,5 +390,53 @@ async fn pod_waits_for_a_driver_that_is_away() {
     scene.joined.wait_for_phase("web", "Running").await;
     scene.delete("web").await;
     assert_eq!(scene.driver.changes(), ["NodePublishVolume", "NodeUnpublishVolume"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn driver_that_wants_it_publishes_again_with_tokens() {
+    let tokens = json!([{"audience": "vault", "expirationSeconds": 600}]);
+    let spec = json!({"attachRequired": false, "requiresRepublish": true, "tokenRequests": tokens});
+    let mut scene = Scene::new(spec).await;
+    scene.bound("data", json!({}));
+    scene.joined.create_pod(&with_claim("web", "data", READS));
+    scene.joined.wait_for_phase("web", "Running").await;
+    // A pod that runs is looked at as soon as the agent is there, and each minute.
+    scene.kill_agent().await;
+    let before = scene.driver.calls("NodePublishVolume").len();
+    scene.start_agent();
+    scene.driver.wait_for("NodePublishVolume", before + 1).await;
+    for call in scene.driver.calls("NodePublishVolume") {
+        let tokens = call["context"]["csi.storage.k8s.io/serviceAccount.tokens"].as_str().unwrap();
+        let tokens: Value = serde_json::from_str(tokens).unwrap();
+        assert_eq!(tokens["vault"]["token"], "default \"web\" [\"vault\"]");
+        let expires: Timestamp =
+            tokens["vault"]["expirationTimestamp"].as_str().unwrap().parse().unwrap();
+        assert!(expires > Timestamp::now());
+    }
+    assert_eq!(scene.driver.calls("NodeStageVolume").len(), 1);
+    scene.delete("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn volume_is_given_to_the_group_of_its_pod() {
+    let scene = Scene::new(json!({"attachRequired": false, "fsGroupPolicy": "File"})).await;
+    scene.bound("data", json!({}));
+    // The only group that an ordinary user may give files to.
+    let group = match nix::unistd::geteuid().is_root() {
+        true => 7654,
+        false => nix::unistd::getegid().as_raw(),
+    };
+    let manifest = with_claim("web", "data", READS)
+        .replace("spec:\n", &format!("spec:\n  securityContext: {{fsGroup: {group}}}\n"));
+    scene.joined.create_pod(&manifest);
+    scene.joined.wait_for_phase("web", "Running").await;
+    let target = scene.driver.calls("NodePublishVolume")[0]["target"].as_str().unwrap().to_owned();
+    let found = std::fs::metadata(scene.driver.file(Path::new(&target))).unwrap();
+    assert_eq!(found.gid(), group);
+    scene.delete("web").await;
+    scene.driver.wait_for("NodeUnstageVolume", 1).await;
     scene.end().await;
 }
