@@ -11,7 +11,6 @@ mod hooks;
 mod housekeeping;
 mod killed;
 mod life;
-mod machine_watch;
 mod managers;
 mod preemption;
 mod probes;

@@ -54,3 +54,38 @@ pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, event
         events.of_node(node, EventType::Warning, "CheckLimitsForResolvConf", problem);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::TokioClock;
+
+    #[tokio::test]
+    async fn resolv_conf_that_pods_cannot_have_is_an_event_of_the_node() {
+        let clock = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let events = EventRecorder::new(Arc::new(clock));
+        let mut seen = events.subscribe();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("resolv.conf");
+        std::fs::write(&path, "search a.example\n").unwrap();
+        check_resolv_conf(&path, true, "n1", &events);
+        assert!(seen.try_recv().is_err(), "nothing is wrong");
+        for (text, words) in [("nameserver\n", ""), ("", "failed to read ")] {
+            match text {
+                "" => std::fs::remove_file(&path).unwrap(),
+                _ => std::fs::write(&path, text).unwrap(),
+            }
+            check_resolv_conf(&path, true, "n1", &events);
+            let event = seen.try_recv().unwrap();
+            assert_eq!(
+                (event.object.name, event.reason.as_str()),
+                ("n1".to_owned(), "CheckLimitsForResolvConf")
+            );
+            assert!(event.message.starts_with(words), "{}", event.message);
+        }
+    }
+}

@@ -77,7 +77,7 @@ impl Kernel for FakeKernel {
         if !all_killed && !left.iter().all(|it| self.killed.lock().unwrap().contains(it)) {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy));
         }
-        fs::remove_dir_all(directory)
+        Ok(file_tree::remove(directory)?)
     }
 
     fn remove_one(&self, directory: &Path) -> io::Result<()> {
@@ -85,7 +85,7 @@ impl Kernel for FakeKernel {
         if has_inner || !kernel::processes(directory).is_empty() {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy));
         }
-        fs::remove_dir_all(directory)
+        Ok(file_tree::remove(directory)?)
     }
 
     fn kill(&self, process: i32) {
