@@ -11,7 +11,7 @@
 //! | `allocation` | gives a pod what it asks for, one pod after the other, in a kubelet's order |
 //! | `reconcile` | tells the runtime which processors are left to containers that run |
 //! | `pod_resources` | tells monitoring agents what containers have |
-//! | `checksum` ◆ | a kubelet's checksums, so that its files are read, and it reads these |
+//! | `state_file` | files of state with a kubelet's checksums, so that either reads those of the other |
 //!
 //! # Invariants
 //! - Nothing is given to two containers at the same time, also when the agent is killed: what is given is in a file before the pod is
@@ -19,16 +19,52 @@
 //! - What an earlier agent or a kubelet gave stays given as long as its pod is there.
 
 mod allocation;
-mod checksum;
-mod cpu;
-mod devices;
-mod files;
-mod memory;
 mod numa;
 mod pod_resources;
 mod reconcile;
 mod settings;
-mod topology;
+mod state_file;
+
+mod cpu {
+    //! Processors: which containers have some for themselves.
+
+    mod checkpoint;
+    mod distribute;
+    pub(crate) mod layout;
+    pub(crate) mod manager;
+    pub(crate) mod options;
+    pub(crate) mod policy;
+    pub(crate) mod set;
+    mod take;
+}
+
+mod devices {
+    //! Devices, which plugins offer: programs of the devices' vendors on sockets in the agent's directory.
+
+    pub(crate) mod affinity;
+    mod checkpoint;
+    pub(crate) mod inventory;
+    pub(crate) mod manager;
+    mod plugin;
+    pub(crate) mod registration;
+    mod wire;
+}
+
+mod memory {
+    //! Memory nodes: which containers have memory of which.
+
+    mod checkpoint;
+    pub(crate) mod manager;
+    pub(crate) mod policy;
+    pub(crate) mod state;
+}
+
+mod topology {
+    //! Memory nodes: what managers would like, and what a container gets of that.
+
+    pub(crate) mod hint;
+    pub(crate) mod merge;
+}
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

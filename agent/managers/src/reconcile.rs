@@ -56,3 +56,24 @@ async fn reconcile(managers: &NodeManagers, uid: &str, container: &str, id: &Con
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::running(json!({"running": {}}), Some("1"))]
+    #[case::ended(json!({"terminated": {"exitCode": 0}}), None)]
+    #[case::waiting(json!({"waiting": {}}), None)]
+    fn containers_that_run_have_an_id(#[case] state: Value, #[case] id: Option<&str>) {
+        let status = json!({"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "containerID": "crib://1", "state": state});
+        let status: ContainerStatus = serde_json::from_value(status).unwrap();
+        assert_eq!(running(&status), id.map(ContainerId::new));
+    }
+}

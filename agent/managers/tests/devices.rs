@@ -298,7 +298,11 @@ async fn pod_resources_list_what_containers_have() {
         namespace: "default".to_owned(),
         containers: vec![app],
     };
-    assert_eq!(listed.pod_resources, [expected.clone()], "pods that have ended are not listed");
+    assert_eq!(
+        listed.pod_resources,
+        std::slice::from_ref(&expected),
+        "pods that have ended are not listed"
+    );
     let get = |name: &str| resources::GetPodResourcesRequest {
         pod_name: name.to_owned(),
         pod_namespace: "default".to_owned(),

@@ -73,6 +73,7 @@ fn container_config(case: &Case) -> Result<(), String> {
         grants: grants(&case.input),
         termination_log: Some(directory),
         target: case.input["targetContainerID"].as_str().map(ContainerId::new),
+        assigned: spec::Assigned::default(),
     };
     let objects = inside::objects(&case.input);
     match spec::container(&pod, &container, &inputs, Some(&objects), &node).spec {

@@ -4,6 +4,9 @@
 #[allow(dead_code, reason = "shared with the tests of the managers")]
 mod plugin;
 
+use cri::podresources::AllocatableResourcesRequest;
+use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
+
 use crate::command::*;
 use plugin::{GPU, Running as RunningPlugin, Script};
 
@@ -17,7 +20,8 @@ fn manifest(name: &str) -> String {
     )
 }
 
-/// Registers the plugin once the agent listens, which it may not do yet.
+/// Registers the plugin once the agent listens, which it may not do yet, and waits until the agent knows its two devices: pods that ask
+/// for them before are rejected.
 async fn registered(place: &Place, script: &Script) -> RunningPlugin {
     let directory = place.path("agent/device-plugins");
     let socket = directory.join("kubelet.sock");
@@ -25,7 +29,17 @@ async fn registered(place: &Place, script: &Script) -> RunningPlugin {
         tokio::net::UnixStream::connect(&socket).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
-    plugin::start(&directory, GPU, script).await.unwrap()
+    let plugin = plugin::start(&directory, GPU, script).await.unwrap();
+    let lister = plugin::connect(place.path("agent/pod-resources/kubelet.sock")).await;
+    harness::eventually(PATIENCE, "the agent knows the devices", async || {
+        let request = AllocatableResourcesRequest {};
+        let mut lister = PodResourcesListerClient::new(lister.clone());
+        let known = lister.get_allocatable_resources(request).await;
+        let devices = known.map_err(|status| status.to_string())?.into_inner().devices;
+        if devices.len() == 2 { Ok(()) } else { Err(format!("{devices:?}")) }
+    })
+    .await;
+    plugin
 }
 
 /// All that containers have written.

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::State;
 use super::set::{format, parse};
-use crate::checksum::{checksum, map};
-use crate::files;
+use crate::state_file::{self, checksum, map};
 
 /// The name of the file.
 pub(super) const FILE: &str = "cpu_manager_state";
@@ -69,7 +68,7 @@ impl File {
 /// In a kubelet's words: it cannot be followed.
 pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
     let path = directory.join(FILE);
-    let state = files::read(&path).and_then(|bytes| {
+    let state = state_file::read(&path).and_then(|bytes| {
         let Some(bytes) = bytes else {
             return Ok(None);
         };
@@ -108,7 +107,7 @@ pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::R
         checksum: 0,
     };
     file.checksum = checksum(&file.text("CPUManagerCheckpoint"));
-    files::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
+    state_file::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
 }
 
 #[cfg(test)]

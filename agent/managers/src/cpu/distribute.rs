@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::layout::{Layout, Part};
 use super::set::CpuSet;
 use super::take::{Accumulator, Order, packed};
-use crate::topology::mask::combinations;
+use crate::topology::hint::combinations;
 
 /// How a combination of nodes would be used: the lower its score, the more even is what is left.
 struct Best {
@@ -92,7 +92,7 @@ fn range(layout: &Layout, accumulator: &Accumulator<'_>, group: usize) -> (usize
 
 /// A kubelet keeps the best combination where it makes the next ones, so that those overwrite the end of it: from the place on at which
 /// Go's `append` last had to make room. Of four items that is the last one, as long as the first three are the same.
-fn overwrite(kept: &mut Vec<usize>, next: &[usize]) {
+fn overwrite(kept: &mut [usize], next: &[usize]) {
     let made_room_at = |size: usize| size == 1 || (size - 1).is_power_of_two();
     let fixed = (1..=next.len()).rev().find(|size| made_room_at(*size)).unwrap_or_default();
     if kept.len() == next.len() && kept[..fixed] == next[..fixed] {

@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::Container;
 use super::checkpoint;
 use super::policy::{CpuError, State, StaticPolicy};
 use super::set::{CpuSet, format};
-use crate::topology::hint::Hints;
-use crate::topology::mask::Mask;
+use crate::topology::hint::{Hints, Mask};
 
 /// See the module.
 #[derive(Debug)]

@@ -15,8 +15,7 @@ use super::layout::{Layout, Part};
 use super::options::Options;
 use super::set::{CpuSet, format};
 use super::take::packed;
-use crate::topology::hint::{Hint, Hints, hints};
-use crate::topology::mask::{Mask, subsets};
+use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 
 /// Which processors containers have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -185,5 +185,4 @@ impl<'a> Accumulator<'a> {
 }
 
 #[cfg(test)]
-#[path = "take/tests.rs"]
 mod tests;

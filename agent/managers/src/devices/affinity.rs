@@ -2,11 +2,20 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go filterByAffinity, topology_hints.go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::inventory::{Device, Ids};
-use crate::topology::hint::{Hint, hints};
-use crate::topology::mask::{Mask, subsets};
+use crate::topology::hint::{Hint, Mask, hints, subsets};
+
+/// The ids of devices.
+pub(crate) type Ids = BTreeSet<String>;
+
+/// A device, as its plugin has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) healthy: bool,
+    /// The memory nodes that it is near to; empty: it does not matter, or is not known.
+    pub(crate) nodes: Vec<i64>,
+}
 
 /// Free devices, by where they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::inventory::{Given, Ids, OfContainers};
+use super::affinity::Ids;
+use super::inventory::{Given, OfContainers};
 use super::wire;
-use crate::checksum::{checksum, list, map};
-use crate::files;
+use crate::state_file::{self, checksum, list, map};
 
 /// The name of the file.
 pub(super) const FILE: &str = "kubelet_internal_checkpoint";
@@ -127,7 +127,7 @@ pub(super) fn write(
         registered_devices: Some(registered.collect()),
     };
     let checksum = checksum(&data.text());
-    files::replace(file, &serde_json::to_vec(&File { data, checksum })?)
+    state_file::replace(file, &serde_json::to_vec(&File { data, checksum })?)
 }
 
 /// Why a file is not followed.

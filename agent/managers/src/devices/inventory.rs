@@ -9,25 +9,14 @@ use std::time::{Duration, Instant};
 use agent::managers::DeviceResources;
 use agent::pod_spec::spec::{DeviceSpec, MountSpec};
 
-use super::affinity::{Affinity, by_affinity};
-use crate::topology::mask::Mask;
+use super::affinity::{Affinity, Device, Ids, by_affinity};
+use crate::topology::hint::Mask;
 
 /// How long the devices of a plugin that has gone count as there.
 const GRACE: Duration = Duration::from_secs(5 * 60);
 
 /// The memory node of a device that has none.
 pub(crate) const NO_NODE: i64 = -1;
-
-/// The ids of devices.
-pub(crate) type Ids = BTreeSet<String>;
-
-/// A device, as its plugin has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Device {
-    pub(crate) healthy: bool,
-    /// The memory nodes that it is near to; empty: it does not matter, or is not known.
-    pub(crate) nodes: Vec<i64>,
-}
 
 /// How a container uses its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

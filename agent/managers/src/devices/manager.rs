@@ -15,13 +15,12 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::affinity::{device_hints, is_aligned};
+use super::affinity::{Device, Ids, device_hints, is_aligned};
 use super::checkpoint;
-use super::inventory::{Device, Given, Ids, Inventory, Request, Step, Usage};
+use super::inventory::{Given, Inventory, Request, Step, Usage};
 use super::plugin::{Plugin, text};
 use super::wire;
-use crate::topology::hint::Hints;
-use crate::topology::mask::Mask;
+use crate::topology::hint::{Hints, Mask};
 
 /// See the module.
 #[derive(Debug)]

@@ -9,9 +9,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
-use super::inventory::{Ids, Usage};
+use super::affinity::Ids;
+use super::inventory::Usage;
 use super::wire::usage;
 
 /// How long a plugin may take to accept a connection.
@@ -109,11 +110,8 @@ impl Plugin {
 
 /// An error of a call as Go's gRPC prints it.
 pub(super) fn text(status: &Status) -> String {
-    // Go's names of the codes have no spaces.
-    let code = match status.code() {
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
-    };
+    // Go has other names for few codes.
+    let code = format!("{:?}", status.code()).replace("Cancelled", "Canceled");
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 

@@ -6,7 +6,8 @@ use agent::pod_spec::spec::{DeviceSpec, MountSpec};
 use cri::codec::Message as _;
 use cri::deviceplugin as wire;
 
-use super::inventory::{Device, Usage};
+use super::affinity::Device;
+use super::inventory::Usage;
 
 /// The health of a device that can be used.
 const HEALTHY: &str = "Healthy";

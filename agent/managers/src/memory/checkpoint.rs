@@ -9,8 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Block, Blocks, Machine, NodeState, State, Table};
-use crate::checksum::{checksum, list, map};
-use crate::files;
+use crate::state_file::{self, checksum, list, map};
 
 /// The name of the file.
 pub(super) const FILE: &str = "memory_manager_state";
@@ -86,7 +85,7 @@ impl File {
 /// In a kubelet's words: it cannot be followed.
 pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
     let path = directory.join(FILE);
-    let state = files::read(&path).and_then(|bytes| {
+    let state = state_file::read(&path).and_then(|bytes| {
         let Some(bytes) = bytes else {
             return Ok(None);
         };
@@ -121,7 +120,7 @@ pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::R
         checksum: 0,
     };
     file.checksum = checksum(&file.text("MemoryManagerCheckpoint"));
-    files::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
+    state_file::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
 }
 
 #[cfg(test)]

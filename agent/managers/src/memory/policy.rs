@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::state::{Block, Machine, NodeState, State, Table, release, reserve};
 use crate::numa::Node;
-use crate::topology::hint::{Hint, Hints, hints};
-use crate::topology::mask::{Mask, subsets};
+use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 
 const MEMORY: &str = "memory";
 const HUGE_PAGES: &str = "hugepages-";

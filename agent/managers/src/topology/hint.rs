@@ -1,8 +1,92 @@
-//! ◆ What a manager would like the memory nodes of a container to be. Pure.
+//! ◆ Sets of memory nodes, and which of them a manager would like for a container. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/bitmask/bitmask.go: nodes have the numbers 0 to 63.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use super::mask::Mask;
+/// A set of memory nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mask(u64);
+
+impl Mask {
+    /// The set of these nodes; those that no set can have are left out.
+    pub(crate) fn of(nodes: impl IntoIterator<Item = usize>) -> Self {
+        let bit = |node: usize| u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node));
+        Self(nodes.into_iter().filter_map(bit).fold(0, |all, bit| all | bit))
+    }
+
+    pub(crate) fn has(self, node: usize) -> bool {
+        Self::of([node]).0 & self.0 != 0
+    }
+
+    /// Whether one of these nodes is in the set. There are negative ones.
+    pub(crate) fn has_any(self, nodes: &[i64]) -> bool {
+        nodes.iter().any(|node| usize::try_from(*node).is_ok_and(|node| self.has(node)))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) fn count(self) -> usize {
+        usize::try_from(self.0.count_ones()).unwrap_or(usize::MAX)
+    }
+
+    /// The nodes, in ascending order.
+    pub(crate) fn nodes(self) -> Vec<usize> {
+        (0..64).filter(|node| self.has(*node)).collect()
+    }
+
+    /// Whether it has fewer nodes, or as many with lower numbers.
+    pub(crate) fn is_narrower_than(self, other: Self) -> bool {
+        (self.count(), self) < (other.count(), other)
+    }
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<String> = self.nodes().iter().map(usize::to_string).collect();
+        f.write_str(&nodes.join(","))
+    }
+}
+
+/// All sets of some of these nodes but the empty one: the smaller ones first, those of one size in the order of the nodes.
+pub(crate) fn subsets(nodes: &[usize]) -> Vec<Mask> {
+    let mut all = Vec::new();
+    for size in 1..=nodes.len() {
+        combinations(nodes, size, |combination| {
+            all.push(Mask::of(combination.iter().copied()));
+            true
+        });
+    }
+    all
+}
+
+/// Calls `visit` with each choice of `size` items, in their order, until it returns false.
+pub(crate) fn combinations(items: &[usize], size: usize, mut visit: impl FnMut(&[usize]) -> bool) {
+    if size == 0 || size > items.len() {
+        return;
+    }
+    let mut chosen: Vec<usize> = (0..size).collect();
+    let mut combination: Vec<usize> = items[..size].to_vec();
+    loop {
+        if !visit(&combination) {
+            return;
+        }
+        // The last position that can move on, and all after it.
+        let last = items.len() - size;
+        let Some(position) = (0..size).rev().find(|position| chosen[*position] < last + position)
+        else {
+            return;
+        };
+        let from = chosen[position] + 1;
+        for (offset, at) in (position..size).enumerate() {
+            chosen[at] = from + offset;
+            combination[at] = items[from + offset];
+        }
+    }
+}
 
 /// Memory nodes on which a request can be satisfied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,4 +104,32 @@ pub(crate) type Hints = BTreeMap<String, Option<Vec<Hint>>>;
 pub(crate) fn hints(masks: Vec<Mask>, least: usize) -> Vec<Hint> {
     let hint = |mask: Mask| Hint { nodes: Some(mask), preferred: mask.count() == least };
     masks.into_iter().map(hint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subsets_grow_and_keep_the_order_of_the_nodes() {
+        let all: Vec<Vec<usize>> = subsets(&[0, 1, 3]).into_iter().map(Mask::nodes).collect();
+        let expected =
+            [vec![0], vec![1], vec![3], vec![0, 1], vec![0, 3], vec![1, 3], vec![0, 1, 3]];
+        assert_eq!(all, expected);
+        assert_eq!(subsets(&[]), []);
+    }
+
+    #[test]
+    fn narrower_sets_have_fewer_or_lower_nodes() {
+        let mask = |nodes: &[usize]| Mask::of(nodes.iter().copied());
+        assert!(mask(&[7]).is_narrower_than(mask(&[0, 1])));
+        assert!(mask(&[0, 2]).is_narrower_than(mask(&[1, 2])));
+        assert!(!mask(&[1]).is_narrower_than(mask(&[1])));
+    }
+
+    #[test]
+    fn nodes_that_no_set_can_have_are_in_none() {
+        assert_eq!(Mask::of([64, 1000]), Mask::default());
+        assert!(!Mask::of([3]).has_any(&[-1, 64]) && Mask::of([3]).has_any(&[-1, 3]));
+    }
 }

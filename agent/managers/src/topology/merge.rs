@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::hint::{Hint, Hints};
-use super::mask::Mask;
+use super::hint::{Hint, Hints, Mask};
 
 /// `topologyManagerPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
