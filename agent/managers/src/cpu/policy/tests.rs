@@ -33,8 +33,8 @@ fn pod(uid: &str, containers: &[(&str, &str)]) -> Pod {
     let (inits, apps): (Vec<_>, Vec<_>) =
         containers.iter().partition(|(name, _)| name.starts_with("init"));
     let spec = json!({
-        "initContainers": inits.iter().map(|it| container(it)).collect::<Vec<_>>(),
-        "containers": apps.iter().map(|it| container(it)).collect::<Vec<_>>(),
+        "initContainers": inits.into_iter().map(container).collect::<Vec<_>>(),
+        "containers": apps.into_iter().map(container).collect::<Vec<_>>(),
     });
     let metadata = json!({"name": uid, "namespace": "default", "uid": uid});
     Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
