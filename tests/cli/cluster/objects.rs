@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::api_server::ApiServer;
 use super::joined::{Joined, condition, pod, wait};
 use crate::command::*;
+use crate::nodes::agent_cgroups::remove_classes;
 
 fn object(kind: &str, name: &str, data: Value) -> Value {
     let mut object = json!({
@@ -120,7 +121,13 @@ async fn tokens_are_those_of_the_server() {
 #[tokio::test]
 async fn events_of_pods_and_of_the_node_are_written() {
     let joined = Joined::new(ApiServer::start()).await;
-    let agent = joined.agent(&[]);
+    let root = fixture::unique("crib-test");
+    let cgroup = format!("--cgroup-root=/{root}");
+    let agent = joined.agent(&["--cgroups-per-qos", &cgroup]);
+    // Where the agent may make cgroups.
+    let needs = [Need::Root, Need::Cgroups];
+    let enforced = needs.iter().all(|need| need.missing().is_none());
+    let enforced = enforced.then_some("NodeAllocatableEnforced");
     let uid = joined.create_pod(&pod("web", "sleep 3600"));
     let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
     joined.wait_for_pod("web", "ready", is_ready).await;
@@ -137,6 +144,7 @@ async fn events_of_pods_and_of_the_node_are_written() {
         let reasons = reasons(events);
         ["Starting", "Created", "Started"]
             .iter()
+            .chain(&enforced)
             .all(|wanted| reasons.iter().any(|it| it == wanted))
     };
     let events = wait("the events", events, has_all).await;
@@ -147,4 +155,7 @@ async fn events_of_pods_and_of_the_node_are_written() {
     let starting = events.iter().find(|event| event["reason"] == "Starting").unwrap();
     assert_eq!(starting["involvedObject"]["kind"], "Node");
     joined.end(agent).await;
+    if enforced.is_some() {
+        remove_classes(&root).await;
+    }
 }

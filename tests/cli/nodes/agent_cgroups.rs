@@ -101,12 +101,12 @@ async fn agent_names_pod_cgroups_below_their_class() {
 }
 
 /// Waits until no pod has a cgroup below a root.
-async fn pods_end(root: &str) {
+pub(crate) async fn pods_end(root: &str) {
     harness::eventually(PATIENCE, "the pods' cgroups to be gone", || async {
         let roots = roots(root);
         let cgroups = roots.iter().flat_map(|root| witness::cgroups_below(root));
         let is_pod = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("podu"))
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pod"))
         };
         let left: Vec<PathBuf> = cgroups.filter(is_pod).collect();
         if left.is_empty() { Ok(()) } else { Err(left) }
@@ -115,7 +115,7 @@ async fn pods_end(root: &str) {
 }
 
 /// The directories of a cgroup in all hierarchies that may have it.
-fn roots(root: &str) -> Vec<PathBuf> {
+pub(crate) fn roots(root: &str) -> Vec<PathBuf> {
     let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
     let hierarchies = hierarchies.map(|entry| entry.unwrap().path().join(root));
     hierarchies.chain([Path::new("/sys/fs/cgroup").join(root)]).collect()

@@ -6,6 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use tokio::process::Command;
 
 use crate::command::*;
+use crate::nodes::agent_cgroups::{pods_end, roots};
 use crate::nodes::agent_flags::{free_port, pod, wait_until_shown};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -88,6 +89,33 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
         std::iter::repeat_with(heard).find(|it| it != "WATCHDOG=1")
     });
     assert_eq!(last.await.unwrap().as_deref(), Some("STOPPING=1"));
+}
+
+#[tokio::test]
+async fn cgroups_of_a_node_are_its_own_and_end_with_it() {
+    harness::needs!(Root, Cgroups);
+    let kubelet = Kubelet::new().await;
+    let flags = ["--cgroups-per-qos", "--enforce-node-allocatable=pods", "--pod-max-pids=50"];
+    let agent = Running::start(kubelet.command(&flags));
+    wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    let id = std::fs::read_to_string(kubelet.place.path("kubelet/agent-id")).unwrap();
+    let root = format!("crib-{}", id.trim());
+    let cgroups = roots(&root).into_iter().flat_map(|root| harness::witness::cgroups_below(&root));
+    let limits = cgroups.filter_map(|cgroup| {
+        let name = cgroup.file_name()?.to_string_lossy().into_owned();
+        let limit = std::fs::read_to_string(cgroup.join("pids.max")).ok()?;
+        name.starts_with("pod").then(|| limit.trim().to_owned())
+    });
+    assert_eq!(
+        limits.collect::<Vec<_>>(),
+        ["50"],
+        "one pod, in the hierarchy that counts processes"
+    );
+    std::fs::remove_file(kubelet.place.path("pods/web.yaml")).unwrap();
+    pods_end(&root).await;
+    kubelet.end(agent).await.exits(0);
+    let left: Vec<_> = roots(&root).into_iter().filter(|root| root.exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ fn host(root: &Path) -> Host {
 pub(super) fn set(file: &KubeletConfiguration) {
     if let Err(error) = set_score(file) {
         let score = file.oom_score_adj;
-        tracing::warn!(%error, score, "failed to set oomScoreAdj: only root may lower it");
+        tracing::warn!(%error, score, "failed to set oomScoreAdj: run the agent with CAP_SYS_RESOURCE, as root has it");
     }
     let files = file.max_open_files.and_then(|most| u64::try_from(most).ok());
     if let Some(most) = files
@@ -56,7 +56,7 @@ pub(super) fn set(file: &KubeletConfiguration) {
             setrlimit(Resource::RLIMIT_NOFILE, hard, kept).map(|()| hard)
         });
         let allowed = allowed.unwrap_or_default();
-        tracing::warn!(%error, most, allowed, "failed to set maxOpenFiles: raise the hard limit (ulimit -Hn), or run as root");
+        tracing::warn!(%error, most, allowed, "failed to set maxOpenFiles: raise the hard limit (ulimit -Hn), or run the agent with CAP_SYS_RESOURCE");
     }
     tune(file, Path::new("/"));
 }
