@@ -122,7 +122,7 @@ pub struct AdmissionConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupConfig {
     /// Whether each pod has a cgroup below that of its QoS class, which the runtime is told as the sandbox's `cgroup_parent`;
-    /// otherwise the runtime chooses. The agent makes these cgroups if it has [`crate::Parts::cgroups`], as a kubelet does.
+    /// otherwise the runtime chooses. The agent makes these cgroups if it has [`crate::NodeParts::cgroups`], as a kubelet does.
     pub per_qos: bool,
     /// The form of their paths.
     pub driver: CgroupDriver,
