@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
+use agent::cluster::Standalone;
 use agent::cri::fake::{Behaviour, FakeCri};
 use agent::machine::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
 use agent::source::{self, PodsSender};
-use agent::{Agent, AgentView, CgroupVersion, Config, Parts, PodReport};
+use agent::{Agent, AgentView, CgroupVersion, Config, NodeParts, Parts, PodReport};
 use api::pod::{Pod, PodUid};
 use managers::{NodeManagers, Settings};
 use serde_json::{Value, json};
@@ -64,14 +65,15 @@ impl Node {
         let agent = agent::start(
             config,
             Parts {
-                objects: Arc::default(),
                 cri: Arc::new(self.fake.clone()),
                 clock: Arc::new(SystemClock),
                 dialer: Arc::new(SystemDialer),
                 machine: Arc::new(SmallMachine),
                 managers: Arc::new(managers.clone()),
                 sources: vec![Box::new(source)],
-                tokens: None,
+                cluster: Arc::new(Standalone::default()),
+                drivers: None,
+                node: NodeParts::default(),
             },
         );
         let view = agent.view();
@@ -188,6 +190,10 @@ impl Machine for SmallMachine {
             cgroup_version: CgroupVersion::V2,
             swap_controller: false,
         }
+    }
+
+    fn mounts_below(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
     }
 
     fn memory(&self) -> io::Result<MemoryUse> {
