@@ -352,7 +352,7 @@ fn has_free(machine: &Machine, nodes: Mask, requests: &Amounts) -> bool {
 
 /// Whether these nodes are the ones of a group.
 fn is_group(cells: &[usize], nodes: Mask) -> bool {
-    cells.len() > 1 && Mask::of(cells.iter().copied()) == nodes
+    Mask::of(cells.iter().copied()) == nodes
 }
 
 /// Whether memory over several nodes would use one that is used alone, or in another group.

@@ -127,6 +127,7 @@ fn devices_of_an_earlier_agent_are_not_given_to_others() {
 #[case::unknown(1, None, &["z"], &["a"])]
 #[case::near(1, Some(1), &["a", "d"], &["d"])]
 #[case::all_near_first(3, Some(1), &["b"], &["b", "c", "d"])]
+#[case::taken_already(3, Some(0), &["a", "d"], &["a", "b", "d"])]
 #[case::near_alone(2, Some(1), &[], &["c", "d"])]
 fn plugin_may_choose_among_the_devices_that_are_near(
     #[case] count: usize,
