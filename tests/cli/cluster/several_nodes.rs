@@ -4,7 +4,7 @@ use cluster::{Key, Kind, Part};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, condition, pod, wait};
+use super::joined::{Joined, KUBELET_CONFIGURATION, condition, pod, wait};
 use crate::command::*;
 
 /// A second node beside that of [`Joined`].
@@ -22,6 +22,8 @@ impl Second {
         let kubeconfig = place.file("kubeconfig", &joined.server.kubeconfig());
         let (runtime, endpoint) = place.runtime().await;
         let root = place.path("root");
+        // However full the disk is.
+        let calm = place.file("calm.yaml", &format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\n"));
         let args = [
             "agent",
             "--runtime-endpoint",
@@ -33,6 +35,8 @@ impl Second {
             "--node-name",
             name,
             "--adopt-node",
+            "--config",
+            &calm,
         ];
         let agent = place.start(&[&args[..], more].concat());
         Self { place, runtime, agent, name }
