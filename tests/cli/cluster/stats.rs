@@ -403,7 +403,7 @@ async fn configuration_is_the_one_in_use() {
     assert_eq!((&shown["failSwapOn"], &shown["failCgroupV1"]), (&json!(false), &json!(false)));
     assert_eq!(
         (&shown["contentType"], &shown["eventRecordQPS"]),
-        (&json!("application/json"), &Value::Null)
+        (&json!("application/json"), &json!(50))
     );
     let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
     assert_eq!(shown["oomScoreAdj"].to_string(), own.trim());

@@ -65,7 +65,7 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     let config = place.file(
         "kubelet.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 1\nallowedUnsafeSysctls: [kernel.msg*]\n\
-         cpuManagerPolicy: none\nkubeAPIQPS: 7\nsystemReserved: {memory: 1Gi}\n",
+         cpuManagerPolicy: none\niptablesDropBit: 7\nsystemReserved: {memory: 1Gi}\n",
     );
     place.file("pods/elsewhere.yaml", &pod("elsewhere", "  nodeSelector: {disk: ssd}\n", ""));
     place.file("pods/intolerant.yaml", &pod("intolerant", "  nodeSelector: {disk: hdd}\n", ""));
@@ -134,9 +134,11 @@ async fn agent_takes_pods_by_its_flags_and_configuration() {
     }
     agent.signal(Signal::SIGTERM);
     let ended = agent.end().await.exits(0);
-    for words in
-        ["configuration fields have no effect fields=\"kubeAPIQPS (", "runtime=\"crib ", "starting"]
-    {
+    for words in [
+        "configuration fields have no effect fields=\"iptablesDropBit (",
+        "runtime=\"crib ",
+        "starting",
+    ] {
         assert!(ended.err.contains(words), "no {words:?} in:\n{}", ended.err);
     }
 

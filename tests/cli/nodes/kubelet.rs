@@ -72,7 +72,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
         String::from_utf8_lossy(&text[..length]).into_owned()
     };
     let mut command =
-        kubelet.command(&["--max-pods=7", "--kube-api-qps=9", "--housekeeping-interval=1s"]);
+        kubelet.command(&["--max-pods=7", "--hairpin-mode=none", "--housekeeping-interval=1s"]);
     command.env("NOTIFY_SOCKET", format!("@{name}")).env("WATCHDOG_USEC", "1200000");
     let agent = Running::start(command);
     let (ready, fed, heard) =
@@ -82,7 +82,7 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     assert_eq!(list["items"][0]["spec"]["nodeName"], "n1");
     let ended = kubelet.end(agent).await.exits(0);
     ended.err_has(
-        "configuration fields have no effect fields=\"kubeAPIQPS (requests to the API server",
+        "configuration fields have no effect fields=\"hairpinMode (the runtime's network decides",
     );
     ended.err_has("flags have no effect fields=\"--housekeeping-interval (crib has no cAdvisor)");
     let last = tokio::task::spawn_blocking(move || {

@@ -23,8 +23,9 @@ fn of_priority(uid: &str, image: &str, priority: i32) -> Pod {
     pod_with(uid, spec)
 }
 
-/// Runs two pods of each kind.
+/// Runs pods of each kind, once shutdowns are watched for.
 async fn run_pods(scene: &Scene) {
+    scene.sleep(1).await;
     let pods = [
         of_priority("u1", "slow", 0),
         of_priority("u2", "slow", 5),
