@@ -15,7 +15,6 @@ use crate::pod_spec::spec::{
     CgroupDriver, ContainerSpec, HandlerFeatures, ImageSpec, Resources, SandboxSpec,
 };
 
-#[cfg(any(test, feature = "testing"))]
 pub mod fake;
 pub mod grpc;
 mod lists;

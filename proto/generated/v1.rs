@@ -65,7 +65,7 @@ pub struct ContainerDevices {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerMemory {
-    /// memory, or hugepages-<size>.
+    /// memory, or hugepages-SIZE.
     #[prost(string, tag = "1")]
     pub memory_type: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
