@@ -12,7 +12,7 @@ use plugin::{GPU, Running as RunningPlugin, Script};
 
 /// A pod that says what it has of its devices, and runs on.
 fn manifest(name: &str) -> String {
-    let script = "echo has=$NVIDIA_VISIBLE_DEVICES version=$(cat /usr/local/nvidia/version); \
+    let script = "echo has=$NVIDIA_VISIBLE_DEVICES version=$(cat /opt/version); \
                   test -c /dev/$NVIDIA_VISIBLE_DEVICES && echo node; exec sleep 3600";
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: app\n    \
@@ -68,7 +68,7 @@ async fn wait_for_log(place: &Place, words: &str) {
 
 #[tokio::test]
 async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_killed() {
-    harness::needs!(Root);
+    harness::needs!(Namespaces);
     let place = Place::new();
     place.file("driver/version", "1.0");
     let [manifests, root] =

@@ -33,7 +33,8 @@ pub(crate) struct State {
     pub(crate) preferred: Vec<String>,
     pub(crate) has_preferences: bool,
     pub(crate) prepares: bool,
-    /// The directory of its files, with which containers can do something: its devices are `/dev/null`, without CDI names.
+    /// The directory of its files, with which containers can do something: it is mounted where any user's container of the host's files has
+    /// a directory, and its devices are `/dev/null`, without CDI names.
     pub(crate) files: Option<PathBuf>,
     /// Why it does not allocate.
     pub(crate) allocation_fails: Option<String>,
@@ -195,7 +196,8 @@ impl DevicePlugin for Script {
         let response = wire::ContainerAllocateResponse {
             envs: [("NVIDIA_VISIBLE_DEVICES".to_owned(), ids.join(","))].into(),
             mounts: vec![wire::Mount {
-                container_path: "/usr/local/nvidia".to_owned(),
+                container_path: if files.is_some() { "/opt" } else { "/usr/local/nvidia" }
+                    .to_owned(),
                 host_path: files
                     .as_ref()
                     .map_or_else(|| "/opt/nvidia".to_owned(), |files| files.display().to_string()),
