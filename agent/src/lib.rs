@@ -411,7 +411,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         tasks.spawn(watch_oom_kills(kills, node, events.clone(), count.clone()));
         count
     });
-    // The resolv.conf of a laptop is nobody's business but its user's.
+    // The user of a laptop knows its resolv.conf.
     if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {
         let (node, events) = (config.node_name.clone(), events.clone());
         let in_cluster = !config.cluster_domain.is_empty();

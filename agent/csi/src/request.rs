@@ -216,7 +216,7 @@ impl Wanted {
         }
     }
 
-    /// The volume's attributes with what the driver is told of the pod, without tokens.
+    /// The volume's attributes with the fields of the pod that its driver wants, without tokens.
     pub(crate) fn context(&self, rules: &DriverRules) -> Strings {
         let mut context = self.attributes.clone();
         if rules.shows_pods {

@@ -86,7 +86,7 @@ struct Scene {
     drivers: Option<Arc<dyn VolumeDrivers>>,
     /// The machine's cgroups, which the agent gives to pods.
     cgroups: Option<FakeCgroups>,
-    /// What the next agent is told of kills for want of memory.
+    /// Kills for want of memory, for the next agent.
     oom_kills: Option<UnboundedReceiver<OomKill>>,
     /// The machine's manager of logins, and the periods of its shutdowns.
     logind: Option<FakeLogind>,

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent::cri::Operation;
 use agent::reporting::measures::{Counted, Measured};
 use agent::reporting::report::Reports;
+use api::pod::PodUid;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::own::{has_ended, is_static};
 use super::text::{Description, Metrics, counter, gauge, histogram};
 
 const STARTED: Description<'_> =
@@ -119,54 +121,49 @@ pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &BTreeMap<&'stati
 
 /// Adds what becomes of pods: `pods` are those of the sources.
 pub(crate) fn add_workers(metrics: &mut Metrics, pods: &[Pod], reports: &Reports) {
-    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-    let admitted = |pod: &&Pod| {
-        super::own::is_static(pod) && !super::own::has_ended(pod) && has_worker(reports, pod)
-    };
-    metrics.add(&MIRRORS, &[], pods.iter().filter(admitted).count() as f64);
-
+    let uid = |pod: &Pod| PodUid::new(pod.metadata.uid.clone().unwrap_or_default());
+    let mut mirrors = 0_u32;
     let mut working: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     for lifecycle in ["sync", "terminating", "terminated"] {
-        for (config, is_static) in [("desired", ""), ("desired", "true"), ("orphan", "")] {
-            working.insert((lifecycle, config, is_static), 0);
+        for (config, label) in [("desired", ""), ("desired", "true"), ("orphan", "")] {
+            working.insert((lifecycle, config, label), 0);
         }
     }
-    let known: BTreeSet<String> = pods.iter().map(uid).collect();
+    let known: BTreeSet<PodUid> = pods.iter().map(uid).collect();
     for pod in pods {
-        let report = reports.iter().find(|(of, _)| of.as_str() == uid(pod));
-        let Some((_, report)) = report else { continue };
-        let ends = pod.metadata.deletion_timestamp.is_some() || super::own::has_ended(pod);
+        let Some(report) = reports.get(&uid(pod)) else { continue };
+        let ends = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
         let lifecycle = match (report.finished, ends) {
             (true, _) => "terminated",
             (false, true) => "terminating",
             (false, false) => "sync",
         };
-        let is_static = if super::own::is_static(pod) { "true" } else { "" };
-        *working.entry((lifecycle, "desired", is_static)).or_default() += 1;
+        let label = if is_static(pod) { "true" } else { "" };
+        *working.entry((lifecycle, "desired", label)).or_default() += 1;
+        mirrors += u32::from(is_static(pod) && !has_ended(pod));
     }
-    for (of, report) in reports {
-        if !known.contains(of.as_str()) {
-            let lifecycle = if report.finished { "terminated" } else { "terminating" };
-            *working.entry((lifecycle, "orphan", "")).or_default() += 1;
-        }
+    for (_, report) in reports.iter().filter(|(uid, _)| !known.contains(uid)) {
+        let lifecycle = if report.finished { "terminated" } else { "terminating" };
+        *working.entry((lifecycle, "orphan", "")).or_default() += 1;
     }
-    for ((lifecycle, config, is_static), count) in working {
-        let labels = [("lifecycle", lifecycle), ("config", config), ("static", is_static)];
+    metrics.add(&MIRRORS, &[], mirrors.into());
+    for ((lifecycle, config, label), count) in working {
+        let labels = [("lifecycle", lifecycle), ("config", config), ("static", label)];
         metrics.add(&WORKING, &labels, count as f64);
     }
 }
 
-fn has_worker(reports: &Reports, pod: &Pod) -> bool {
-    let uid = pod.metadata.uid.as_deref();
-    reports.keys().any(|of| Some(of.as_str()) == uid)
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use agent::PodReport;
+    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
     use rstest::rstest;
+    use serde_json::json;
 
     use super::*;
-    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
 
     fn measured(counts: &[(Counted, u64)]) -> Measured {
         Measured { counts: counts.iter().cloned().collect(), ..Measured::default() }
@@ -195,6 +192,53 @@ mod tests {
         let measured = measured(&[rejected("NodeAffinity", 2), rejected("NodePorts", 3)]);
         let expected = [r#"kubelet_admission_rejections_total{reason="Other"} 5"#];
         assert_eq!(lines(|metrics| add(metrics, &measured)), expected);
+    }
+
+    #[test]
+    fn pods_are_counted_by_what_their_workers_do() {
+        let pod = |uid: &str, source: &str, phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"uid": uid, "annotations": {"kubernetes.io/config.source": source}},
+                "status": {"phase": phase},
+            }))
+            .unwrap()
+        };
+        let report = |uid: &str, finished| PodReport {
+            uid: PodUid::new(uid),
+            namespace: String::new(),
+            name: String::new(),
+            status: Arc::default(),
+            published: Arc::default(),
+            finished,
+            removed: false,
+            containers: Vec::new(),
+        };
+        let reports = [("a", false), ("b", true), ("s", false), ("gone", false)];
+        let reports: Reports = reports
+            .map(|(uid, finished)| (PodUid::new(uid), report(uid, finished)))
+            .into_iter()
+            .collect();
+        // The last one has no worker yet.
+        let pods = [
+            pod("a", "api", "Running"),
+            pod("b", "api", "Succeeded"),
+            pod("s", "file", "Running"),
+            pod("new", "file", ""),
+        ];
+        let lines = lines(|metrics| add_workers(metrics, &pods, &reports));
+        for (lifecycle, config, label, count) in [
+            ("sync", "desired", "", 1),
+            ("sync", "desired", "true", 1),
+            ("terminated", "desired", "", 1),
+            ("terminating", "desired", "", 0),
+            ("terminating", "orphan", "", 1),
+        ] {
+            let line = format!(
+                r#"kubelet_working_pods{{config="{config}",lifecycle="{lifecycle}",static="{label}"}} {count}"#
+            );
+            assert!(lines.contains(&line), "no {line} in {lines:?}");
+        }
+        assert!(lines.contains(&"kubelet_mirror_pods 1".to_owned()), "{lines:?}");
     }
 
     #[test]
