@@ -7,7 +7,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use agent::machine::OomKill;
 use tokio::sync::mpsc;
@@ -17,15 +16,13 @@ pub const KMSG: &str = "/dev/kmsg";
 
 /// A record of the log is not longer (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
-/// How often a plain file that stands in for the log is looked at.
-const PERIOD: Duration = Duration::from_millis(200);
 
 /// Sends every process that is killed from now on, as the log says. A thread reads it until nobody receives.
 ///
 /// # Errors
 /// The log cannot be opened: without CAP_SYSLOG, if the sysctl kernel.dmesg_restrict is 1, or in a container.
 pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
-    let (mut log, kind) = open(path)?;
+    let mut log = open(path)?;
     let (sender, receiver) = mpsc::unbounded_channel();
     let read = move || {
         let mut parser = OomParser::default();
@@ -33,7 +30,6 @@ pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
         let mut buffer = vec![0; RECORD];
         loop {
             match log.read(&mut buffer) {
-                Ok(0) if kind == Kind::File => thread::sleep(PERIOD),
                 Ok(0) => return,
                 Ok(length) => text.extend_from_slice(buffer.get(..length).unwrap_or_default()),
                 // Records were overwritten before they were read; the next read continues after them.
@@ -61,13 +57,7 @@ pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
     Ok(receiver)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Log,
-    File,
-}
-
-fn open(path: &Path) -> io::Result<(File, Kind)> {
+fn open(path: &Path) -> io::Result<File> {
     let kind = path.metadata()?.file_type();
     // A pipe with a writer of its own does not end when another writer does.
     let is_pipe = kind.is_fifo();
@@ -78,7 +68,7 @@ fn open(path: &Path) -> io::Result<(File, Kind)> {
         // What was killed before is no news.
         log.seek(SeekFrom::End(0))?;
     }
-    Ok((log, if kind.is_file() { Kind::File } else { Kind::Log }))
+    Ok(log)
 }
 
 /// ◆ Finds kills in the lines of the log.
@@ -125,7 +115,6 @@ impl OomParser {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::fs;
     use std::io::Write as _;
 
     use proptest::prelude::*;
@@ -173,6 +162,7 @@ mod tests {
         let fifo = directory.path().join("kmsg");
         let mode = rustix::fs::Mode::from(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(oom_kills(&directory.path().join("none")).is_err());
         let mut kills = oom_kills(&fifo).unwrap();
         for _ in 0..2 {
             // A writer that ends is not the end of the log.
@@ -183,19 +173,6 @@ mod tests {
             drop(log);
             assert_eq!(kills.blocking_recv(), Some(kill("/", 71, "big")));
         }
-    }
-
-    #[test]
-    fn plain_file_is_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("kmsg");
-        fs::write(&file, OF_POD).unwrap();
-        let mut kills = oom_kills(&file).unwrap();
-        assert_eq!(kills.blocking_recv(), Some(kill("/kubepods/podu", 7, "app")));
-        let mut log = File::options().append(true).open(&file).unwrap();
-        log.write_all(OF_MACHINE.as_bytes()).unwrap();
-        assert_eq!(kills.blocking_recv(), Some(kill("/", 71, "big")));
-        assert!(oom_kills(&directory.path().join("none")).is_err());
     }
 
     proptest! {
