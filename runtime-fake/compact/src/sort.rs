@@ -1,0 +1,48 @@
+//! Stable sorting: the numbers of the elements are sorted, then the elements are put in place.
+
+use std::cmp::Ordering;
+
+/// As `slice::sort_by`.
+pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
+    let mut places = places(items.len(), &mut |one, other| compare(&items[one], &items[other]));
+    for at in 0..items.len() {
+        while places[at] != at {
+            let place = places[at];
+            items.swap(at, place);
+            places.swap(at, place);
+        }
+    }
+}
+
+/// As `slice::sort_by_key`.
+pub fn sort_by_key<T, K: Ord>(items: &mut [T], mut key: impl FnMut(&T) -> K) {
+    sort_by(items, |one, other| key(one).cmp(&key(other)));
+}
+
+/// Where each element belongs.
+fn places(count: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
+    let mut sorted: Vec<usize> = (0..count).collect();
+    sorted.sort_by(|one, other| compare(*one, *other));
+    let mut places = vec![0; count];
+    for (place, at) in sorted.into_iter().enumerate() {
+        places[at] = place;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn sorts_as_std(mut items: Vec<(u8, u32)>) {
+            let mut expected = items.clone();
+            expected.sort_by_key(|(key, _)| *key);
+            sort_by_key(&mut items, |(key, _)| *key);
+            prop_assert_eq!(items, expected);
+        }
+    }
+}
