@@ -18,7 +18,6 @@ pub fn targets() -> Vec<Target> {
         crate::cdi::fuzz::TARGETS,
         CHECKPOINT,
         LAUNCH,
-        crate::server::fuzz::TARGETS,
         crate::services::fuzz::TARGETS,
         crate::stats::fuzz::TARGETS,
         crate::streaming::fuzz::TARGETS,

@@ -1,12 +1,7 @@
 //! The daemon: opens the state, reconciles it, serves, and shuts down in order.
 
-mod authority;
 mod connections;
 mod deadline;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
-mod hpack;
-mod requests;
 mod routes;
 
 use std::{path::Path, sync::Arc, time::Duration};

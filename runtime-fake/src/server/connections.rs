@@ -9,12 +9,11 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
+use stream::ClientStream;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
-
-use super::requests::ClientStream;
 
 /// The delay after a failed accept: the process may be out of descriptors for a while.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role as End};
 
 use super::{
-    Channels, Codec, MAX_MESSAGE, Role, Tunnel, connect,
+    Channels, Codec, MAX_MESSAGE, Role, Tunnel, authority, connect,
     frame::{self, Frame, HEAD, Head, INITIAL_WINDOW_SIZE, MAX_CONTROL},
     headers::{Deflater, Headers, Inflater},
     websocket_config,
@@ -21,13 +21,15 @@ use fuzz_target::Target;
 /// Every target of this package.
 #[must_use]
 pub fn targets() -> Vec<Target> {
-    vec![
+    let mut targets = authority::fuzz::TARGETS.to_vec();
+    targets.extend([
         Target::new("spdy_frame", spdy_frame, frames),
         Target::new("spdy_headers", spdy_headers, blocks),
         Target::new("spdy_connection", spdy_connection, conversations).slow(300),
         Target::new("websocket_channels", websocket_channels, messages).slow(300),
         Target::new("websocket_tunnel", websocket_tunnel, messages).slow(300),
-    ]
+    ]);
+    targets
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! **stream**: multiplexes streams over one connection, for clients and servers: SPDY/3.1, and WebSocket
-//! channels.
+//! channels. It also reads HTTP/2 of gRPC clients on unix sockets, for servers.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -9,25 +9,32 @@
 //! | `spdy` | a SPDY connection: flow control, and limits on the peer |
 //! | `channels` | WebSocket messages that begin with a channel number |
 //! | `tunnel` | WebSocket messages as one byte stream, for SPDY inside it |
+//! | `hpack` ◆ | compressed HTTP/2 headers |
+//! | `authority` ◆ | requests with an authority that h2 takes |
+//! | `requests` | a gRPC client's connection, as hyper can read it |
 //!
-//! Read in the order of the table. This package depends on no other package; the runtime's stream server and the harness's
-//! clients depend on it.
+//! Read in the order of the table. This package depends on no other package; the runtime's servers and the harness's clients depend on
+//! it.
 //!
 //! Nothing here spawns a task: a connection is a future that its owner drives, and dropping it drops everything.
 //! Memory is bounded: a slow reader makes the peer wait, by the connection's own flow control.
 
+mod authority;
 mod channels;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod headers;
+mod hpack;
 mod pipe;
+mod requests;
 mod spdy;
 mod tunnel;
 
 pub use channels::{Channels, Codec};
 pub use headers::Headers;
 pub use pipe::{Gone, Inlet, Outlet, pump_in, pump_out};
+pub use requests::ClientStream;
 pub use spdy::{Connection, ConnectionError, Driver, Role, Stream, connect};
 pub use tunnel::Tunnel;
 

@@ -15,7 +15,7 @@ const MAX_LIST: usize = 64 << 10;
 /// Why a block cannot be decoded. Each is a connection error (RFC 9113, 4.3), because the tables may be out of
 /// step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HpackError {
+pub(crate) enum HpackError {
     /// The block ends within a field.
     #[error("header block ends within a field")]
     Truncated,
@@ -38,9 +38,9 @@ pub(super) enum HpackError {
 
 /// A header field, pseudo-header fields included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Field {
-    pub(super) name: Bytes,
-    pub(super) value: Bytes,
+pub(crate) struct Field {
+    pub(crate) name: Bytes,
+    pub(crate) value: Bytes,
 }
 
 impl Field {
@@ -52,13 +52,13 @@ impl Field {
 
 /// Decodes one direction of a connection: it must see every block, in order.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     table: Table,
 }
 
 impl Decoder {
     /// Decodes the fields of a block. The decoder must not be used again after an error.
-    pub(super) fn decode(&mut self, mut block: &[u8]) -> Result<Vec<Field>, HpackError> {
+    pub(crate) fn decode(&mut self, mut block: &[u8]) -> Result<Vec<Field>, HpackError> {
         let input = &mut block;
         let mut fields = Vec::with_capacity(16);
         let mut size = 0;
@@ -98,7 +98,7 @@ impl Decoder {
 }
 
 /// Encodes a block that needs no table: literals without indexing and without Huffman codes (RFC 7541, 6.2.2).
-pub(super) fn encode(fields: &[Field]) -> Vec<u8> {
+pub(crate) fn encode(fields: &[Field]) -> Vec<u8> {
     let mut block = Vec::with_capacity(fields.iter().map(Field::size).sum());
     for Field { name, value } in fields {
         block.push(0);

@@ -16,7 +16,7 @@ const CHUNK: usize = 8 << 10;
 
 /// A connection of a client.
 #[derive(Debug)]
-pub(super) struct ClientStream<S> {
+pub struct ClientStream<S> {
     inner: S,
     rewriter: AuthorityRewriter,
     /// The rewriter's output, not read by hyper yet from `read` on.
@@ -25,7 +25,9 @@ pub(super) struct ClientStream<S> {
 }
 
 impl<S> ClientStream<S> {
-    pub(super) fn new(inner: S) -> Self {
+    /// Reads a client's connection.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
         Self { inner, rewriter: AuthorityRewriter::default(), rewritten: Vec::new(), read: 0 }
     }
 }

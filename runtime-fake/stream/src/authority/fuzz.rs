@@ -3,7 +3,7 @@
 
 use fuzz_target::Target;
 
-use super::authority::AuthorityRewriter;
+use super::AuthorityRewriter;
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("http2_requests", requests, connections)];
 

@@ -7,6 +7,9 @@
 //! Compressed headers refer to earlier ones, so all header blocks of a connection are decoded here and forwarded
 //! without compression. An invalid block is forwarded in a form that h2 rejects with the same error.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use bytes::Bytes;
 
 use super::hpack::{self, Decoder, Field};
@@ -36,7 +39,7 @@ const PRIORITY_FIELDS: usize = 5;
 
 /// Rewrites the requests of one connection.
 #[derive(Debug)]
-pub(super) struct AuthorityRewriter {
+pub(crate) struct AuthorityRewriter {
     decoder: Decoder,
     state: State,
     /// The header of a frame, or all frames so far of a header block.
@@ -61,7 +64,7 @@ impl Default for AuthorityRewriter {
 
 impl AuthorityRewriter {
     /// Reads the client's bytes and appends the server's input to `output`.
-    pub(super) fn push(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
         while !input.is_empty() {
             let wanted = match self.state {
                 State::Broken => input.len(),
