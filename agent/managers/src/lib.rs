@@ -11,6 +11,7 @@
 //! | `allocation` | gives a pod what it asks for, one pod after the other, in a kubelet's order |
 //! | `reconcile` | tells the runtime which processors are left to containers that run |
 //! | `pod_resources` | tells monitoring agents what containers have |
+//! | `socket` | serves calls on a socket |
 //! | `state_file` | files of state with a kubelet's checksums, so that either reads those of the other |
 //!
 //! # Invariants
@@ -23,6 +24,7 @@ mod numa;
 mod pod_resources;
 mod reconcile;
 mod settings;
+mod socket;
 mod state_file;
 
 mod cpu {

@@ -16,14 +16,13 @@ use cri::podresources::pod_resources_lister_server::{
 };
 use tokio::net::UnixListener;
 use tokio::time::Instant;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use crate::NodeManagers;
 use crate::cpu::set::CpuSet;
 use crate::devices::inventory::NO_NODE;
 use crate::memory::state::Block;
+use crate::socket;
 
 /// The directory of the socket, below the agent's, and its name.
 const DIRECTORY: &str = "pod-resources";
@@ -32,7 +31,7 @@ const SOCKET: &str = "kubelet.sock";
 const BURST: u32 = 10;
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Serves until the socket fails.
+/// Serves what containers have. Returns only if there can be no socket.
 pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
     let directory = managers.0.root_dir.join(DIRECTORY);
     let listener = match bind(&directory) {
@@ -43,11 +42,8 @@ pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
         }
     };
     let lister = Lister { managers, agent, limiter: Limiter::new(Instant::now()) };
-    let (service, incoming) =
-        (PodResourcesListerServer::new(lister), UnixListenerStream::new(listener));
-    if let Err(error) = Server::builder().serve_with_incoming(service, incoming).await {
-        tracing::error!(%error, "pod resources are not served any more");
-    }
+    let service = PodResourcesListerServer::new(lister);
+    socket::serve(listener, service).await;
 }
 
 /// Makes the socket, instead of that of an earlier agent.

@@ -14,6 +14,7 @@ use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use node::{Node, container, pod, pod_of};
 use plugin::{GPU, Script};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tonic::Code;
 
@@ -256,7 +257,7 @@ async fn plugins_that_cannot_be_reached_are_told() {
     assert!(refused.message().starts_with("failed to dial device plugin: "), "{refused:?}");
 }
 
-async fn lister(node: &Node) -> PodResourcesListerClient<tonic::transport::Channel> {
+async fn lister(node: &Node) -> tonic::transport::Channel {
     let socket = node.root_dir().join("pod-resources/kubelet.sock");
     let there = async {
         while !socket.exists() {
@@ -264,7 +265,52 @@ async fn lister(node: &Node) -> PodResourcesListerClient<tonic::transport::Chann
         }
     };
     timeout(Duration::from_secs(20), there).await.unwrap();
-    PodResourcesListerClient::new(plugin::connect(socket).await)
+    plugin::connect(socket).await
+}
+
+/// Clients in Go name the socket's path as the authority, percent-encoded.
+#[tokio::test]
+async fn clients_whose_authority_is_a_path_are_answered() {
+    const HEADERS: u8 = 1;
+    let node = Node::start();
+    drop(lister(&node).await);
+    let socket = node.root_dir().join("pod-resources/kubelet.sock");
+    let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    let literal =
+        |name: &[u8], value: &[u8]| [name, &[u8::try_from(value.len()).unwrap()], value].concat();
+    // POST over http, RFC 7541.
+    let block = [
+        b"\x83\x86".to_vec(),
+        literal(&[4], b"/v1.PodResourcesLister/List"),
+        literal(&[1], b"%2Fvar%2Flib%2Fkubelet%2Fpod-resources%2Fkubelet.sock"),
+        literal(&[15, 16], b"application/grpc"),
+        literal(b"\x00\x02te", b"trailers"),
+    ]
+    .concat();
+    let frame = |kind: u8, flags: u8, id: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, id], payload].concat()
+    };
+    let request = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(HEADERS, 4, 1, &block),
+        frame(0, 1, 1, &[0; 5]),
+    ];
+    stream.write_all(&request.concat()).await.unwrap();
+    // The first frame of the stream: an answer, and no reset.
+    let kind = async {
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            stream.read_exact(&mut vec![0; usize::try_from(length).unwrap()]).await.unwrap();
+            if head[8] == 1 {
+                return head[3];
+            }
+        }
+    };
+    assert_eq!(timeout(Duration::from_secs(20), kind).await.unwrap(), HEADERS);
 }
 
 #[tokio::test]
@@ -281,7 +327,8 @@ async fn pod_resources_list_what_containers_have() {
     node.want(&[&one, &job]);
     node.until_running(&one).await;
     node.until(&job, |report| report.finished).await;
-    let mut lister = lister(&node).await;
+    let channel = lister(&node).await;
+    let mut lister = PodResourcesListerClient::new(channel);
     let listed = lister.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
     let device = |id: &str| resources::ContainerDevices {
         resource_name: GPU.to_owned(),

@@ -12,12 +12,11 @@ use cri::deviceplugin::registration_server::{Registration, RegistrationServer};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::manager::DeviceManager;
-use super::plugin::{Plugin, chain, text};
+use super::plugin::{Plugin, text};
+use crate::socket;
 
 /// The name of the socket.
 const SOCKET: &str = "kubelet.sock";
@@ -44,13 +43,7 @@ pub(crate) async fn serve(manager: Arc<DeviceManager>, listener: UnixListener) {
     let (follow, mut registered) = mpsc::unbounded_channel();
     let service = RegistrationServer::new(Registrar { manager: Arc::clone(&manager), follow });
     let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        let incoming = UnixListenerStream::new(listener);
-        let serving = Server::builder().serve_with_incoming(service, incoming);
-        if let Err(error) = serving.await {
-            tracing::error!(error = chain(&error), "device plugins cannot register any more");
-        }
-    });
+    tasks.spawn(socket::serve(listener, service));
     let mut followed: BTreeMap<String, AbortHandle> = BTreeMap::new();
     loop {
         tokio::select! {
