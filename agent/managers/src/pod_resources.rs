@@ -1,6 +1,6 @@
 //! Serves the pod resources API: what containers have for themselves.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/apis/podresources/server_v1.go, pkg/kubelet/apis/grpc/ratelimit.go.
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/podresources/server_v1.go and server_v1alpha1.go, pkg/kubelet/apis/grpc/ratelimit.go.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -16,7 +16,9 @@ use cri::podresources::pod_resources_lister_server::{
 };
 use tokio::net::UnixListener;
 use tokio::time::Instant;
+use tonic::codegen::http;
 use tonic::{Request, Response, Status};
+use tower::ServiceExt as _;
 
 use crate::NodeManagers;
 use crate::cpu::set::CpuSet;
@@ -42,8 +44,16 @@ pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
         }
     };
     let lister = Lister { managers, agent, limiter: Limiter::new(Instant::now()) };
-    let service = PodResourcesListerServer::new(lister);
+    let service = PodResourcesListerServer::new(lister).map_request(as_v1);
     socket::serve(listener, service).await;
+}
+
+/// The request, or that of v1 for the one call of v1alpha1, whose messages are a part of those of v1.
+fn as_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
+    if request.uri().path() == "/v1alpha1.PodResourcesLister/List" {
+        *request.uri_mut() = http::Uri::from_static("/v1.PodResourcesLister/List");
+    }
+    request
 }
 
 /// Makes the socket, instead of that of an earlier agent.

@@ -17,6 +17,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tonic::Code;
+use tonic::codegen::http;
+use tower::ServiceExt as _;
 
 /// A node with a plugin of these devices.
 async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
@@ -328,7 +330,7 @@ async fn pod_resources_list_what_containers_have() {
     node.until_running(&one).await;
     node.until(&job, |report| report.finished).await;
     let channel = lister(&node).await;
-    let mut lister = PodResourcesListerClient::new(channel);
+    let mut lister = PodResourcesListerClient::new(channel.clone());
     let listed = lister.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
     let device = |id: &str| resources::ContainerDevices {
         resource_name: GPU.to_owned(),
@@ -356,6 +358,13 @@ async fn pod_resources_list_what_containers_have() {
     };
     let got = lister.get(get("pod-u1")).await.unwrap().into_inner();
     assert_eq!(got.pod_resources, Some(expected));
+    let older = channel.map_request(|mut request: http::Request<_>| {
+        *request.uri_mut() = http::Uri::from_static("http://node/v1alpha1.PodResourcesLister/List");
+        request
+    });
+    let mut older = PodResourcesListerClient::new(older);
+    let same = older.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    assert_eq!(same, listed, "of v1alpha1");
     let missing = lister.get(get("pod-u3")).await.unwrap_err();
     assert_eq!(missing.message(), "pod pod-u3 in namespace default not found");
     let all = resources::AllocatableResourcesRequest {};
