@@ -56,8 +56,24 @@ pub trait Managers: Send + Sync {
     /// The resources of devices.
     fn devices(&self) -> DeviceResources;
 
+    /// How often managers were asked for something, and could not give it.
+    fn counts(&self) -> Vec<ManagerCount> {
+        Vec::new()
+    }
+
     /// Waits until [`Managers::devices`] or [`Managers::health`] may say something else. Cancel-safe.
     async fn devices_changed(&self);
+}
+
+/// How often something happened in managers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagerCount {
+    /// The name of a kubelet's metric.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    /// How often.
+    pub count: u64,
 }
 
 /// The pods that keep what they have; `None`: not every source has said yet which pods it has, so that all do.

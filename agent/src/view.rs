@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
 use crate::local_node::shutdown::ShutdownTimes;
-use crate::managers::{DeviceResources, Managers};
+use crate::managers::{DeviceResources, ManagerCount, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
 use crate::reporting::measures::{Measured, Measures};
@@ -62,6 +62,12 @@ impl AgentView {
         let mut capacity = self.resources.capacity.clone();
         DeviceResources::add(&mut capacity, self.managers.0.devices().capacity);
         capacity
+    }
+
+    /// How often managers were asked for something, and could not give it.
+    #[must_use]
+    pub fn manager_counts(&self) -> Vec<ManagerCount> {
+        self.managers.0.counts()
     }
 
     /// What of that pods may request.

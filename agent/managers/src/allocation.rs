@@ -9,6 +9,7 @@ use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::NodeManagers;
+use crate::counts::Asked;
 use crate::cpu::policy::CpuError;
 use crate::topology::hint::{Hint, Hints};
 use crate::topology::merge::{Policy, merge};
@@ -52,7 +53,8 @@ impl NodeManagers {
             }
             None => Vec::new(),
         };
-        self.allocate_containers(pod, &runs).await.map_err(|error| Rejection {
+        let allocated = self.allocate_containers(pod, &runs).await;
+        self.0.counts.count(Asked::Admission, allocated).map_err(|error| Rejection {
             reason: error.reason().to_owned(),
             message: error.to_string(),
         })
@@ -144,12 +146,18 @@ impl NodeManagers {
             let allocated = devices.allocate(pod, container, nodes, runs).await;
             allocated.map_err(NotAllocated::Unexpected)?;
         }
-        let of_cpus = self.0.cpus.allocate(pod, container, nodes);
+        let mut of_cpus = self.0.cpus.allocate(pod, container, nodes);
+        if self.0.cpus.pins(pod, container) {
+            of_cpus = self.0.counts.count(Asked::Cpus, of_cpus);
+        }
         of_cpus.map_err(|error| match error {
             CpuError::Alignment(_) => NotAllocated::Cores(error),
             CpuError::Other(why) => NotAllocated::Unexpected(why),
         })?;
-        let of_memory = self.0.memory.allocate(pod, container, chosen);
+        let mut of_memory = self.0.memory.allocate(pod, container, chosen);
+        if self.0.memory.pins(pod) {
+            of_memory = self.0.counts.count(Asked::Memory, of_memory);
+        }
         of_memory.map_err(NotAllocated::Unexpected)
     }
 }

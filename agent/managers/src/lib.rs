@@ -12,6 +12,7 @@
 //! | `reconcile` | tells the runtime which processors are left to containers that run |
 //! | `pod_resources` | tells monitoring agents what containers have |
 //! | `socket` | serves calls on a socket |
+//! | `counts` | how often managers were asked, with the names of a kubelet's metrics |
 //! | `state_file` | files of state with a kubelet's checksums, so that either reads those of the other |
 //!
 //! # Invariants
@@ -20,6 +21,7 @@
 //! - What an earlier agent or a kubelet gave stays given as long as its pod is there.
 
 mod allocation;
+mod counts;
 mod numa;
 mod pod_resources;
 mod reconcile;
@@ -75,7 +77,7 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
-use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, Managers};
+use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, ManagerCount, Managers};
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::Assigned;
 use api::pod::{Pod, PodUid};
@@ -89,6 +91,7 @@ use tokio::task::JoinSet;
 
 pub use settings::Settings;
 
+use counts::Counts;
 use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
 use devices::registration;
@@ -116,6 +119,7 @@ struct Inner {
     chosen: Mutex<BTreeMap<String, BTreeMap<String, Hint>>>,
     /// Whose turn it is to allocate.
     turn: Turn<()>,
+    counts: Counts,
     /// Sockets that are to be served.
     listener: Mutex<Option<UnixListener>>,
 }
@@ -163,6 +167,7 @@ impl NodeManagers {
             topology,
             chosen: Mutex::default(),
             turn: Turn::default(),
+            counts: Counts::default(),
             listener: Mutex::new(listener),
         })))
     }
@@ -284,6 +289,10 @@ impl Managers for NodeManagers {
 
     fn devices(&self) -> DeviceResources {
         self.0.devices.as_ref().map(|devices| devices.resources()).unwrap_or_default()
+    }
+
+    fn counts(&self) -> Vec<ManagerCount> {
+        self.0.counts.all()
     }
 
     async fn devices_changed(&self) {

@@ -21,6 +21,7 @@ use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
 use crate::NodeManagers;
+use crate::counts::Asked;
 use crate::cpu::set::CpuSet;
 use crate::devices::inventory::NO_NODE;
 use crate::memory::state::Block;
@@ -118,6 +119,7 @@ impl PodResourcesLister for Lister {
         _: Request<wire::ListPodResourcesRequest>,
     ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
         self.limiter.check()?;
+        self.managers.0.counts.request(Asked::List);
         let pods = self.agent.active_pods();
         let pod_resources = pods.iter().map(|pod| self.of_pod(pod)).collect();
         Ok(Response::new(wire::ListPodResourcesResponse { pod_resources }))
@@ -128,6 +130,7 @@ impl PodResourcesLister for Lister {
         _: Request<wire::AllocatableResourcesRequest>,
     ) -> Result<Response<wire::AllocatableResourcesResponse>, Status> {
         self.limiter.check()?;
+        self.managers.0.counts.request(Asked::Allocatable);
         let mut devices = Vec::new();
         let healthy = self.managers.0.devices.as_ref().map(|devices| devices.allocatable());
         for (resource, of_resource) in healthy.into_iter().flatten() {
@@ -155,10 +158,10 @@ impl PodResourcesLister for Lister {
         self.limiter.check()?;
         let wire::GetPodResourcesRequest { pod_name: name, pod_namespace: namespace } =
             request.into_inner();
-        let Some(pod) = self.agent.pod(&namespace, &name) else {
-            let message = format!("pod {name} in namespace {namespace} not found");
-            return Err(Status::unknown(message));
-        };
+        let pod = self.agent.pod(&namespace, &name).ok_or_else(|| {
+            Status::unknown(format!("pod {name} in namespace {namespace} not found"))
+        });
+        let pod = self.managers.0.counts.count(Asked::Get, pod)?;
         let pod_resources = Some(self.of_pod(&Pod::new(pod)));
         Ok(Response::new(wire::GetPodResourcesResponse { pod_resources }))
     }

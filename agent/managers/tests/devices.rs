@@ -370,4 +370,16 @@ async fn pod_resources_list_what_containers_have() {
     let all = resources::AllocatableResourcesRequest {};
     let all = lister.get_allocatable_resources(all).await.unwrap().into_inner();
     assert_eq!(all.devices, [device("nvidia0")], "given or not, but healthy");
+    let counts = node.view().manager_counts();
+    let counts =
+        counts.iter().filter_map(|it| Some((it.name.split_once("_endpoint_")?.1, it.count)));
+    let counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+    let expected = [
+        ("requests_list", 2),
+        ("requests_get_allocatable", 1),
+        ("requests_get", 2),
+        ("errors_get", 1),
+        ("requests_total", 5),
+    ];
+    assert_eq!(counts, expected);
 }

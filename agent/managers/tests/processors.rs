@@ -160,6 +160,31 @@ async fn processors_and_memory_are_of_the_same_nodes(
 }
 
 #[tokio::test]
+async fn requests_are_counted_with_those_that_failed() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let fields = json!({
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "64Mi"}}],
+    });
+    let managers = managers(&root, &machine, fields).unwrap();
+    let shared = pod_of("u0", json!({"containers": [{"name": "a", "image": "app"}]}));
+    for pod in [shared, pod("u1", "1", "1Mi"), pod("u2", "100m", "1000Gi")] {
+        let _ = managers.allocate(&pod, None).await;
+    }
+    let counts = managers.counts();
+    let count = |name: &str| counts.iter().find(|it| it.name == name).unwrap().count;
+    for (name, requests, errors) in [
+        ("kubelet_topology_manager_admission", 3, 1),
+        ("kubelet_cpu_manager_pinning", 1, 0),
+        ("kubelet_memory_manager_pinning", 2, 1),
+    ] {
+        let seen = ["requests", "errors"].map(|what| count(&format!("{name}_{what}_total")));
+        assert_eq!(seen, [requests, errors], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn another_policy_than_before_ends_the_node() {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
     drop(managers(&root, &machine, json!({})).unwrap());

@@ -217,6 +217,7 @@ impl Exposed {
         work::add_measured(&mut metrics, &measured);
         counts::add(&mut metrics, &measured);
         counts::add_sandboxes(&mut metrics, &operations);
+        counts::add_managers(&mut metrics, &self.view.manager_counts());
         counts::add_workers(&mut metrics, &pods, &self.view.reports().borrow());
         work::add_volumes(&mut metrics, &self.statistics.claimed_volumes());
         if let Some(cluster) = &self.cluster {

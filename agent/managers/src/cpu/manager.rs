@@ -10,7 +10,7 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
 use super::checkpoint;
-use super::policy::{CpuError, State, StaticPolicy};
+use super::policy::{CpuError, State, StaticPolicy, pinned};
 use super::set::{CpuSet, format};
 use crate::topology::hint::{Hints, Mask};
 
@@ -67,6 +67,11 @@ impl CpuManager {
     /// Whether containers can have processors for themselves.
     pub(crate) fn is_static(&self) -> bool {
         self.inner().policy.is_some()
+    }
+
+    /// Whether a container gets processors for itself.
+    pub(crate) fn pins(&self, pod: &Pod, container: &Container) -> bool {
+        self.is_static() && pinned(pod, container) > 0
     }
 
     fn write(&self, inner: &Inner) {

@@ -182,8 +182,8 @@ impl StaticPolicy {
         container: &Container,
         nodes: Option<Mask>,
     ) -> Result<bool, CpuError> {
-        let count = requested(pod, container);
-        if count == 0 || pod.spec().resources.is_some() {
+        let count = pinned(pod, container);
+        if count == 0 {
             return Ok(false);
         }
         self.check_cores(state, count)?;
@@ -359,6 +359,11 @@ pub(crate) fn requested(pod: &Pod, container: &Container) -> usize {
     let cpu = requests.and_then(|requests| requests.get("cpu")).map(amount);
     let whole = cpu.filter(|cpu| cpu.value() * 1000 == cpu.milli_value());
     whole.and_then(|cpu| usize::try_from(cpu.value()).ok()).unwrap_or_default()
+}
+
+/// How many of these a container gets for itself.
+pub(crate) fn pinned(pod: &Pod, container: &Container) -> usize {
+    if pod.spec().resources.is_some() { 0 } else { requested(pod, container) }
 }
 
 /// How many the pod needs at most at once.

@@ -9,7 +9,7 @@ use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::Container;
 
 use super::checkpoint;
-use super::policy::StaticPolicy;
+use super::policy::{StaticPolicy, concerns};
 use super::state::{Block, State};
 use crate::topology::hint::{Hint, Hints};
 
@@ -56,6 +56,11 @@ impl MemoryManager {
     /// Whether memory of certain nodes is given to containers.
     pub(crate) fn is_static(&self) -> bool {
         self.inner().policy.is_some()
+    }
+
+    /// Whether containers of this pod get memory of certain nodes.
+    pub(crate) fn pins(&self, pod: &Pod) -> bool {
+        self.is_static() && concerns(pod)
     }
 
     fn write(&self, inner: &Inner) {

@@ -309,7 +309,7 @@ impl StaticPolicy {
 }
 
 /// Whether memory is given to a pod's containers.
-fn concerns(pod: &Pod) -> bool {
+pub(crate) fn concerns(pod: &Pod) -> bool {
     qos_class(pod) == QosClass::Guaranteed && pod.spec().resources.is_none()
 }
 

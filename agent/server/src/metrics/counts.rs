@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::cri::Operation;
+use agent::managers::ManagerCount;
 use agent::reporting::measures::{Counted, Measured};
 use agent::reporting::report::Reports;
 use api::pod::PodUid;
@@ -116,6 +117,18 @@ pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &BTreeMap<&'stati
     metrics.add_histogram(&SANDBOXES, &labels, &run.durations);
     if run.errors > 0 {
         metrics.add(&SANDBOX_ERRORS, &labels, run.errors as f64);
+    }
+}
+
+/// Adds how often managers were asked. Those of pod resources have the version of the API, if there was one.
+pub(crate) fn add_managers(metrics: &mut Metrics, counts: &[ManagerCount]) {
+    for ManagerCount { name, help, count } in counts {
+        let labels: &[_] = match name.contains("_pod_resources_") {
+            true if *count == 0 => continue,
+            true => &[("server_api_version", "v1")],
+            false => &[],
+        };
+        metrics.add(&counter(name, help), labels, *count as f64);
     }
 }
 
@@ -239,6 +252,23 @@ mod tests {
             assert!(lines.contains(&line), "no {line} in {lines:?}");
         }
         assert!(lines.contains(&"kubelet_mirror_pods 1".to_owned()), "{lines:?}");
+    }
+
+    #[test]
+    fn managers_are_counted_and_their_api_once_it_was_used() {
+        let of = |name, count| ManagerCount { name, help: "", count };
+        let counts = [
+            of("kubelet_cpu_manager_pinning_errors_total", 0),
+            of("kubelet_pod_resources_endpoint_requests_get", 0),
+            of("kubelet_pod_resources_endpoint_requests_list", 2),
+        ];
+        let lines = lines(|metrics| add_managers(metrics, &counts));
+        let expected = [
+            "kubelet_cpu_manager_pinning_errors_total 0",
+            r#"kubelet_pod_resources_endpoint_requests_list{server_api_version="v1"} 2"#,
+        ];
+        let values: Vec<_> = lines.iter().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(values, expected);
     }
 
     #[test]
