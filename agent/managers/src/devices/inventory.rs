@@ -144,13 +144,12 @@ impl Inventory {
         self.plugins.insert(resource.to_owned(), Plugin::Connected);
     }
 
-    /// The plugin of a resource has gone: its devices are not healthy.
+    /// The plugin of a resource has gone: its devices are not healthy. One that has listed none yet leaves a resource without devices.
     pub(crate) fn disconnected(&mut self, resource: &str, now: Instant) {
         self.plugins.insert(resource.to_owned(), Plugin::Gone(now));
-        if let Some(known) = self.resources.get_mut(resource) {
-            let healthy = std::mem::take(&mut known.healthy);
-            known.unhealthy.extend(healthy);
-        }
+        let known = self.resources.entry(resource.to_owned()).or_default();
+        let healthy = std::mem::take(&mut known.healthy);
+        known.unhealthy.extend(healthy);
     }
 
     /// A plugin has listed its devices.

@@ -168,6 +168,17 @@ fn later_containers_use_the_devices_of_init_containers_again() {
 }
 
 #[test]
+fn plugin_that_fails_to_list_leaves_a_resource_without_devices() {
+    let mut inventory = Inventory::default();
+    inventory.connected("a/gpu");
+    assert_eq!(inventory.resources(), DeviceResources::default());
+    inventory.disconnected("a/gpu", Instant::now());
+    let none = BTreeMap::from([("a/gpu".to_owned(), 0)]);
+    let resources = inventory.resources();
+    assert_eq!((&resources.capacity, &resources.allocatable), (&none, &none));
+}
+
+#[test]
 fn resources_count_until_their_plugin_has_been_away_for_five_minutes() {
     let start = Instant::now();
     let after = |seconds: u64| start + Duration::from_secs(seconds);
