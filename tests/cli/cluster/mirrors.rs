@@ -99,10 +99,16 @@ async fn deleted_mirror_pod_comes_back_and_its_pod_runs_on() {
 #[tokio::test]
 async fn mirror_pod_follows_the_manifest() {
     let joined = Joined::new(ApiServer::start()).await;
-    let manifests = manifests(&joined, "sleep 3600");
+    let slow = "trap 'sleep 1; exit 7' TERM; while :; do sleep 0.1; done";
+    let manifests = manifests(&joined, slow);
     let agent = joined.agent(&["--manifests", &manifests]);
     let before = joined.wait_for_pod("web-n1", "ready", is_ready).await;
+    let earlier = joined.running().await;
     put(&joined, "web.yaml", &pod("web", "trap 'exit 7' TERM; while :; do sleep 0.1; done"));
+    let is_another = |pod: &Value| !pod.is_null() && uid(pod) != uid(&before);
+    joined.wait_for_pod("web-n1", "another one", is_another).await;
+    let running = joined.running().await;
+    assert!(!running.contains(&earlier[0]), "the earlier one is shown until it has ended");
     let is_new = |pod: &Value| {
         !pod.is_null()
             && is_ready(pod)

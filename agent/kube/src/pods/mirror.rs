@@ -5,6 +5,7 @@
 //! | runs | is not there | it is created |
 //! | runs | has the pod's hash | nothing |
 //! | runs | has another hash, or is being deleted | it is deleted and created again |
+//! | waits until one with its name has ended | is that one's | nothing: that one's end is shown |
 //! | is still ending | any | nothing: its end is shown |
 //! | no source has it | any | it is deleted, once each source has said what it has |
 //!
@@ -79,7 +80,7 @@ impl MirrorAction {
 }
 
 /// What is to be done. `mirrors` are the mirror pods at the server, `is_complete` says that each source has said which pods it has,
-/// and `is_ending` whether a pod of this uid that no source has is still ending.
+/// and `is_ending` whether a pod of this uid has not ended, of those that no source has any more.
 pub(crate) fn actions<'p>(
     static_pods: &[Pod],
     mirrors: impl Iterator<Item = &'p Pod>,
@@ -92,6 +93,9 @@ pub(crate) fn actions<'p>(
     for pod in static_pods {
         let mirror = mirrors.remove(&full_name(pod));
         let shows = |mirror: &Pod| annotation(mirror, MIRROR) == annotation(pod, HASH);
+        if mirror.is_some_and(|mirror| !shows(mirror) && is_ending(&reported_uid(mirror))) {
+            continue;
+        }
         if !mirror.is_some_and(|mirror| shows(mirror) && !mirror.is_deleted()) {
             actions.push(MirrorAction::Show { pod: pod.clone(), outdated: mirror.cloned() });
         }
@@ -180,6 +184,7 @@ mod tests {
     #[case::being_deleted(&[own("a", "1")], &[deleted(&mirror("a", "1"))], &["create a for mirror-of-1"])]
     #[case::orphan(&[], &[mirror("a", "1")], &["delete mirror-of-1"])]
     #[case::ending(&[], &[mirror("a", "ending")], &[])]
+    #[case::updated_while_ending(&[own("a", "2")], &[mirror("a", "ending")], &[])]
     #[case::another(&[own("a", "1")], &[mirror("a", "1"), mirror("b", "2")], &["delete mirror-of-2"])]
     fn mirror_pods_show_the_static_pods_that_there_are(
         #[case] static_pods: &[Pod],
