@@ -240,7 +240,7 @@ impl Worker {
             container.allocated_resources_status = device_status(health);
         }
         if let Some(eviction) = &self.ending.eviction {
-            eviction.record(pod, &mut status);
+            eviction.record(pod, has_ended, &mut status);
         }
         if stage == Stage::Removed || !observed.is_empty() {
             // One that was forgotten had them too (Kubernetes 1.36, pkg/kubelet/kubelet.go preserveDataFromBeforeStopping).

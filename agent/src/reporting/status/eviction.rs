@@ -83,11 +83,13 @@ impl Eviction {
         }
     }
 
-    /// Says it in the pod's status.
-    pub(crate) fn record(&self, pod: &Pod, status: &mut PodStatus) {
-        status.phase = Some("Failed".to_owned());
-        status.reason = Some(self.reason.to_owned());
-        status.message = Some(self.message.clone().into_owned());
+    /// Says it in the pod's status. A pod that has ended is not said to have failed if all its containers succeeded.
+    pub(crate) fn record(&self, pod: &Pod, has_ended: bool, status: &mut PodStatus) {
+        if !has_ended || status.phase.as_deref() != Some("Succeeded") {
+            status.phase = Some("Failed".to_owned());
+            status.reason = Some(self.reason.to_owned());
+            status.message = Some(self.message.clone().into_owned());
+        }
         let Some(message) = &self.condition else {
             return;
         };
@@ -108,6 +110,7 @@ impl Eviction {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -122,7 +125,7 @@ mod tests {
         ]);
         let running = json!({"phase": "Running", "conditions": conditions});
         let mut status = serde_json::from_value(running).unwrap();
-        Eviction::PREEMPTION.record(&pod, &mut status);
+        Eviction::PREEMPTION.record(&pod, false, &mut status);
         assert_eq!(
             serde_json::to_value(&status).unwrap(),
             json!({
@@ -141,5 +144,21 @@ mod tests {
                 ],
             })
         );
+    }
+    #[rstest]
+    #[case::ended_well("Succeeded", true, "Succeeded", None)]
+    #[case::ended_badly("Failed", true, "Failed", Some("Preempting"))]
+    #[case::runs("Running", false, "Failed", Some("Preempting"))]
+    fn evicted_pod_that_ends_well_has_succeeded(
+        #[case] computed: &str,
+        #[case] has_ended: bool,
+        #[case] phase: &str,
+        #[case] reason: Option<&str>,
+    ) {
+        let pod = fixtures::pod(json!({"spec": {"containers": []}}));
+        let mut status = PodStatus { phase: Some(computed.to_owned()), ..PodStatus::default() };
+        Eviction::PREEMPTION.record(&pod, has_ended, &mut status);
+        assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some(phase), reason));
+        assert_eq!(status.conditions.unwrap().len(), 1);
     }
 }
