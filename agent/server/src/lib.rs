@@ -207,9 +207,9 @@ impl Server {
         configz::configz(config, file, &self.settings, others).to_string()
     }
 
-    /// Serves for ever, as a node at the API server of `client`.
-    pub async fn serve(self, client: &ApiClient, exposed: Arc<Exposed>, configz: String) {
-        let client = client.with_limit(REVIEW_LIMIT);
+    /// Serves for ever, as a node at the API server of `client`. Without one no client has a right that is to be reviewed.
+    pub async fn serve(self, client: Option<&ApiClient>, exposed: Arc<Exposed>, configz: String) {
+        let client = client.map(|client| client.with_limit(REVIEW_LIMIT));
         let tokens = self.settings.token_reviews;
         let authorizer = match self.settings.authorization {
             Authorization::AlwaysAllow => Authorizer::AlwaysAllow,
@@ -225,7 +225,7 @@ impl Server {
         };
         let authenticator = Authenticator {
             certificates: self.certificates,
-            tokens: tokens.map(|keep| TokenReviewer::new(client, keep)),
+            tokens: client.zip(tokens).map(|(client, keep)| TokenReviewer::new(client, keep)),
             anonymous: self.settings.anonymous,
         };
         let flags = zpages::flags(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));

@@ -114,23 +114,7 @@ impl Served {
         pair: Option<&Pair>,
         token: Option<&str>,
     ) -> Response {
-        let identity = pair
-            .map(|pair| Identity { certificates: vec![pair.certificate.clone()], key: pair.key() });
-        let options = Options {
-            roots: vec![self.server_certificate.clone()],
-            only_roots: true,
-            identity,
-            server_name: Some(ServerName::try_from(NODE).unwrap()),
-            ..Options::default()
-        };
-        let url = format!("https://127.0.0.1:{}{path}", self.port);
-        let mut headers = HeaderMap::new();
-        if let Some(token) = token {
-            headers.insert(AUTHORIZATION, fetch::bearer(token).unwrap());
-        }
-        let client = Client::new(options).unwrap();
-        let url = Url::of_server(&url).unwrap();
-        client.send(method, &url, headers, Default::default()).await.unwrap()
+        ask(self.port, &self.server_certificate, method, path, pair, token).await
     }
 
     /// What the administrator gets: the status and the body.
@@ -183,6 +167,34 @@ impl Served {
         });
         Plain { url: format!("http://{address}"), _carrying: carrying }
     }
+}
+
+/// Asks the server of the node at this port, which has this certificate.
+pub(crate) async fn ask(
+    port: u16,
+    server: &CertificateDer<'static>,
+    method: Method,
+    path: &str,
+    pair: Option<&Pair>,
+    token: Option<&str>,
+) -> Response {
+    let identity =
+        pair.map(|pair| Identity { certificates: vec![pair.certificate.clone()], key: pair.key() });
+    let options = Options {
+        roots: vec![server.clone()],
+        only_roots: true,
+        identity,
+        server_name: Some(ServerName::try_from(NODE).unwrap()),
+        ..Options::default()
+    };
+    let url = format!("https://127.0.0.1:{port}{path}");
+    let mut headers = HeaderMap::new();
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, fetch::bearer(token).unwrap());
+    }
+    let client = Client::new(options).unwrap();
+    let url = Url::of_server(&url).unwrap();
+    client.send(method, &url, headers, Default::default()).await.unwrap()
 }
 
 /// See [`Served::plain`].

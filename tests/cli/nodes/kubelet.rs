@@ -3,8 +3,12 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use fetch::pki_types::CertificateDer;
+use fetch::pki_types::pem::PemObject as _;
+use http::Method;
 use tokio::process::Command;
 
+use crate::cluster::server_client::{answered, ask};
 use crate::command::*;
 use crate::nodes::agent_cgroups::{pods_end, roots};
 use crate::nodes::agent_flags::{free_port, pod, wait_until_shown};
@@ -84,11 +88,35 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     ended.err_has(
         "configuration fields have no effect fields=\"hairpinMode (the runtime's network decides",
     );
+    ended.err_has("there is no server of the node without --kubeconfig");
     ended.err_has("flags have no effect fields=\"--housekeeping-interval (crib has no cAdvisor)");
     let last = tokio::task::spawn_blocking(move || {
         std::iter::repeat_with(heard).find(|it| it != "WATCHDOG=1")
     });
     assert_eq!(last.await.unwrap().as_deref(), Some("STOPPING=1"));
+}
+
+#[tokio::test]
+async fn kubelet_without_cluster_serves_clients_that_nobody_reviews() {
+    let kubelet = Kubelet::new().await;
+    let port = free_port();
+    let agent = Running::start(kubelet.command(&[
+        &format!("--port={port}"),
+        "--anonymous-auth",
+        "--authentication-token-webhook=false",
+        "--authorization-mode=AlwaysAllow",
+    ]));
+    wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    let own = kubelet.place.path("kubelet/pki/kubelet.crt");
+    let own = CertificateDer::from_pem_file(own).unwrap();
+    for token in [None, Some("unknown")] {
+        let answer = ask(port, &own, Method::GET, "/configz", None, token).await;
+        let (status, body) = answered(answer).await;
+        let shown: Value = serde_json::from_str(&body).unwrap();
+        let shown = &shown["kubeletconfig"];
+        assert_eq!((status, &shown["port"]), (200, &json!(port)));
+    }
+    kubelet.end(agent).await.exits(0);
 }
 
 #[tokio::test]

@@ -60,11 +60,12 @@ impl ServerArgs {
         self.tls_cert_file.is_none() && path(file.tls_cert_file.as_ref()).is_none()
     }
 
-    /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `signed` is served instead of a
-    /// certificate that the agent makes in `pki`, once it is there.
+    /// Binds the server that the flags describe, or else the file; `None` if there is to be none. `joins`: the agent is a node of a
+    /// cluster. `signed` is served instead of a certificate that the agent makes in `pki`, once it is there.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
+        joins: bool,
         config: &Config,
         pki: &Path,
         signed: Option<PathBuf>,
@@ -72,6 +73,11 @@ impl ServerArgs {
         let named = self.port.or(count(file.port));
         let port = named.unwrap_or(PORT);
         if port == 0 || file.enable_server == Some(false) {
+            return Ok(None);
+        }
+        let (token_reviews, authorization) = (self.token_reviews(file), self.authorization(file)?);
+        if !joins && (token_reviews.is_some() || authorization != Authorization::AlwaysAllow) {
+            warn_without_cluster(file);
             return Ok(None);
         }
         let address = SocketAddr::new(self.ip(file)?, port);
@@ -83,8 +89,8 @@ impl ServerArgs {
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             anonymous: self.anonymous(file),
-            token_reviews: self.token_reviews(file),
-            authorization: self.authorization(file)?,
+            token_reviews,
+            authorization,
             cipher_suites: file.tls_cipher_suites.clone().unwrap_or_default(),
             tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
             handlers: handlers(file),
@@ -104,31 +110,6 @@ impl ServerArgs {
         }
         tracing::info!(%address, "the server of the node is listening");
         Ok(Some((server, address.port())))
-    }
-
-    /// Warns about fields of the file that have no effect without a cluster.
-    pub(super) fn warn_without_cluster(&self, file: &KubeletConfiguration) {
-        // A kubelet's own defaults are no fields that anyone has set.
-        if file.enable_server == Some(true) {
-            tracing::warn!(
-                "there is no server of the node without --kubeconfig: its port is not bound"
-            );
-            return;
-        }
-        let fields = [
-            ("port", file.port.is_some()),
-            ("address", file.address.is_some()),
-            ("tlsCertFile", file.tls_cert_file.is_some()),
-            ("tlsPrivateKeyFile", file.tls_private_key_file.is_some()),
-            ("authentication", file.authentication.is_some()),
-            ("authorization", file.authorization.is_some()),
-        ];
-        let given = fields.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
-        let given: Vec<&str> = given.collect();
-        if !given.is_empty() {
-            let fields = given.join(", ");
-            tracing::warn!(fields, "fields of --config have no effect without --kubeconfig");
-        }
     }
 
     fn ip(&self, file: &KubeletConfiguration) -> Result<IpAddr, String> {
@@ -207,6 +188,20 @@ impl ServerArgs {
                 keep_refused: given(refused).unwrap_or(REFUSED),
             },
         })
+    }
+}
+
+/// Warns that clients cannot be reviewed without a cluster, if the file wants a server.
+fn warn_without_cluster(file: &KubeletConfiguration) {
+    let is_wanted =
+        file.enable_server == Some(true) || file.port.is_some() || file.address.is_some();
+    let has_certificate = file.tls_cert_file.is_some() || file.tls_private_key_file.is_some();
+    if is_wanted || has_certificate || file.authentication.is_some() || file.authorization.is_some()
+    {
+        tracing::warn!(
+            "there is no server of the node without --kubeconfig, where the API server reviews clients: set authorization.mode \
+             AlwaysAllow and authentication.webhook.enabled false for one"
+        );
     }
 }
 

@@ -278,22 +278,16 @@ impl Serving<'_> {
         self.announce(&config, cri.as_ref()).await;
         let bootstrap = settings.cluster.bootstrap(&config);
         let client = or_say(settings.cluster.client(file, bootstrap.as_ref()), Exit::BadInput)?;
-        let server = match &client {
-            Some(_) => {
-                let signed = settings.cluster.signed(file, &config);
-                let pki = settings.cluster.cert_dir(&config);
-                or_say(settings.server.bind(file, &config, &pki, signed).await, Exit::BadInput)?
-            }
-            None => {
-                settings.server.warn_without_cluster(file);
-                None
-            }
-        };
-        let (server, port) = server.unzip();
+        let joins = settings.cluster.joins();
+        let signed = settings.cluster.signed(file, &config).filter(|_| joins);
+        let pki = settings.cluster.cert_dir(&config);
+        let server = settings.server.bind(file, joins, &config, &pki, signed).await;
+        let (server, port) = or_say(server, Exit::BadInput)?.unzip();
         let shown = self.in_use();
         let configz =
             server.as_ref().map(|server| server.configz(&config, &shown, sockets.ports()));
-        let server = server.zip(client.clone()).zip(configz);
+        let reviews = client.clone();
+        let server = server.zip(configz);
         let config_shown = config.clone();
         let serves = server.is_some() && settings.server.makes_certificate(file);
         let certificates = settings.cluster.certificates(file, &config, serves);
@@ -351,7 +345,7 @@ impl Serving<'_> {
             () = exposed.follow() => Ok(Exit::Success),
             () = managers.serve(agent.view()) => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
-            () = serve_node(server, &exposed) => Ok(Exit::Success),
+            () = serve_node(server, reviews.as_ref(), &exposed) => Ok(Exit::Success),
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
@@ -410,12 +404,14 @@ impl Serving<'_> {
     }
 }
 
-/// Serves the API server and its clients, if the agent is a node. Never returns.
-async fn serve_node(server: Option<((Server, ApiClient), String)>, exposed: &Arc<Exposed>) {
+/// Serves the API server and its clients, which `reviews` knows, if there is a server of the node. Never returns.
+async fn serve_node(
+    server: Option<(Server, String)>,
+    reviews: Option<&ApiClient>,
+    exposed: &Arc<Exposed>,
+) {
     match server {
-        Some(((server, client), configz)) => {
-            server.serve(&client, Arc::clone(exposed), configz).await
-        }
+        Some((server, configz)) => server.serve(reviews, Arc::clone(exposed), configz).await,
         None => std::future::pending().await,
     }
 }
