@@ -115,6 +115,7 @@ async fn kubelet_without_cluster_serves_clients_that_nobody_reviews() {
         let shown: Value = serde_json::from_str(&body).unwrap();
         let shown = &shown["kubeletconfig"];
         assert_eq!((status, &shown["port"]), (200, &json!(port)));
+        assert_eq!(shown["clusterDomain"], "", "a kubelet has none that it is not told");
     }
     kubelet.end(agent).await.exits(0);
 }

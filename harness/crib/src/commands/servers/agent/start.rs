@@ -215,6 +215,9 @@ fn config(
     }
     config.seccomp_profile_root = settings.seccomp_profiles.directory();
     config.seccomp_default = file.seccomp_default.unwrap_or_default();
+    if settings.as_kubelet {
+        config.cluster_domain.clear();
+    }
     settings.node.apply(file, settings.cluster.joins(), &mut config)?;
     // A node of a cluster evicts pods by itself, and so does a kubelet.
     let by_itself = settings.cluster.joins() || settings.as_kubelet;
