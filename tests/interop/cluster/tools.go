@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package cluster pins the programs of a control plane and of its conformance suite, so that `go mod tidy` keeps them.
+// Package cluster pins the programs of a control plane and of its end-to-end suites, so that `go mod tidy` keeps them.
 package cluster
 
 import (
@@ -12,5 +12,6 @@ import (
 	_ "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	_ "k8s.io/kubernetes/cmd/kubelet/app"
 	_ "k8s.io/kubernetes/test/e2e"
+	_ "k8s.io/kubernetes/test/e2e_node"
 	_ "k8s.io/kubernetes/test/images/agnhost"
 )

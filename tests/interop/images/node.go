@@ -44,6 +44,10 @@ func nodeImages(out *layout, base layer, own []byte, agnhost string, others []st
 	if err != nil {
 		return nil, err
 	}
+	nmeter, err := out.layer([]file{{name: "usr/bin/nmeter", mode: 0o755, body: own}})
+	if err != nil {
+		return nil, err
+	}
 	pause, err := out.layer([]file{{name: "pause", mode: 0o755, body: own}})
 	if err != nil {
 		return nil, err
@@ -51,8 +55,9 @@ func nodeImages(out *layout, base layer, own []byte, agnhost string, others []st
 	idle := config{Cmd: []string{"sh"}}
 	web := config{Cmd: []string{"nginx", "-g", "daemon off;"}, StopSignal: "SIGTERM"}
 	return []image{
-		{[]string{e2e + "agnhost:2.63.0", e2e + "agnhost:2.55"}, config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, []layer{base, tools}},
-		{[]string{e2e + "busybox:1.37.0-1", e2e + "glibc-dns-testing:2.0.0"}, idle, []layer{base}},
+		{[]string{e2e + "agnhost:2.63.0", e2e + "agnhost:2.55"}, config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, []layer{base, tools, nmeter}},
+		{[]string{e2e + "sample-device-plugin:1.7"}, config{Entrypoint: []string{"sample-device-plugin"}}, []layer{base, tools}},
+		{[]string{e2e + "busybox:1.37.0-1", e2e + "glibc-dns-testing:2.0.0"}, idle, []layer{base, nmeter}},
 		{[]string{e2e + "nginx:1.15-4", e2e + "nginx:1.27-0"}, web, []layer{base, nginx}},
 		{[]string{e2e + "nonewprivs:1.4"}, config{Entrypoint: []string{"/nnp"}}, []layer{base, escalates}},
 		{[]string{e2e + "nonroot:1.5"}, config{User: "1234", Cmd: []string{"sh"}}, []layer{base}},
