@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::proc;
-use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats};
+use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats, Time};
+
+/// A limit from which on there is none: the kernel's largest one depends on the size of pages.
+const UNLIMITED: u64 = 1 << 62;
 
 /// The files of cgroups of this machine.
 pub(crate) struct Cgroups {
@@ -33,12 +36,18 @@ impl Cgroups {
     pub(crate) fn stats(&self, path: &Path, now: Timestamp) -> Option<ContainerStats> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
+        // The directory was made with the cgroup.
+        let begin = |directory: PathBuf| {
+            let made = directory.metadata().and_then(|metadata| metadata.modified());
+            Time(made.ok().and_then(|at| Timestamp::try_from(at).ok()))
+        };
         let (cpu, memory) = if self.is_unified() {
             let file = |name: &str| read(self.root.join(relative).join(name));
             let (cpu, memory) = (file("cpu.stat"), file("memory.stat"));
             let usage = Usage {
                 nanoseconds: proc::number(&cpu, "usage_usec").and_then(|it| it.checked_mul(1000)),
                 bytes: file("memory.current").trim().parse().ok(),
+                limit: file("memory.max").trim().parse().ok(),
                 inactive: proc::number(&memory, "inactive_file"),
                 resident: proc::number(&memory, "anon"),
                 faults: proc::number(&memory, "pgfault"),
@@ -52,11 +61,8 @@ impl Cgroups {
             if let Some(memory) = &mut memory {
                 memory.psi = psi("memory.pressure");
             }
-            return either(
-                cpu,
-                memory,
-                psi("io.pressure").map(|psi| IoStats { time: now.into(), psi: Some(psi) }),
-            );
+            let io = psi("io.pressure").map(|psi| IoStats { time: now.into(), psi: Some(psi) });
+            return either(cpu, memory, io, begin(self.root.join(relative)));
         } else {
             let file = |controller: &str, name: &str| {
                 read(self.root.join(controller).join(relative).join(name))
@@ -65,6 +71,7 @@ impl Cgroups {
             let usage = Usage {
                 nanoseconds: file("cpuacct", "cpuacct.usage").trim().parse().ok(),
                 bytes: file("memory", "memory.usage_in_bytes").trim().parse().ok(),
+                limit: file("memory", "memory.limit_in_bytes").trim().parse().ok(),
                 inactive: proc::number(&memory, "total_inactive_file"),
                 resident: proc::number(&memory, "total_rss"),
                 faults: proc::number(&memory, "total_pgfault"),
@@ -72,7 +79,7 @@ impl Cgroups {
             };
             usage.stats(now)
         };
-        either(cpu, memory, None)
+        either(cpu, memory, None, begin(self.root.join("memory").join(relative)))
     }
 
     fn is_unified(&self) -> bool {
@@ -84,15 +91,17 @@ fn either(
     cpu: Option<CpuStats>,
     memory: Option<MemoryStats>,
     io: Option<IoStats>,
+    start_time: Time,
 ) -> Option<ContainerStats> {
     let is_known = cpu.is_some() || memory.is_some();
-    is_known.then(|| ContainerStats { cpu, memory, io, ..ContainerStats::default() })
+    is_known.then(|| ContainerStats { cpu, memory, io, start_time, ..ContainerStats::default() })
 }
 
 /// What the files of a cgroup say.
 struct Usage {
     nanoseconds: Option<u64>,
     bytes: Option<u64>,
+    limit: Option<u64>,
     inactive: Option<u64>,
     resident: Option<u64>,
     faults: Option<u64>,
@@ -107,10 +116,13 @@ impl Usage {
             usage_core_nano_seconds: Some(total),
             ..CpuStats::default()
         });
+        let working_set = self.bytes.zip(self.inactive).map(|(all, it)| all.saturating_sub(it));
+        let limit = self.limit.filter(|limit| *limit < UNLIMITED);
         let memory = self.bytes.map(|usage| MemoryStats {
             time,
+            available_bytes: limit.zip(working_set).map(|(limit, it)| limit.saturating_sub(it)),
             usage_bytes: Some(usage),
-            working_set_bytes: self.inactive.map(|inactive| usage.saturating_sub(inactive)),
+            working_set_bytes: working_set,
             rss_bytes: self.resident,
             page_faults: self.faults,
             major_page_faults: self.major_faults,
@@ -184,6 +196,7 @@ mod tests {
             ("cgroup/cgroup.controllers", "cpu memory"),
             ("cgroup/a/cpu.stat", "usage_usec 5\nuser_usec 4\n"),
             ("cgroup/a/memory.current", "1000\n"),
+            ("cgroup/a/memory.max", "max\n"),
             ("cgroup/a/memory.stat", "anon 300\ninactive_file 200\npgfault 7\npgmajfault 1\n"),
             ("cgroup/a/cpu.pressure", pressure),
             ("proc/7/cgroup", "0::/a\n"),
@@ -191,6 +204,7 @@ mod tests {
         let separate = [
             ("cgroup/cpuacct/a/cpuacct.usage", "5000\n"),
             ("cgroup/memory/a/memory.usage_in_bytes", "1000\n"),
+            ("cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
             (
                 "cgroup/memory/a/memory.stat",
                 "rss 1\ntotal_rss 300\ntotal_inactive_file 200\ntotal_pgfault 7\ntotal_pgmajfault 1\n",
@@ -199,15 +213,22 @@ mod tests {
         ];
         let now = Timestamp::UNIX_EPOCH;
         for (files, has_pressure) in [(&unified[..], true), (&separate[..], false)] {
-            let (_place, cgroups) = machine(files);
+            let (place, cgroups) = machine(files);
             let path = cgroups.of_process(7).unwrap();
             let stats = cgroups.stats(&path, now).unwrap();
+            assert!(stats.start_time.0.is_some());
             let (cpu, memory) = (stats.cpu.unwrap(), stats.memory.unwrap());
             assert_eq!(cpu.usage_core_nano_seconds, Some(5000));
             assert_eq!(cpu.psi.is_some(), has_pressure);
             assert_eq!((memory.usage_bytes, memory.working_set_bytes), (Some(1000), Some(800)));
+            assert_eq!(memory.available_bytes, None, "without a limit");
             assert_eq!((memory.rss_bytes, memory.page_faults), (Some(300), Some(7)));
             assert_eq!(cgroups.stats(Path::new("/none"), now), None);
+            let limits = ["cgroup/a/memory.max", "cgroup/memory/a/memory.limit_in_bytes"];
+            let limit = limits.map(|name| place.path().join(name));
+            std::fs::write(limit.iter().find(|file| file.exists()).unwrap(), "3000\n").unwrap();
+            let limited = cgroups.stats(&path, now).unwrap().memory.unwrap();
+            assert_eq!(limited.available_bytes, Some(2200));
             assert_eq!(cgroups.of_process(8), None);
         }
     }
