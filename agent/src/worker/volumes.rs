@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::Worker;
 use crate::clock::after;
 use crate::execute::{self, MountFailure};
+use crate::objects::ObjectStore;
 use crate::observed::Observed;
 use crate::pod_spec::references::{Referenced, References};
 use crate::reporting::events::Happening;
@@ -68,17 +69,23 @@ impl Volumes {
         self.stale = true;
     }
 
-    /// Waits until objects have changed.
-    pub(super) async fn changed(&mut self) {
-        let changed = match &mut self.changes {
-            Some(changes) => changes.changed().await.is_ok(),
-            None => false,
-        };
-        if !changed {
-            // They never change again.
-            self.changes = None;
-            std::future::pending::<()>().await;
+    /// Waits until objects have changed that the pod refers to: volumes show something else. Those of other pods are no sync of this one,
+    /// which would tell of its back-off again. Cancel-safe.
+    pub(super) async fn changed(&mut self, namespace: &str, objects: &ObjectStore) {
+        while let Some(changes) = &mut self.changes {
+            if changes.changed().await.is_err() {
+                self.changes = None;
+                break;
+            }
+            let found = self.references.look_up(namespace, &objects.current());
+            if found != self.seen {
+                self.seen = found;
+                self.stale = true;
+                return;
+            }
         }
+        // They never change again.
+        std::future::pending::<()>().await;
     }
 
     /// When volumes are to be brought up to date without another cause.
@@ -158,18 +165,6 @@ impl Worker {
         } else {
             Some(self.volumes.failed(now))
         };
-    }
-
-    /// If the objects changed that the pod refers to: what failed may succeed now, and volumes show something else.
-    pub(super) fn take_object_changes(&mut self) {
-        let Some(pod) = &self.pod else { return };
-        let objects = self.shared.objects.current();
-        let found = self.volumes.references.look_up(pod.namespace(), &objects);
-        if found != self.volumes.seen {
-            self.volumes.seen = found;
-            self.volumes.stale = true;
-            self.history.holds.release_all();
-        }
     }
 }
 

@@ -47,7 +47,10 @@ impl Worker {
                 return;
             }
             () = self.probes.changed() => {}
-            () = self.volumes.changed() => self.take_object_changes(),
+            () = self.volumes.changed(&self.pod_ref.namespace, &self.shared.objects) => {
+                // What failed may succeed now.
+                self.history.holds.release_all();
+            }
             () = async { self.shared.managers.devices_changed().await }, if self.has_devices() => {}
             () = clock.sleep_until(deadline) => {}
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Event;
 use crate::cri::Code;
+use crate::objects::ObjectMap;
 
 /// The events so far, without their times; an event that counts up is listed once.
 fn story(events: impl IntoIterator<Item = Event>) -> Vec<String> {
@@ -38,7 +39,14 @@ async fn crash_loop_is_one_event_that_counts_up() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
     scene.want(&[pod("u1", "crash", "Always")]);
-    scene.sleep(90).await;
+    for second in 0..90 {
+        // Objects of other pods are no syncs of this one.
+        let map = json!({"metadata": {"name": "other"}, "data": {"second": second.to_string()}});
+        let mut objects = ObjectMap::default();
+        objects.insert_config_map(serde_json::from_value(map).unwrap());
+        scene.objects.set(objects);
+        scene.sleep(1).await;
+    }
     let told: Vec<Event> = drain(&mut events).collect();
     let count = told.iter().filter(|event| event.reason == "BackOff");
     // One with each sync: at each exit and its look a minute later, at most.
