@@ -208,7 +208,8 @@ pub(super) fn container_status(
         created_at: timestamp(from.created_at),
         restart_count: annotated
             .unwrap_or_else(|| from.metadata.map_or(0, |metadata| metadata.attempt)),
-        image: from.image.map(image_name).unwrap_or_default(),
+        // The runtime's own name of the image, as in a kubelet's statuses (toKubeContainerStatus).
+        image: from.image.map(|image| image.image).unwrap_or_default(),
         image_ref: from.image_ref,
         hash: from.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
         log_path: (!from.log_path.is_empty()).then(|| PathBuf::from(from.log_path)),
@@ -228,11 +229,6 @@ pub(super) fn container_status(
         }),
         stop_signal: request::signal_name(from.stop_signal),
     })
-}
-
-/// The image name for a container status: the one of the pod spec, if the runtime has kept it.
-fn image_name(image: v1::ImageSpec) -> String {
-    if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 
 pub(super) fn registry_auth(from: &RegistryAuth) -> v1::AuthConfig {
@@ -383,7 +379,7 @@ mod tests {
             reason: "Error".to_owned(),
             annotations: [(labels::RESTART_COUNT.to_owned(), "5".to_owned())].into(),
             image: Some(v1::ImageSpec {
-                image: "sha256:1".to_owned(),
+                image: "registry.test/web:1".to_owned(),
                 user_specified_image: "web:1".to_owned(),
                 ..v1::ImageSpec::default()
             }),
@@ -395,7 +391,7 @@ mod tests {
         assert_eq!(exit.finished_at, "1970-01-01T00:00:03Z".parse().unwrap());
         assert_eq!(
             (seen.restart_count, seen.image.as_str(), seen.sandbox_id.as_str()),
-            (5, "web:1", "s1")
+            (5, "registry.test/web:1", "s1")
         );
         let bare = v1::ContainerStatus { annotations: HashMap::new(), ..status };
         assert_eq!(
