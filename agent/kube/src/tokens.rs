@@ -9,21 +9,19 @@ use crate::client::ApiClient;
 
 /// ◆ A token that is good as long as the pod is there.
 fn body(wanted: &TokenRequest) -> Value {
-    let audiences: Vec<&String> = wanted.audience.iter().collect();
-    json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {
-            "audiences": audiences,
-            "expirationSeconds": wanted.seconds,
-            "boundObjectRef": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": wanted.pod,
-                "uid": wanted.uid.as_str(),
-            },
+    let mut spec = json!({
+        "expirationSeconds": wanted.seconds,
+        "boundObjectRef": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": wanted.pod,
+            "uid": wanted.uid.as_str(),
         },
-    })
+    });
+    if let Some(audience) = &wanted.audience {
+        spec["audiences"] = json!([audience]);
+    }
+    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
 }
 
 /// ◆ What the server issued.
@@ -67,10 +65,7 @@ mod tests {
         };
         let spec = body(&wanted)["spec"].clone();
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"});
-        assert_eq!(
-            spec,
-            json!({"audiences": [], "expirationSeconds": 3607, "boundObjectRef": bound})
-        );
+        assert_eq!(spec, json!({"expirationSeconds": 3607, "boundObjectRef": bound}));
         wanted.audience = Some("vault".to_owned());
         assert_eq!(body(&wanted)["spec"]["audiences"], json!(["vault"]));
     }
