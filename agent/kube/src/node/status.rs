@@ -26,6 +26,12 @@ pub const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
 /// The resources without which a node is not ready.
 const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
+/// What the scheduler and the API server ask a node to declare before they rely on it, of what the agent does.
+///
+/// Source: Kubernetes 1.36, staging/src/k8s.io/component-helpers/nodedeclaredfeatures/features.
+const DECLARED_FEATURES: [&str; 2] =
+    ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+
 /// What is known of the node now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
@@ -109,6 +115,7 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         let strict = capabilities.strict_supplemental_groups;
         status.insert("features".to_owned(), json!({"supplementalGroupsPolicy": strict}));
     }
+    status.insert("declaredFeatures".to_owned(), json!(DECLARED_FEATURES));
     if let Some(volumes) = &facts.volumes_in_use {
         let volumes = volumes.iter().map(|name| json!(name)).collect();
         set_or_remove(&mut status, "volumesInUse", volumes);
@@ -490,6 +497,7 @@ mod tests {
         let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": false});
         assert_eq!(status["runtimeHandlers"], json!([{"name": "", "features": features}]));
         assert_eq!(status["features"], json!({"supplementalGroupsPolicy": true}));
+        assert_eq!(status["declaredFeatures"], json!(DECLARED_FEATURES));
     }
 
     /// What the API server makes of a patch of a node.
@@ -502,7 +510,8 @@ mod tests {
     #[test]
     fn patch_makes_the_new_status_and_leaves_what_the_agent_does_not_know() {
         let mut status_before = status(&facts(), &Value::Null, at(0));
-        status_before["declaredFeatures"] = json!(["Foreign"]);
+        status_before["declaredFeatures"] = json!(["OfAnotherVersion"]);
+        status_before["future"] = json!("kept");
         let before = json!({"metadata": {"labels": {"a": "b"}}, "status": status_before});
         let other =
             Facts { addresses: vec!["10.0.0.9".to_owned(), "fd00::9".to_owned()], ..facts() };
