@@ -36,8 +36,9 @@ pub(crate) fn is_due(
     let Some(written) = written else {
         return true;
     };
-    let is_new =
-        !Arc::ptr_eq(&written.status, &report.published) || written.finished != report.finished;
+    let is_other = !Arc::ptr_eq(&written.status, &report.published)
+        && differs(&written.status, &report.published);
+    let is_new = is_other || written.finished != report.finished;
     let ends = may_be_deleted(at_server, report.finished) && (anew || !written.deleted);
     let status = || at_server.api().status.clone().unwrap_or_default();
     is_new || ends || anew && differs(&status(), &shown(at_server, &report.published))
@@ -121,6 +122,8 @@ mod tests {
         // Another client has written something else.
         assert!(!is_due(&own, &pod("Pending", false), Some(&written), false));
         assert!(is_due(&own, &pod("Pending", false), Some(&written), true));
+        let same = status(json!({"phase": "Running"}));
+        assert!(!is_due(&report(&same, false), &at_server, Some(&written), false));
         let next = status(json!({"phase": "Running", "message": "m"}));
         assert!(is_due(&report(&next, false), &at_server, Some(&written), false));
         assert!(is_due(&report(&running, true), &at_server, Some(&written), false));

@@ -80,6 +80,10 @@ impl Writer {
                 continue;
             }
             if !is_due(report, &at_server, self.written.get(uid), anew) {
+                // It was published again as it was.
+                if let Some(written) = self.written.get_mut(uid) {
+                    written.status = Arc::clone(&report.published);
+                }
                 continue;
             }
             match self.write(report, uid).await {
