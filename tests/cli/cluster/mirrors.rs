@@ -117,10 +117,19 @@ async fn mirror_pod_follows_the_manifest() {
     };
     let after = joined.wait_for_pod("web-n1", "that of the new manifest", is_new).await;
     assert_ne!(after["metadata"]["annotations"][MIRROR], before["metadata"]["annotations"][MIRROR]);
+    let store = joined.server.store();
+    let version = store.list(&cluster::Selection::default()).version;
+    let mut watch = store.watch(cluster::Selection::of(Kind::pod()), version).unwrap();
     std::fs::remove_file(joined.place.path("static/web.yaml")).unwrap();
     joined.wait_until_gone("web-n1").await;
-    // It shows its pod until nothing of it runs.
+    // It shows its pod until nothing of it runs, and how that ended.
     assert_eq!(joined.running().await, Vec::<String>::new());
+    let mut last = Value::Null;
+    while let Some(event) = watch.try_next().unwrap() {
+        last = event.object().value.clone();
+    }
+    let ended = &last["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(ended["exitCode"], 7, "{last}");
     joined.end(agent).await;
 }
 

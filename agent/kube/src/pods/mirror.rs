@@ -6,7 +6,7 @@
 //! | runs | has the pod's hash | nothing |
 //! | runs | has another hash, or is being deleted | it is deleted and created again |
 //! | waits until one with its name has ended | is that one's | nothing: that one's end is shown |
-//! | is still ending | any | nothing: its end is shown |
+//! | is still ending, or its end is not shown yet | any | nothing: its end is shown |
 //! | no source has it | any | it is deleted, once each source has said what it has |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go tryReconcileMirrorPods, pkg/kubelet/kubelet_pods.go HandlePodCleanups,
@@ -80,12 +80,12 @@ impl MirrorAction {
 }
 
 /// What is to be done. `mirrors` are the mirror pods at the server, `is_complete` says that each source has said which pods it has,
-/// and `is_ending` whether a pod of this uid has not ended, of those that no source has any more.
+/// and `is_ending` whether a mirror pod that no source has shows a pod that is still ending, or does not show its end yet.
 pub(crate) fn actions<'p>(
     static_pods: &[Pod],
     mirrors: impl Iterator<Item = &'p Pod>,
     is_complete: bool,
-    is_ending: impl Fn(&PodUid) -> bool,
+    is_ending: impl Fn(&Pod) -> bool,
 ) -> Vec<MirrorAction> {
     let mut mirrors: BTreeMap<FullName, &Pod> =
         mirrors.map(|mirror| (full_name(mirror), mirror)).collect();
@@ -101,7 +101,7 @@ pub(crate) fn actions<'p>(
         }
     }
     if is_complete {
-        let orphans = mirrors.into_values().filter(|mirror| !is_ending(&reported_uid(mirror)));
+        let orphans = mirrors.into_values().filter(|mirror| !is_ending(mirror));
         actions.extend(orphans.map(|mirror| MirrorAction::Delete(mirror.clone())));
     }
     actions
@@ -165,7 +165,7 @@ mod tests {
 
     /// The actions in words. The pod `ending` is still ending.
     fn decided(static_pods: &[Pod], mirrors: &[Pod], is_complete: bool) -> Vec<String> {
-        let is_ending = |uid: &PodUid| uid.as_str() == "ending";
+        let is_ending = |mirror: &Pod| reported_uid(mirror).as_str() == "ending";
         let actions = actions(static_pods, mirrors.iter(), is_complete, is_ending);
         let words = actions.iter().map(|action| match action {
             MirrorAction::Show { pod, outdated: None } => format!("create {}", pod.name()),

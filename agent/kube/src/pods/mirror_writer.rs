@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::ObjectStore;
-use agent::{AgentView, Reports};
-use api::pod::{Pod, PodUid};
+use agent::{AgentView, PodReport, Reports};
+use api::pod::Pod;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::mirror::{FullName, MirrorAction, actions, is_mirror, is_same, object};
+use super::mirror::{
+    FullName, MirrorAction, actions, is_mirror, is_same, object, reported_uid, shown,
+};
+use super::status_json::differs;
 use super::{KnownPods, path};
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError, Backoff};
@@ -44,7 +47,14 @@ impl MirrorInputs {
         let static_pods = self.view.static_pods();
         let known = Arc::clone(&self.known.borrow_and_update());
         let reports = Arc::clone(&self.reports.borrow_and_update());
-        let is_ending = |uid: &PodUid| reports.get(uid).is_some_and(|report| !report.finished);
+        let is_ending = |mirror: &Pod| {
+            let shows = |report: &PodReport| {
+                let status = mirror.api().status.clone().unwrap_or_default();
+                !differs(&status, &shown(mirror, &report.published))
+            };
+            let report = reports.get(&reported_uid(mirror));
+            report.is_some_and(|report| !report.finished || !shows(report))
+        };
         let mirrors = known.values().filter(|pod| is_mirror(pod));
         actions(&static_pods, mirrors, is_complete, is_ending)
     }
