@@ -332,6 +332,7 @@ impl Cluster for ClusterNode {
             node,
             status,
             self.in_use.clone(),
+            self.registry.own_node(),
             node_events,
         ));
         tasks.spawn(csi_node);

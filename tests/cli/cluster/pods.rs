@@ -126,7 +126,11 @@ async fn status_at_rest_is_written_once() {
     };
     // The lease is renewed as often as statuses are compared with those at the server.
     wait_for_renewals(1).await;
-    let requests = || joined.server.count("PATCH /api/v1/namespaces/default/pods/web");
+    // The node is followed, and not asked for.
+    let requests = || {
+        ["PATCH /api/v1/namespaces/default/pods/web", "GET /api/v1/nodes/n1"]
+            .map(|request| joined.server.count(request))
+    };
     let before = requests();
     wait_for_renewals(2).await;
     assert_eq!(requests(), before);

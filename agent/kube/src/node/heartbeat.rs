@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent::EventType;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use super::facts::NodeFacts;
@@ -52,13 +52,14 @@ impl Cadence {
 }
 
 /// Registers the node and keeps its status, for ever. A change of whether it is ready, of what pods lack, or of the volumes that are in
-/// use, is sent at once.
+/// use, is sent at once. `known` is the node as it is followed.
 /// Tells `events` when it becomes ready or not.
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
     settings: StatusSettings,
     in_use: VolumesInUse,
+    known: watch::Receiver<Option<Value>>,
     events: mpsc::UnboundedSender<NodeEvent>,
 ) {
     let starting = NodeEvent {
@@ -73,7 +74,7 @@ pub(crate) async fn run(
     let mut volumes = node.volumes_in_use.clone();
     let mut cadence = Cadence::new(settings.report_period);
     loop {
-        if let Some(facts) = update(&client, &node, &mut cadence, &events).await
+        if let Some(facts) = update(&client, &node, &known, &mut cadence, &events).await
             && let Some(volumes) = &facts.volumes_in_use
         {
             in_use.are_shown(volumes);
@@ -91,12 +92,15 @@ pub(crate) async fn run(
 async fn update(
     client: &ApiClient,
     node: &NodeFacts,
+    known: &watch::Receiver<Option<Value>>,
     cadence: &mut Cadence,
     events: &mpsc::UnboundedSender<NodeEvent>,
 ) -> Option<Facts> {
     let facts = node.now().await;
     for tried in 0..TRIES {
-        match try_update(client, &facts, cadence, tried).await {
+        // The first time, the node as it is followed will do.
+        let known = known.borrow().clone().filter(|_| tried == 0);
+        match try_update(client, &facts, cadence, known).await {
             Ok(happened) => {
                 for event in happened {
                     let _ = events.send(event);
@@ -117,12 +121,13 @@ async fn try_update(
     client: &ApiClient,
     facts: &Facts,
     cadence: &mut Cadence,
-    tried: usize,
+    known: Option<Value>,
 ) -> Result<Vec<NodeEvent>, ApiError> {
     let path = registration::path(&facts.name);
-    // The first time, any version will do that the server has at hand.
-    let version: &[(&str, &str)] = if tried == 0 { &[("resourceVersion", "0")] } else { &[] };
-    let before = client.get(&path, version).await?;
+    let before = match known {
+        Some(node) => node,
+        None => client.get(&path, &[]).await?,
+    };
     let mut after = before.clone();
     after["status"] = status(facts, &before["status"], Timestamp::now());
     let relabelled = own_labels(&mut after);

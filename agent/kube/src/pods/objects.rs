@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
 use agent::pod_spec::admission::fields_of_other_nodes;
 use api::pod::{Pod, PodUid};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
@@ -32,6 +33,7 @@ pub(crate) struct Registry {
     store: Arc<ObjectStore>,
     needs: watch::Sender<Needs>,
     known: watch::Receiver<Arc<BTreeSet<Followed>>>,
+    own_node: watch::Receiver<Option<Value>>,
     answers: mpsc::UnboundedSender<(Followed, Answer)>,
 }
 
@@ -60,6 +62,11 @@ impl Registry {
         self.wait_for(&new).await;
         pod_cidr::wait_until_told(&self.store, &mut told).await;
         self.match_node(&new).await;
+    }
+
+    /// The node at the server, as far as it is known.
+    pub(crate) fn own_node(&self) -> watch::Receiver<Option<Value>> {
+        self.own_node.clone()
     }
 
     /// The pod needs nothing any more.
@@ -176,6 +183,8 @@ pub(crate) struct Objects {
     sender: mpsc::UnboundedSender<(Followed, Answer)>,
     receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
     known: watch::Sender<Arc<BTreeSet<Followed>>>,
+    /// The node as the server has it, with fields that this version of the API does not know.
+    own_node: watch::Sender<Option<Value>>,
     needs: watch::Sender<Needs>,
 }
 
@@ -199,6 +208,7 @@ impl Objects {
             sender,
             receiver,
             known: watch::Sender::default(),
+            own_node: watch::Sender::default(),
             needs: watch::Sender::default(),
         }
     }
@@ -211,6 +221,7 @@ impl Objects {
             store: Arc::clone(&self.store),
             needs: self.needs.clone(),
             known: self.known.subscribe(),
+            own_node: self.own_node.subscribe(),
             answers: self.sender.clone(),
         }
     }
@@ -228,6 +239,9 @@ impl Objects {
                 }
                 Some((of, answer)) = self.receiver.recv() => {
                     if self.following.contains_key(&of) {
+                        if let (Followed::Node, Answer::Objects(found)) = (&of, &answer) {
+                            self.own_node.send_replace(found.first().cloned());
+                        }
                         self.answers.insert(of, answer);
                         self.publish();
                     }
