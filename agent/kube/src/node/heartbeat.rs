@@ -69,7 +69,11 @@ pub(crate) async fn run(
     };
     // Without a receiver nobody writes events.
     let _ = events.send(starting);
-    register(&client, &node).await;
+    if let Some(status) = register(&client, &node).await {
+        for reason in became(&Value::Null, &status) {
+            let _ = events.send(of_status(&node.registration.name, reason));
+        }
+    }
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
     let mut volumes = node.volumes_in_use.clone();
     let mut cadence = Cadence::new(settings.report_period);
@@ -142,17 +146,19 @@ async fn try_update(
     }
     cadence.reported(changed, Instant::now(), chance());
     let (before, after) = (&before["status"], &after["status"]);
-    let became = became(before, after).into_iter().map(|reason| NodeEvent {
-        kind: EventType::Normal,
-        reason,
-        message: format!("Node {} status is now: {reason}", facts.name),
-    });
+    let became = became(before, after).into_iter().map(|reason| of_status(&facts.name, reason));
     let rebooted = rebooted(before, after).map(|boot| NodeEvent {
         kind: EventType::Warning,
         reason: "Rebooted",
         message: format!("Node {} has been rebooted, boot id: {boot}", facts.name),
     });
     Ok(rebooted.into_iter().chain(became).collect())
+}
+
+/// ◆ The event that a node has become what the reason says.
+fn of_status(node: &str, reason: &'static str) -> NodeEvent {
+    let message = format!("Node {node} status is now: {reason}");
+    NodeEvent { kind: EventType::Normal, reason, message }
 }
 
 /// ◆ The id of the boot, if it is another than the server knew.
@@ -182,15 +188,13 @@ const TRANSITIONS: [(&str, &str, &str); 4] = [
     ("Ready", "NodeReady", "NodeNotReady"),
 ];
 
-/// ◆ The reasons of the events about a node whose conditions changed. A new node is no event.
+/// ◆ The reasons of the events about a node whose conditions changed. That a new node is ready is no event; that it is short of nothing
+/// is one (pkg/kubelet/nodestatus/setters.go).
 fn became(before: &Value, after: &Value) -> Vec<&'static str> {
     let reason = |(kind, yes, no): (&str, &'static str, &'static str)| {
-        let (before, after) = (is_true(before, kind)?, is_true(after, kind)?);
-        match (before, after) {
-            (false, true) => Some(yes),
-            (true, false) => Some(no),
-            (true, true) | (false, false) => None,
-        }
+        let (before, after) = (is_true(before, kind), is_true(after, kind)?);
+        let is_event = before.map_or(kind != "Ready", |before| before != after);
+        is_event.then_some(if after { yes } else { no })
     };
     TRANSITIONS.into_iter().filter_map(reason).collect()
 }
@@ -218,6 +222,7 @@ mod tests {
         assert_eq!(became(&yes, &no), ["NodeNotReady"]);
         assert_eq!(became(&yes, &yes), [""; 0]);
         assert_eq!(became(&Value::Null, &yes), [""; 0]);
+        assert_eq!(became(&Value::Null, &of("DiskPressure", "False")), ["NodeHasNoDiskPressure"]);
         let (short, enough) = (of("DiskPressure", "True"), of("DiskPressure", "False"));
         assert_eq!(became(&enough, &short), ["NodeHasDiskPressure"]);
         assert_eq!(became(&short, &enough), ["NodeHasNoDiskPressure"]);

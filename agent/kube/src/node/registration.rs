@@ -100,12 +100,12 @@ fn reconciled(existing: &Value, initial: &Value) -> Value {
     node
 }
 
-/// Registers the node, however long it takes.
-pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) {
+/// Registers the node, however long it takes. Returns the status of one that was not there.
+pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Value> {
     let name = &node.registration.name;
     if !node.registration.registers {
         tracing::info!(node = %name, "waiting for someone else to register the node");
-        return;
+        return None;
     }
     let mut wait = FIRST;
     loop {
@@ -113,7 +113,7 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) {
         match try_register(client, &initial(&node.registration, &status)).await {
             Ok(was_there) => {
                 tracing::info!(node = %name, was_there, "registered node");
-                return;
+                return (!was_there).then_some(status);
             }
             Err(error) => {
                 let (node, error) = (name, &error as &dyn std::error::Error);
