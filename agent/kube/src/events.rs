@@ -5,16 +5,18 @@
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/record/event.go.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent::{Event, EventObject, EventObjectKind, EventType};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError, PatchKind};
+use crate::pods::KnownPods;
 use crate::time::whole_seconds;
 
 /// How many events wait.
@@ -50,13 +52,19 @@ struct Identity {
 pub(crate) struct Events {
     client: ApiClient,
     node: String,
+    /// The pods at the server: an event has the version of its pod.
+    known: watch::Receiver<Arc<KnownPods>>,
     /// The names of events that were written.
     written: HashMap<Identity, String>,
 }
 
 impl Events {
-    pub(crate) fn new(client: ApiClient, node: &str) -> Self {
-        Self { client, node: node.to_owned(), written: HashMap::new() }
+    pub(crate) fn new(
+        client: ApiClient,
+        node: &str,
+        known: watch::Receiver<Arc<KnownPods>>,
+    ) -> Self {
+        Self { client, node: node.to_owned(), known, written: HashMap::new() }
     }
 
     /// Writes the events that come, for ever.
@@ -119,15 +127,22 @@ impl Events {
         let identity = identity(event);
         if let Some(name) = self.written.get(&identity) {
             let path = format!("{}/{name}", events(namespace(event)));
-            let patch =
-                json!({"count": event.count, "lastTimestamp": whole_seconds(event.last_at)});
+            let patch = json!({
+                "count": event.count,
+                "message": event.message,
+                "lastTimestamp": whole_seconds(event.last_at),
+            });
             match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
                 // The server forgets events after an hour.
                 Err(error) if error.is_not_found() => {}
                 result => return result.map(drop),
             }
         }
-        let object = recorded(&self.node, event, now);
+        let mut object = recorded(&self.node, event, now);
+        if let Some(pod) = self.known.borrow().get(&event.object.uid) {
+            let version = &pod.api().metadata.resource_version;
+            object["involvedObject"]["resourceVersion"] = json!(version);
+        }
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.client.create(&events(namespace(event)), &object).await?;
         if self.written.len() >= REMEMBERED {

@@ -288,7 +288,7 @@ impl Cluster for ClusterNode {
             self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
         let event_rate = self.settings.event_rate.unwrap_or(Rate::UNLIMITED);
-        let events = Events::new(self.client.with_rate(event_rate), &name);
+        let events = Events::new(self.client.with_rate(event_rate), &name, self.known.subscribe());
         let node = NodeFacts {
             registration,
             addresses,
