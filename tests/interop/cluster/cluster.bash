@@ -29,6 +29,7 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/crib-cluster.XXXXXX")
 logs=${CRIB_CLUSTER_LOGS:-$work/logs}
+seen=$work/seen
 mkdir -p "$work/keys" "$work/static" "$work/disk" "$logs"
 rm -f "$logs"/*.log
 crib=${CRIB_BINARY:-$here/../../../target/debug/crib}
@@ -37,8 +38,9 @@ finish() {
   for name in metrics-server agent2 runtime2 agent runtime registry kube-scheduler kube-controller-manager kube-apiserver etcd; do
     stop "$name"
   done
-  # Secrets of pods are on a tmpfs.
-  umount --lazy "$work/agent/memory" "$work/agent2/memory" 2>/dev/null || true
+  # Secrets of pods are on a tmpfs; of a kubelet's, each volume is one.
+  awk -v below="$work/" 'index($2, below) == 1 { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null ||
+    true
   rm -rf --one-file-system "$work"
 }
 trap finish EXIT
@@ -61,11 +63,11 @@ stop() {
   while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
   rm "$work/$1.pid"
 }
-# within SECONDS COMMAND…: repeats the command until it succeeds.
+# within SECONDS COMMAND…: repeats the command until it succeeds. What it printed last is in the file $seen.
 within() {
   local until=$((SECONDS + $1))
   shift
-  until "$@" >"$work/seen" 2>&1; do
+  until "$@" >"$seen" 2>&1; do
     if ((SECONDS >= until)); then
       return 1
     fi
