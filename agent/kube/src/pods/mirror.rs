@@ -93,7 +93,7 @@ pub(crate) fn actions<'p>(
     for pod in static_pods {
         let mirror = mirrors.remove(&full_name(pod));
         let shows = |mirror: &Pod| annotation(mirror, MIRROR) == annotation(pod, HASH);
-        if mirror.is_some_and(|mirror| !shows(mirror) && is_ending(&reported_uid(mirror))) {
+        if mirror.is_some_and(|mirror| !shows(mirror) && is_ending(mirror)) {
             continue;
         }
         if !mirror.is_some_and(|mirror| shows(mirror) && !mirror.is_deleted()) {
