@@ -1,6 +1,5 @@
 //! The container runtime as the agent sees it. No file outside `cri/` names a protobuf type.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::pin::Pin;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
+use compact::{Map, Set};
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
@@ -124,7 +124,7 @@ pub trait Cri: Send + Sync {
     /// All images. (ListImages)
     async fn list_images(&self) -> Result<Vec<Image>, CriError>;
     /// The ids of images that containers run or mount. (ListContainers, ContainerStatus)
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError>;
+    async fn images_in_use(&self) -> Result<Set<String>, CriError>;
     /// Removes an image; idempotent. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
     /// Usage of the image file systems. (ImageFsInfo)
@@ -170,8 +170,8 @@ pub trait Cri: Send + Sync {
     async fn events(&self) -> Result<EventStream, CriError>;
 
     /// The calls that have ended, by a kubelet's names.
-    fn operations(&self) -> BTreeMap<&'static str, Operation> {
-        BTreeMap::new()
+    fn operations(&self) -> Map<&'static str, Operation> {
+        Map::new()
     }
     /// The process that serves the socket, if that is known.
     async fn server_process(&self) -> Option<u32> {
@@ -232,7 +232,7 @@ pub struct RuntimeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// What its handlers support, by name; `None`: it does not say.
-    pub handlers: Option<BTreeMap<String, HandlerFeatures>>,
+    pub handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether it honours `supplementalGroupsPolicy: Strict`.
     pub strict_supplemental_groups: bool,
 }

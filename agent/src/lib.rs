@@ -38,7 +38,6 @@
 //!
 //! Decisions follow Kubernetes 1.36: `tests/traces` replays recorded scenarios of a kubelet.
 
-mod blocking;
 pub mod clock;
 pub mod cluster;
 pub mod config;
@@ -187,7 +186,6 @@ pub use shared::online_cpus;
 pub use upkeep::gc::limits::DeadContainerLimits;
 pub use view::AgentView;
 
-use blocking::blocking;
 use checks::probe::check::Checker;
 use checks::probe::counts::ProbeCounts;
 use checks::probe::prober::Prober;
@@ -215,6 +213,7 @@ use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
 use sync_loop::{Published, Told};
+use tasks::blocking;
 use upkeep::gc::collector::ContainerCollector;
 use upkeep::machine_watch::{OomCount, check_resolv_conf, watch_oom_kills};
 use upkeep::pod_cgroups::{self, PodCgroups, Pods};
@@ -330,7 +329,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         alone: config.relist_period,
         with_events: config.event_driven_pleg.then_some(config.relist_period_with_events),
     };
-    tasks.spawn(observation::pleg::run(
+    tasks.spawn(tasks::boxed(observation::pleg::run(
         Arc::clone(&cri),
         Arc::clone(&clock),
         periods,
@@ -338,15 +337,15 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime_sender,
         failed_sender,
         measures.clone(),
-    ));
-    tasks.spawn(status_store_task.run(Arc::clone(&clock)));
+    )));
+    tasks.spawn(tasks::boxed(status_store_task.run(Arc::clone(&clock))));
     if let Some(rotation) = config.log_rotation {
-        tasks.spawn(upkeep::logs::run(
+        tasks.spawn(tasks::boxed(upkeep::logs::run(
             Arc::clone(&cri),
             Arc::clone(&clock),
             rotation,
             reports.clone(),
-        ));
+        )));
     }
     let images = Arc::new(Images::new(
         Arc::clone(&cri),
@@ -369,7 +368,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             machine: Arc::clone(&machine),
             measures: measures.clone(),
         };
-        tasks.spawn(collector.run(unused_receiver));
+        tasks.spawn(tasks::boxed(collector.run(unused_receiver)));
     }
     if !config.dead_containers.are_kept_by_workers() {
         let collector = ContainerCollector {
@@ -377,7 +376,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             clock: Arc::clone(&clock),
             config: config.clone(),
         };
-        tasks.spawn(collector.run());
+        tasks.spawn(tasks::boxed(collector.run()));
     }
     let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
     let events = EventRecorder::new(Arc::clone(&clock));
@@ -385,15 +384,15 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let checker = Checker { cri: Arc::clone(&cri), dialer: Arc::clone(&dialer) };
     let (prober, prober_task) =
         Prober::new(checker, Arc::clone(&clock), events.clone(), started_at);
-    tasks.spawn(prober_task.run());
+    tasks.spawn(tasks::boxed(prober_task.run()));
     let node = shared::node(&config, machine.as_ref());
     let (readiness_sender, readiness) = watch::channel(Readiness::unknown());
-    tasks.spawn(observation::readiness::run(
+    tasks.spawn(tasks::boxed(observation::readiness::run(
         Arc::clone(&cri),
         Arc::clone(&clock),
         runtime.clone(),
         readiness_sender,
-    ));
+    )));
     let (pressure_sender, pressure) = watch::channel(Pressure::default());
     let (pods_sender, pods) = watch::channel::<Arc<[Pod]>>(Arc::default());
     let known = Pods { pods: pods.clone(), reports: reports.clone() };
@@ -403,19 +402,21 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         capacity.extend(machine.processes().map(|it| ("pid".to_owned(), it.limit.to_string())));
         let rules = (&config.cgroups, &config.admission);
         let enforced = pod_cgroups::enforced(rules.0, rules.1, &node, &capacity);
-        tasks.spawn(cgroups.run(Arc::clone(&clock), events.clone(), enforced));
+        tasks.spawn(tasks::boxed(cgroups.run(Arc::clone(&clock), events.clone(), enforced)));
     }
     let oom_count = of_node.oom_kills.map(|kills| {
         let count = OomCount::default();
         let node = config.node_name.clone();
-        tasks.spawn(watch_oom_kills(kills, node, events.clone(), count.clone()));
+        tasks.spawn(tasks::boxed(watch_oom_kills(kills, node, events.clone(), count.clone())));
         count
     });
     // The user of a laptop knows its resolv.conf.
     if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {
         let (node, events) = (config.node_name.clone(), events.clone());
         let in_cluster = !config.cluster_domain.is_empty();
-        tasks.spawn(async move { check_resolv_conf(&path, in_cluster, &node, &events) });
+        tasks.spawn(tasks::boxed(
+            async move { check_resolv_conf(&path, in_cluster, &node, &events) },
+        ));
     }
     let (shutting_down_sender, shutting_down) = watch::channel(false);
     let (shutdown_times_sender, shutdown_times) = watch::channel(ShutdownTimes::default());
@@ -479,7 +480,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             evictions: evictions_sender.clone(),
             measures: measures.clone(),
         };
-        tasks.spawn(evictor.run());
+        tasks.spawn(tasks::boxed(evictor.run()));
     }
     if let Some(logind) = of_node.logind.filter(|_| !shared.config.shutdown.is_empty()) {
         let watch = ShutdownWatch {
@@ -495,9 +496,9 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             times: shutdown_times_sender,
             state_file: shared.config.root_dir.join(STATE_FILE),
         };
-        tasks.spawn(watch.run());
+        tasks.spawn(tasks::boxed(watch.run()));
     }
-    tasks.spawn(sync_loop::run(
+    tasks.spawn(tasks::boxed(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
         Published { pods: pods_sender, ready: ready_sender },
@@ -505,7 +506,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         runtime,
         Told { failed, evictions },
         shutdown.clone(),
-    ));
+    )));
     let (refused, refusal) = watch::channel(None);
     let mut agent = Agent {
         reports,
@@ -530,10 +531,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         refusal,
     };
     let outputs = Outputs { view: agent.view(), events: agent.events(), cri: of_cluster };
-    agent.tasks.spawn(async move {
+    agent.tasks.spawn(tasks::boxed(async move {
         let why = cluster.record(outputs).await;
         refused.send_replace(Some(why));
-    });
+    }));
     agent
 }
 
@@ -596,7 +597,7 @@ impl Agent {
     ) {
         let (pods, reports) = (self.pods.clone(), self.reports.clone());
         let publish = services::publish(domain.to_owned(), objects, pods, reports, network);
-        self.tasks.spawn(publish);
+        self.tasks.spawn(tasks::boxed(publish));
     }
 
     /// Waits until the cluster does not take the node, and returns the reason in words. Cancel-safe.

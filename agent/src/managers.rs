@@ -3,11 +3,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/container_manager.go and pkg/kubelet/cm/internal_container_lifecycle.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::observed::ContainerId;
@@ -77,31 +78,31 @@ pub struct ManagerCount {
 }
 
 /// The pods that keep what they have; `None`: not every source has said yet which pods it has, so that all do.
-pub type Active = Option<BTreeSet<PodUid>>;
+pub type Active = Option<Set<PodUid>>;
 
 /// Whether devices are healthy, by resource and id.
-pub type DeviceHealth = BTreeMap<String, BTreeMap<String, bool>>;
+pub type DeviceHealth = Map<String, Map<String, bool>>;
 
 /// Devices by resource name, such as `vendor.com/gpu`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceResources {
     /// How many there are; 0 for those whose plugin has gone.
-    pub capacity: BTreeMap<String, u64>,
+    pub capacity: Map<String, u64>,
     /// How many of them are healthy.
-    pub allocatable: BTreeMap<String, u64>,
+    pub allocatable: Map<String, u64>,
     /// How many pods have.
-    pub allocated: BTreeMap<String, u64>,
+    pub allocated: Map<String, u64>,
 }
 
 impl DeviceResources {
     /// Adds the devices to amounts of other resources.
-    pub(crate) fn add(amounts: &mut BTreeMap<String, String>, devices: BTreeMap<String, u64>) {
+    pub(crate) fn add(amounts: &mut BTreeMap<String, String>, devices: Map<String, u64>) {
         amounts.extend(devices.into_iter().map(|(name, count)| (name, count.to_string())));
     }
 
     /// The devices that pods may request beside what they have: as many as are healthy, but no fewer than pods have (Kubernetes 1.36,
     /// pkg/kubelet/cm/devicemanager/manager.go sanitizeNodeAllocatable).
-    pub(crate) fn offered(mut self) -> BTreeMap<String, u64> {
+    pub(crate) fn offered(mut self) -> Map<String, u64> {
         for (name, count) in self.allocated {
             let offered = self.allocatable.entry(name).or_default();
             *offered = (*offered).max(count);
@@ -162,11 +163,11 @@ mod tests {
 
     #[test]
     fn devices_of_pods_are_offered_although_their_plugin_has_gone() {
-        let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        let counts = |counts: &[(&str, u64)]| -> Map<String, u64> {
             counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
         };
         let resources = DeviceResources {
-            capacity: BTreeMap::new(),
+            capacity: Map::new(),
             allocatable: counts(&[("a.com/x", 3), ("a.com/y", 1)]),
             allocated: counts(&[("a.com/x", 2), ("a.com/y", 2), ("a.com/z", 1)]),
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use compact::Map;
 use serde::Deserialize;
 
 /// Facts and settings of the node.
@@ -70,7 +71,7 @@ pub struct Node {
     /// Runtime handlers by name of the other RuntimeClasses; `None`: each class is called as its handler is.
     pub runtime_classes: Option<BTreeMap<String, String>>,
     /// What the runtime's handlers support, by name; `None`: the runtime does not say.
-    pub runtime_handlers: Option<BTreeMap<String, HandlerFeatures>>,
+    pub runtime_handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether SELinux is enabled.
     pub selinux: bool,
     /// Whether `lifecycle.stopSignal` counts (gate ContainerStopSignals).

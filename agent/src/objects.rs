@@ -2,13 +2,13 @@
 
 pub mod directory;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::manifest::endpoints::mirrors;
 use api::manifest::storage::claims_of_pod;
 use api::manifest::{Object, Workload, WorkloadObject, to_json};
+use compact::Map;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
@@ -57,20 +57,20 @@ pub struct BoundClaim {
 /// Objects by namespace, which some kinds do not have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
-    config_maps: BTreeMap<Key, Arc<ConfigMap>>,
-    secrets: BTreeMap<Key, Arc<Secret>>,
-    services: BTreeMap<Key, Arc<Service>>,
-    endpoint_slices: BTreeMap<Key, Arc<EndpointSlice>>,
+    config_maps: Map<Key, Arc<ConfigMap>>,
+    secrets: Map<Key, Arc<Secret>>,
+    services: Map<Key, Arc<Service>>,
+    endpoint_slices: Map<Key, Arc<EndpointSlice>>,
     /// The slices that stand for Endpoints, by the names of these.
-    mirrors: BTreeMap<Key, Vec<Arc<EndpointSlice>>>,
-    claims: BTreeMap<Key, Arc<PersistentVolumeClaim>>,
-    volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    mirrors: Map<Key, Vec<Arc<EndpointSlice>>>,
+    claims: Map<Key, Arc<PersistentVolumeClaim>>,
+    volumes: Map<String, Arc<PersistentVolume>>,
     /// The claims that an API server binds.
-    bound_claims: BTreeMap<Key, Result<BoundClaim, String>>,
-    service_accounts: BTreeMap<Key, Arc<ServiceAccount>>,
-    runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
-    priority_classes: BTreeMap<String, Arc<PriorityClass>>,
-    trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
+    bound_claims: Map<Key, Result<BoundClaim, String>>,
+    service_accounts: Map<Key, Arc<ServiceAccount>>,
+    runtime_classes: Map<String, Arc<RuntimeClass>>,
+    priority_classes: Map<String, Arc<PriorityClass>>,
+    trust_bundles: Map<String, Arc<ClusterTrustBundle>>,
     /// Whether there are no other RuntimeClasses than those that are known.
     has_all_runtime_classes: bool,
     /// The agent's own node.
@@ -78,7 +78,7 @@ pub struct ObjectMap {
     /// Those that make claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
     /// The objects of which is not known whether they are there, and why.
-    unknown: BTreeMap<(ObjectKind, Key), String>,
+    unknown: Map<(ObjectKind, Key), String>,
 }
 
 fn key(metadata: &ObjectMeta) -> Key {
@@ -87,7 +87,7 @@ fn key(metadata: &ObjectMeta) -> Key {
     (namespace.to_owned(), name)
 }
 
-fn get<T>(map: &BTreeMap<Key, Arc<T>>, namespace: &str, name: &str) -> Option<Arc<T>> {
+fn get<T>(map: &Map<Key, Arc<T>>, namespace: &str, name: &str) -> Option<Arc<T>> {
     map.get(&(namespace.to_owned(), name.to_owned())).cloned()
 }
 
@@ -150,7 +150,7 @@ impl ObjectMap {
     pub fn services(&self, namespace: &str) -> Vec<Arc<Service>> {
         let from = (namespace.to_owned(), String::new());
         self.services
-            .range(from..)
+            .from_key(&from)
             .take_while(|((of, _), _)| of == namespace)
             .map(|(_, service)| Arc::clone(service))
             .collect()

@@ -1,10 +1,10 @@
 //! The observed state of a pod: the runtime's data at one time.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use compact::Map;
 use jiff::Timestamp;
 
 macro_rules! runtime_id {
@@ -54,7 +54,7 @@ pub struct Observed {
     /// Newest first by creation; several of one name are successive attempts.
     pub containers: Vec<ObservedContainer>,
     /// Latest probe results by container; containers never probed are absent.
-    pub probes: BTreeMap<ContainerId, ProbeResults>,
+    pub probes: Map<ContainerId, ProbeResults>,
 }
 
 impl Observed {
@@ -164,7 +164,7 @@ pub struct MemoryUsage {
     /// The pod with all of its containers.
     pub pod: Option<u64>,
     /// Each container's, by its name in the spec.
-    pub containers: BTreeMap<String, Option<u64>>,
+    pub containers: Map<String, Option<u64>>,
 }
 
 /// State of a container.

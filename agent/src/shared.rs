@@ -10,7 +10,6 @@ use file_tree::Trash;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::blocking::brief;
 use crate::checks::dialer::Dialer;
 use crate::checks::probe::prober::Prober;
 use crate::clock::Clock;
@@ -39,6 +38,7 @@ use crate::storage::volumes::in_memory::InMemory;
 use crate::storage::volumes::token::Tokens;
 use crate::upkeep::pod_cgroups::PodCgroups;
 use crate::worker::starts::Starts;
+use tasks::brief;
 
 /// The state that all workers share.
 pub(crate) struct Shared {

@@ -1,17 +1,17 @@
 //! Reconciles the pods of the sources with the pods of the runtime: one task owns the list of workers.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::{Pod, PodUid};
+use compact::{Map, Set};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::blocking::blocking;
 use crate::clock::after;
 use crate::observation::pleg::RuntimePods;
 use crate::observation::readiness::Readiness;
@@ -23,6 +23,7 @@ use crate::shared::Shared;
 use crate::source::merge::{DuplicatePod, new_duplicates, small_change};
 use crate::source::{Distinct, PodSource, log_duplicates};
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
+use tasks::blocking;
 
 mod allocations;
 mod entries;
@@ -63,23 +64,23 @@ struct SyncLoop {
     /// Of `desired`, while that is the set of the only source.
     distinct: Option<Distinct>,
     published: Published,
-    duplicates: BTreeSet<DuplicatePod>,
+    duplicates: Set<DuplicatePod>,
     entries: Entries,
     /// The desired pods without a worker whose start is put off.
-    waiting: BTreeMap<PodUid, StartWait>,
+    waiting: Map<PodUid, StartWait>,
     /// Counts starts that were put off, as a seed for jitter.
     put_off: u64,
     /// When workers ended, until a later listing of the runtime.
-    ended: BTreeMap<PodUid, Timestamp>,
+    ended: Map<PodUid, Timestamp>,
     /// The pods that a kubelet's sources removed at some time, until their statuses are forgotten.
-    removed: BTreeSet<PodUid>,
+    removed: Set<PodUid>,
     garbage: Garbage,
     /// A desired pod waits for the end of a worker.
     waits: bool,
     /// Critical pods that wait for evicted ones to end.
-    making_room: BTreeSet<PodUid>,
+    making_room: Set<PodUid>,
     tasks: JoinSet<()>,
-    ids: BTreeMap<Id, PodUid>,
+    ids: Map<Id, PodUid>,
     resizes: Resizes,
     /// What pods that are not started yet get for themselves.
     allocations: Allocations,
@@ -105,17 +106,17 @@ pub(crate) async fn run(
         desired: Arc::default(),
         distinct: None,
         published,
-        duplicates: BTreeSet::new(),
+        duplicates: Set::new(),
         entries,
-        waiting: BTreeMap::new(),
+        waiting: Map::new(),
         put_off: 0,
-        ended: BTreeMap::new(),
-        removed: BTreeSet::new(),
+        ended: Map::new(),
+        removed: Set::new(),
         garbage: Garbage::default(),
         waits: false,
-        making_room: BTreeSet::new(),
+        making_room: Set::new(),
         tasks: JoinSet::new(),
-        ids: BTreeMap::new(),
+        ids: Map::new(),
         resizes: Resizes::new(),
         allocations: Allocations::default(),
         sources_were_ready: false,
@@ -124,7 +125,7 @@ pub(crate) async fn run(
     let mut readers = JoinSet::new();
     for (number, source) in sources.into_iter().enumerate() {
         let readiness = sync_loop.shared.readiness.clone();
-        readers.spawn(read_source(number, source, readiness, sender.clone()));
+        readers.spawn(tasks::boxed(read_source(number, source, readiness, sender.clone())));
     }
     let trash = Arc::clone(&sync_loop.shared.trash);
     blocking(move || {
@@ -427,7 +428,7 @@ impl SyncLoop {
         granted: Granted,
         worker: impl Future<Output = ()> + Send + 'static,
     ) {
-        let handle = self.tasks.spawn(worker);
+        let handle = self.tasks.spawn(tasks::boxed(worker));
         let uid = state.pod.uid.clone();
         self.ids.insert(handle.id(), uid.clone());
         let entry = Entry { state, updates, rejected, granted, evicted: false };

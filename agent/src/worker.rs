@@ -3,11 +3,11 @@
 //! Updates arrive through a watch channel, so only the latest counts; a termination cannot be revoked. The worker observes
 //! its pod through the snapshots of [`crate::observation::cache`]; after a change it waits for a snapshot of a later inspection.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use api::pod::{Pod, PodUid};
+use compact::Set;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
@@ -148,7 +148,7 @@ struct Seen {
 #[derive(Default)]
 struct Hooks {
     /// Containers whose hook has not succeeded yet: they do not count as running.
-    pending: BTreeSet<String>,
+    pending: Set<String>,
     /// Why containers of the present plan are stopped whose hook has failed.
     failed: Causes,
 }

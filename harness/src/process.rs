@@ -78,7 +78,7 @@ impl Process {
         if self.try_wait().is_none() {
             let pidfd = self.pidfd.try_clone().ok()?;
             // The return value below tells an exit from a timeout.
-            let _ = tokio::task::spawn_blocking(move || wait_for_end(&pidfd, limit)).await;
+            let _ = tasks::spawn_blocking(move || wait_for_end(&pidfd, limit)).await;
         }
         self.try_wait()
     }

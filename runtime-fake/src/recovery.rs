@@ -136,7 +136,9 @@ async fn look_over_network(runtime: &Runtime) {
     blocking(move || network.clean_up(&kept)).await;
     let network = runtime.network.clone();
     let connected: Vec<Target> = connected;
-    runtime.tasks.spawn(blocking(move || network.check(&connected, keepers::pod_netns)));
+    runtime
+        .tasks
+        .spawn(tasks::boxed(blocking(move || network.check(&connected, keepers::pod_netns))));
 }
 
 async fn remove(runtime: &Runtime, id: &SandboxId) {

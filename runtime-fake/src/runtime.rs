@@ -41,6 +41,7 @@ pub(crate) use network::{Connected, Network, Opening, ReconfigureResult, Target,
 pub(crate) use pods::Pods;
 pub(crate) use ports::PortError;
 pub(crate) use program::Program;
+pub(crate) use tasks::blocking;
 
 use crate::{
     config::Config,
@@ -102,7 +103,7 @@ impl Runtime {
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        match self.tasks.spawn(operation).await {
+        match self.tasks.spawn(tasks::boxed(operation)).await {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -120,17 +121,5 @@ pub(crate) fn opening(config: &Config) -> Opening {
         state_dir: config.state_dir.clone(),
         cni: config.cni.clone(),
         cidrs: network::pod_range::current(&config.state_dir, config.pod_cidrs),
-    }
-}
-
-/// Runs blocking `work` on a blocking thread.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Blocking work is never cancelled once it runs, and the pool outlives every task.
-            Err(error) => panic!("blocking work was cancelled: {error}"),
-        },
     }
 }

@@ -174,9 +174,9 @@ pub async fn serve(
     let services = EncodedLists::new(services, runtime.store.clone(), MAX_MESSAGE);
     let admission = admission(&runtime.config);
     let pods = runtime.pods.clone();
-    tokio::spawn(async move { pods.zygote().warm_up().await });
+    tasks::spawn(async move { pods.zygote().warm_up().await });
     let network = runtime.network.clone();
-    tokio::spawn(blocking(move || network.way_out(false)));
+    tasks::spawn(blocking(move || network.way_out(false)));
     let stop = runtime.stopping.clone();
     let settings = runtime.config.streams;
     let target = Arc::new(runtime.clone());
@@ -256,7 +256,7 @@ async fn remove_everything(runtime: &Runtime) {
     let mut removals = tokio::task::JoinSet::new();
     for id in ids {
         let runtime = runtime.clone();
-        removals.spawn(async move {
+        removals.spawn(tasks::boxed(async move {
             if let Err(error) = runtime.remove_sandbox(id.as_str()).await {
                 tracing::error!(
                     sandbox = id.short(),
@@ -264,7 +264,7 @@ async fn remove_everything(runtime: &Runtime) {
                     "failed to remove"
                 );
             }
-        });
+        }));
     }
     while removals.join_next().await.is_some() {}
 }

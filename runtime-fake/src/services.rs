@@ -231,14 +231,14 @@ impl Ports {
                     Some(address) => TcpListener::bind((address, front.port)).await?,
                     None => TcpListener::from_std(self.host_listener(front.port).await?)?,
                 };
-                tokio::spawn(streams::serve(listener, receiver, self.pools.connections.clone()))
+                tasks::spawn(streams::serve(listener, receiver, self.pools.connections.clone()))
             }
             Transport::Udp => {
                 let socket = match front.address {
                     Some(address) => UdpSocket::bind((address, front.port)).await?,
                     None => UdpSocket::from_std(self.host_socket(front.port).await?)?,
                 };
-                tokio::spawn(datagrams::serve(socket, receiver, self.pools.flows.clone()))
+                tasks::spawn(datagrams::serve(socket, receiver, self.pools.flows.clone()))
             }
         };
         Ok(Running { backends, task })
@@ -246,18 +246,18 @@ impl Ports {
 
     /// A listening socket of the host's network, made by a task there.
     async fn host_listener(&self, port: u16) -> io::Result<std::net::TcpListener> {
-        let bound = self.host.spawn(async move {
+        let bound = self.host.spawn(tasks::boxed(async move {
             let listener = std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
             listener.set_nonblocking(true).map(|()| listener)
-        });
+        }));
         bound.await.map_err(io::Error::other)?
     }
 
     async fn host_socket(&self, port: u16) -> io::Result<std::net::UdpSocket> {
-        let bound = self.host.spawn(async move {
+        let bound = self.host.spawn(tasks::boxed(async move {
             let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
             socket.set_nonblocking(true).map(|()| socket)
-        });
+        }));
         bound.await.map_err(io::Error::other)?
     }
 }

@@ -55,7 +55,7 @@ impl Store {
         let (commands, inbox) = mpsc::channel(64);
         let (publish, states) = watch::channel(Arc::new(state));
         let events = broadcast::Sender::new(EVENT_CAPACITY);
-        tokio::spawn(own(directory, inbox, publish, events.clone()));
+        tasks::spawn(own(directory, inbox, publish, events.clone()));
         Self { commands, states, events }
     }
 

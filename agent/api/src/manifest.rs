@@ -203,7 +203,7 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
     }
     let Parsed { problems, warnings, no_effect, .. } = &mut loader.parsed;
     for said in [problems, warnings, no_effect] {
-        said.sort_by_key(|problem| (problem.line, problem.column));
+        compact::sort_by_key(said, |problem| (problem.line, problem.column));
     }
     loader.parsed
 }

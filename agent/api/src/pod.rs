@@ -1,9 +1,10 @@
 //! An accepted pod: defaulted, validated, immutable and cheap to clone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
+use compact::Set;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod as ApiPod, PodSpec, Volume};
 
 /// The unique id of a pod (`metadata.uid`): names its directories, labels its sandboxes and containers.
@@ -217,7 +218,7 @@ impl Pod {
 
     /// The volumes that a container uses (Kubernetes 1.36, pkg/volume/util GetPodVolumeNames): others are not prepared.
     pub fn mounted_volumes(&self) -> impl Iterator<Item = &Volume> {
-        let mut used = BTreeSet::new();
+        let mut used = Set::new();
         for (_, container) in self.all_containers() {
             let mounts = container.volume_mounts.iter().flatten();
             used.extend(mounts.map(|mount| mount.name.as_str()));

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/v1/helper/qos.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
@@ -63,7 +63,7 @@ fn computed_class(pod: &Pod) -> QosClass {
     }
 }
 
-type Sums = BTreeMap<&'static str, Quantity>;
+type Sums = Map<&'static str, Quantity>;
 
 /// Adds the CPU and memory of a list; returns how many of both it has.
 fn add(sums: &mut Sums, kind: Kind, resources: Option<&ResourceRequirements>) -> usize {

@@ -1,9 +1,10 @@
 //! What this package needs of the node's cluster. The package of the node implements it; a test's own stands in for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use agent::cluster::{IssuedToken, TokenRequest};
 use async_trait::async_trait;
+use compact::Set;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 
@@ -42,7 +43,7 @@ pub trait VolumeCluster: Send + Sync {
     async fn uninstall(&self, name: &str) -> Result<(), String>;
 
     /// Shows which attachable volumes are in use, by their unique names: they are not detached.
-    fn set_in_use(&self, volumes: BTreeSet<String>);
+    fn set_in_use(&self, volumes: Set<String>);
 
     /// Waits until the node's status has shown that a volume is in use. Cancel-safe.
     async fn in_use_is_shown(&self, volume: &str);

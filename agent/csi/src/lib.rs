@@ -119,7 +119,7 @@ impl CsiDrivers {
         volume: &str,
         operation: impl Future<Output = Result<T, DriverError>> + Send + 'static,
     ) -> Result<T, DriverError> {
-        let done = tokio::spawn(operation).await;
+        let done = tasks::spawn(operation).await;
         done.unwrap_or_else(|error| {
             let message = format!("the operation ended early: {error}");
             Err(DriverError { step, volume: volume.to_owned(), message, waits: false })

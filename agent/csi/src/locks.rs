@@ -1,14 +1,14 @@
 //! One operation at a time for each volume, which the interface wants of its callers, and for each pod.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use compact::Map;
 use tokio::sync::OwnedMutexGuard;
 
 /// What has operations under way.
 #[derive(Debug)]
 pub(crate) struct Locks<K> {
-    held: Mutex<BTreeMap<K, Arc<tokio::sync::Mutex<()>>>>,
+    held: Mutex<Map<K, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl<K> Default for Locks<K> {
@@ -40,7 +40,7 @@ mod tests {
         let first = locks.lock(&"a").await;
         let other = locks.lock(&"b").await;
         drop(other);
-        let waiting = tokio::spawn({
+        let waiting = tasks::spawn({
             let locks = Arc::clone(&locks);
             async move { drop(locks.lock(&"a").await) }
         });

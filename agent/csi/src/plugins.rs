@@ -5,7 +5,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager; pkg/volume/csi/csi_plugin.go RegisterPlugin, DeRegisterPlugin.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -13,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use compact::{Map, Set};
 use inotify::{EventStream, Inotify, WatchMask};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -72,9 +72,9 @@ pub(crate) struct Plugins {
     directory: PathBuf,
     registry: Arc<Registry>,
     cluster: Arc<dyn VolumeCluster>,
-    sockets: BTreeMap<PathBuf, Socket>,
+    sockets: Map<PathBuf, Socket>,
     /// The sockets, and those that were at their paths before, whose plugins are being asked.
-    asked: BTreeSet<PathBuf>,
+    asked: Set<PathBuf>,
     registrations: JoinSet<Registration>,
 }
 
@@ -84,7 +84,7 @@ impl Plugins {
         registry: Arc<Registry>,
         cluster: Arc<dyn VolumeCluster>,
     ) -> Self {
-        let (sockets, asked) = (BTreeMap::new(), BTreeSet::new());
+        let (sockets, asked) = (Map::new(), Set::new());
         Self { directory, registry, cluster, sockets, asked, registrations: JoinSet::new() }
     }
 
@@ -94,7 +94,7 @@ impl Plugins {
             tracing::warn!(path = %self.directory.display(), %error, "failed to create the directory of plugins; will retry");
         }
         let mut watch = None;
-        let mut watched = BTreeSet::new();
+        let mut watched = Set::new();
         loop {
             let (sockets, directories) = scan(&self.directory);
             if watch.is_none() || directories != watched {
@@ -138,7 +138,7 @@ impl Plugins {
     }
 
     /// Takes what sockets there are: forgets drivers whose socket is gone, and asks the plugins of new ones.
-    async fn take(&mut self, found: BTreeMap<PathBuf, Identity>) {
+    async fn take(&mut self, found: Map<PathBuf, Identity>) {
         let is_there = |path: &PathBuf, socket: &Socket| found.get(path) == Some(&socket.identity);
         let gone: Vec<PathBuf> = self
             .sockets
@@ -167,10 +167,10 @@ impl Plugins {
             self.sockets.insert(path.clone(), socket);
             self.asked.insert(path.clone());
             let (registry, cluster) = (Arc::clone(&self.registry), Arc::clone(&self.cluster));
-            self.registrations.spawn(async move {
+            self.registrations.spawn(tasks::boxed(async move {
                 let registered = register(&path, &registry, cluster.as_ref()).await;
                 (path, identity, registered)
-            });
+            }));
         }
     }
 
@@ -259,8 +259,8 @@ async fn add(
 }
 
 /// The sockets in a directory and those below it, and these directories. What cannot be read has none.
-fn scan(root: &Path) -> (BTreeMap<PathBuf, Identity>, BTreeSet<PathBuf>) {
-    let (mut sockets, mut directories) = (BTreeMap::new(), BTreeSet::new());
+fn scan(root: &Path) -> (Map<PathBuf, Identity>, Set<PathBuf>) {
+    let (mut sockets, mut directories) = (Map::new(), Set::new());
     let mut next = vec![(root.to_owned(), 0)];
     while let Some((directory, depth)) = next.pop() {
         let Ok(entries) = fs::read_dir(&directory) else {
@@ -285,7 +285,7 @@ fn scan(root: &Path) -> (BTreeMap<PathBuf, Identity>, BTreeSet<PathBuf>) {
     (sockets, directories)
 }
 
-fn watch_all(directories: &BTreeSet<PathBuf>) -> io::Result<EventStream<[u8; 4096]>> {
+fn watch_all(directories: &Set<PathBuf>) -> io::Result<EventStream<[u8; 4096]>> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CREATE
         | WatchMask::DELETE
@@ -328,7 +328,7 @@ mod tests {
         let _below = UnixListener::bind(at("below/b.sock")).unwrap();
         let first = UnixListener::bind(at("a.sock")).unwrap();
         let (sockets, directories) = scan(root.path());
-        assert_eq!(directories, BTreeSet::from([root.path().to_owned(), at("below")]));
+        assert_eq!(directories, Set::from([root.path().to_owned(), at("below")]));
         assert_eq!(sockets.keys().cloned().collect::<Vec<_>>(), [at("a.sock"), at("below/b.sock")]);
         drop(first);
         fs::remove_file(at("a.sock")).unwrap();

@@ -1,9 +1,9 @@
 //! The drivers that are registered at present, and their sockets.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use compact::Map;
 use tokio::sync::watch;
 
 use crate::version::Version;
@@ -21,7 +21,7 @@ struct Registered {
 /// All registered drivers.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    drivers: Mutex<BTreeMap<String, Registered>>,
+    drivers: Mutex<Map<String, Registered>>,
     /// Counts the registrations.
     registrations: watch::Sender<u64>,
 }
@@ -66,7 +66,7 @@ impl Registry {
         self.registrations.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+    fn lock(&self) -> MutexGuard<'_, Map<String, Registered>> {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

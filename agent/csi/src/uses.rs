@@ -1,10 +1,10 @@
 //! Which pods use which volumes, and which volumes are prepared for the node: found on the disk first, and kept as they change.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use compact::{Map, Set};
 use tokio::sync::Notify;
 
 use crate::cluster::VolumeCluster;
@@ -23,24 +23,24 @@ pub(crate) struct Uses {
 #[derive(Debug, Default)]
 struct State {
     /// The directories of the pods that have, or are to have, a volume.
-    users: BTreeMap<VolumeKey, BTreeSet<PathBuf>>,
+    users: Map<VolumeKey, Set<PathBuf>>,
     /// Where this agent has had volumes mounted.
-    published: BTreeSet<PathBuf>,
+    published: Set<PathBuf>,
     /// Whether this agent knows that a volume is prepared, of those that may be.
-    staged: BTreeMap<VolumeKey, bool>,
+    staged: Map<VolumeKey, bool>,
     /// Whether a driver's volumes are attached to nodes.
-    attaches: BTreeMap<String, bool>,
+    attaches: Map<String, bool>,
     /// Volumes that are not attached to the node, whatever their driver does with others: those that are made for pods.
-    unattached: BTreeSet<VolumeKey>,
+    unattached: Set<VolumeKey>,
     /// What is on the disk is known.
     is_found: bool,
     /// Directories with records that cannot be read: whose volumes they have is not known.
-    unreadable: BTreeSet<PathBuf>,
+    unreadable: Set<PathBuf>,
 }
 
 impl State {
     /// The unique names of the volumes that must not be detached.
-    fn in_use(&self) -> BTreeSet<String> {
+    fn in_use(&self) -> Set<String> {
         let keys = self.users.keys().chain(self.staged.keys());
         let attached = keys.filter(|key| {
             !self.unattached.contains(key) && self.attaches.get(&key.driver) != Some(&false)
@@ -112,7 +112,7 @@ impl Uses {
     }
 
     /// The drivers of which is not known whether their volumes are attached.
-    pub(crate) fn drivers_of_unknown_kind(&self) -> BTreeSet<String> {
+    pub(crate) fn drivers_of_unknown_kind(&self) -> Set<String> {
         let state = self.lock();
         let keys = state.users.keys().chain(state.staged.keys());
         let drivers = keys.map(|key| &key.driver);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use agent::machine::Machine;
 use agent::storage::drivers::{DriverError, DriverStep, DriverVolume, MountedVolume};
 use api::pod::Pod;
-use tokio::task::spawn_blocking;
+use tasks::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::cluster::VolumeCluster;

@@ -327,29 +327,29 @@ impl Cluster for ClusterNode {
         let writer = Writer::new(self.client.clone());
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();
-        tasks.spawn(heartbeat::run(
+        tasks.spawn(tasks::boxed(heartbeat::run(
             heartbeats.clone(),
             node,
             status,
             self.in_use.clone(),
             self.registry.own_node(),
             node_events,
-        ));
-        tasks.spawn(csi_node);
-        tasks.spawn(lease::run(heartbeats, name, status.lease));
-        tasks.spawn(ranges);
+        )));
+        tasks.spawn(tasks::boxed(csi_node));
+        tasks.spawn(tasks::boxed(lease::run(heartbeats, name, status.lease)));
+        tasks.spawn(tasks::boxed(ranges));
         if let Some(services) = services {
-            tasks.spawn(services.run(self.known.subscribe()));
+            tasks.spawn(tasks::boxed(services.run(self.known.subscribe())));
         }
-        tasks.spawn(writer.run(view.reports(), self.known.subscribe()));
+        tasks.spawn(tasks::boxed(writer.run(view.reports(), self.known.subscribe())));
         for rotation in of_client.into_iter().chain(of_server) {
-            tasks.spawn(rotation.run());
+            tasks.spawn(tasks::boxed(rotation.run()));
         }
-        tasks.spawn(mirrors.run(mirrored));
+        tasks.spawn(tasks::boxed(mirrors.run(mirrored)));
         if let Some(objects) = objects {
-            tasks.spawn(objects.run());
+            tasks.spawn(tasks::boxed(objects.run()));
         }
-        tasks.spawn(events.run(of_agent, of_node));
+        tasks.spawn(tasks::boxed(events.run(of_agent, of_node)));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(%error, "a task of the node ended");

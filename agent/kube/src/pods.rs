@@ -1,7 +1,7 @@
 //! The pods that are bound to the node: they are followed with the objects that they refer to, and what becomes of them is written
 //! back. Those of other sources are shown by mirror pods.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::{Pod, PodUid};
 
@@ -16,7 +16,7 @@ pub(crate) mod status_json;
 pub(crate) mod writer;
 
 /// The pods at the server, mirror pods too, as they were seen last.
-pub(crate) type KnownPods = BTreeMap<PodUid, Pod>;
+pub(crate) type KnownPods = Map<PodUid, Pod>;
 
 /// Where a pod's object is.
 fn path(namespace: &str, name: &str) -> String {

@@ -2,12 +2,12 @@
 //!
 //! What is known stays when the server is away. Where a proxy is not wanted, nothing is asked for, and the table is empty.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::ObjectStore;
 use agent::services::{Place, ServiceNetwork, ServiceTable, plan_proxied};
+use compact::Map;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
@@ -60,14 +60,14 @@ impl ServiceProxy {
 struct Decoded<T> {
     reflector: Reflector,
     /// Each with the version that it was decoded from.
-    objects: BTreeMap<Key, (String, T)>,
+    objects: Map<Key, (String, T)>,
     is_listed: bool,
 }
 
 impl<T: DeserializeOwned> Decoded<T> {
     fn new(client: &ApiClient, path: &str) -> Self {
         let reflector = Reflector::new(client.clone(), path).with_labels(SELECTOR);
-        Self { reflector, objects: BTreeMap::new(), is_listed: false }
+        Self { reflector, objects: Map::new(), is_listed: false }
     }
 
     /// Takes a change. Returns why the server does not say, if so.

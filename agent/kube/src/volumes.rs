@@ -3,12 +3,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::cluster::{IssuedToken, TokenRequest};
 use async_trait::async_trait;
+use compact::Set;
 use csi::{NodeDriver, VolumeCluster};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
@@ -200,7 +200,7 @@ impl VolumeCluster for ClusterVolumes {
         tried("Node", || self.change_node(|node| without_node_id(node, name))).await
     }
 
-    fn set_in_use(&self, volumes: BTreeSet<String>) {
+    fn set_in_use(&self, volumes: Set<String>) {
         self.in_use.set(volumes);
     }
 

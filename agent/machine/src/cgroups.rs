@@ -6,12 +6,12 @@
 mod files;
 mod kernel;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 
 use agent::machine::cgroups::{CgroupValues, ControlGroups};
+use compact::Set;
 
 use files::{CONTROLLERS, FileWrite, texts};
 pub use kernel::{HostKernel, Kernel};
@@ -46,7 +46,7 @@ struct Hierarchy {
     /// The unified one.
     is_v2: bool,
     /// The names of its controllers.
-    controllers: BTreeSet<String>,
+    controllers: Set<String>,
 }
 
 impl Hierarchy {
@@ -116,7 +116,7 @@ impl<K: Kernel> HostCgroups<K> {
                 })
             })
             .collect();
-        found.sort_by(|a, b| a.root.cmp(&b.root));
+        compact::sort_by(&mut found, |a, b| a.root.cmp(&b.root));
         found
     }
 
@@ -233,8 +233,8 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
         !directories.is_empty() && directories.iter().all(|(_, directory)| directory.is_dir())
     }
 
-    fn children(&self, path: &str) -> io::Result<BTreeSet<String>> {
-        let mut names = BTreeSet::new();
+    fn children(&self, path: &str) -> io::Result<Set<String>> {
+        let mut names = Set::new();
         for (_, directory) in self.own_directories(path)? {
             let entries = match fs::read_dir(&directory) {
                 Ok(entries) => entries,

@@ -70,7 +70,6 @@ mod topology {
     pub(crate) mod merge;
 }
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -84,6 +83,7 @@ use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
 use api::totals::{Kind, amount};
 use async_trait::async_trait;
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 use tokio::net::UnixListener;
 use tokio::sync::Mutex as Turn;
@@ -116,7 +116,7 @@ struct Inner {
     reconcile_period: Duration,
     topology: Topology,
     /// The memory nodes that were chosen for containers, by uid of the pod.
-    chosen: Mutex<BTreeMap<String, BTreeMap<String, Hint>>>,
+    chosen: Mutex<Map<String, Map<String, Hint>>>,
     /// Whose turn it is to allocate.
     turn: Turn<()>,
     counts: Counts,
@@ -177,12 +177,12 @@ impl NodeManagers {
         let mut tasks = JoinSet::new();
         let listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((devices, listener)) = self.0.devices.clone().zip(listener) {
-            tasks.spawn(registration::serve(devices, listener));
+            tasks.spawn(tasks::boxed(registration::serve(devices, listener)));
         }
         if self.0.cpus.is_static() {
-            tasks.spawn(reconcile::run(self.clone(), agent.clone()));
+            tasks.spawn(tasks::boxed(reconcile::run(self.clone(), agent.clone())));
         }
-        tasks.spawn(pod_resources::serve(self.clone(), agent));
+        tasks.spawn(tasks::boxed(pod_resources::serve(self.clone(), agent)));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
                 tracing::error!(%error, "a task of the managers panicked");
@@ -191,7 +191,7 @@ impl NodeManagers {
         std::future::pending().await
     }
 
-    fn chosen(&self) -> MutexGuard<'_, BTreeMap<String, BTreeMap<String, Hint>>> {
+    fn chosen(&self) -> MutexGuard<'_, Map<String, Map<String, Hint>>> {
         self.0.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

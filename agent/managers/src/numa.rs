@@ -3,9 +3,10 @@
 //! Source: the interface of the kernel (Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu), as cAdvisor 0.56 reads it
 //! for kubelets (utils/sysinfo/sysinfo.go).
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+use compact::Map;
 
 use crate::cpu::set::{CpuSet, parse};
 
@@ -16,7 +17,7 @@ pub(crate) struct Node {
     /// Bytes.
     pub(crate) memory: u64,
     /// The number of huge pages, by size in bytes.
-    pub(crate) huge_pages: BTreeMap<u64, u64>,
+    pub(crate) huge_pages: Map<u64, u64>,
     pub(crate) cores: Vec<Core>,
     /// How far other nodes are, by their place in the order of nodes; empty: not known.
     pub(crate) distances: Vec<u64>,
@@ -50,7 +51,7 @@ pub(crate) fn read(root: &Path) -> Vec<Node> {
     }
     if nodes.is_empty() {
         let cpus = numbered(&system.join("cpu"), "cpu").into_iter().map(|(cpu, _)| cpu);
-        let mut sockets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut sockets: Map<usize, Vec<usize>> = Map::new();
         for cpu in cpus {
             if let Some(socket) =
                 number(&system.join(format!("cpu/cpu{cpu}/topology/physical_package_id")))
@@ -125,7 +126,7 @@ fn memory(node: &Path) -> u64 {
     kib.unwrap_or_default() * 1024
 }
 
-fn huge_pages(node: &Path) -> BTreeMap<u64, u64> {
+fn huge_pages(node: &Path) -> Map<u64, u64> {
     let entries = fs::read_dir(node.join("hugepages")).into_iter().flatten().flatten();
     let pages = entries.filter_map(|entry| {
         let name = entry.file_name();

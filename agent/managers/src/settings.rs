@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent::local_node::allocatable::allocatable;
 use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
 use api::quantity::Quantity;
+use compact::Map;
 
 use crate::cpu::layout::Layout;
 use crate::cpu::options::{Gates, Options, go_bool};
@@ -149,8 +150,8 @@ impl Settings {
     }
 
     /// What is reserved of each memory node, which together has to be what is reserved of the machine.
-    fn reserved_memory(&self, nodes: &[Node]) -> Result<BTreeMap<usize, Amounts>, String> {
-        let mut reserved: BTreeMap<usize, Amounts> = BTreeMap::new();
+    fn reserved_memory(&self, nodes: &[Node]) -> Result<Map<usize, Amounts>, String> {
+        let mut reserved: Map<usize, Amounts> = Map::new();
         let mut total = Amounts::new();
         for reservation in self.file.reserved_memory.iter().flatten() {
             let number = reservation.numa_node.unwrap_or_default();

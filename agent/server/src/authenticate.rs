@@ -171,7 +171,7 @@ fn texts(list: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
+    use compact::Map;
 
     use http::HeaderValue;
     use rstest::rstest;
@@ -198,7 +198,7 @@ mod tests {
             name: "a".to_owned(),
             uid: "1".to_owned(),
             groups: vec!["g".to_owned()],
-            extra: BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]),
+            extra: Map::from([("k".to_owned(), vec!["v".to_owned()])]),
         };
         assert_eq!(reviewed(&status).unwrap(), Some(user));
         assert_eq!(reviewed(&json!({})).unwrap(), None);

@@ -50,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>
                     }
                     let known = CancellationToken::new();
                     let connection = connection(stream, tls.clone(), Arc::clone(&api), known.clone());
-                    strangers.push_back(Stranger { known, task: clients.spawn(connection) });
+                    strangers.push_back(Stranger { known, task: clients.spawn(tasks::boxed(connection)) });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a client");

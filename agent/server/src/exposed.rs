@@ -299,7 +299,7 @@ pub(crate) async fn process() -> Process {
             boot: stats::boot(&text(PathBuf::from("/proc/stat"))),
         })
     };
-    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    tasks::spawn_blocking(read).await.unwrap_or_default()
 }
 
 /// The version of the machine's cgroups.

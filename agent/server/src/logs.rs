@@ -194,7 +194,7 @@ async fn blocking<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> Result<T, LogError> + Send + 'static,
 ) -> Result<T, LogError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = tasks::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
         Err(LogError { path: path.to_owned(), source: io::Error::other(error) })
     })

@@ -1,6 +1,6 @@
 //! Pods as the runtime has them, and containers of pods.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
 use api::pod::PodUid;
@@ -67,7 +67,7 @@ pub(crate) async fn running(
 pub(crate) async fn running_list(cri: &dyn Cri) -> Result<String, CriError> {
     let sandboxes = cri.list_sandboxes(None).await?;
     let containers = cri.list_containers(None).await?;
-    let mut pods: BTreeMap<PodRef, Vec<Value>> = BTreeMap::new();
+    let mut pods: Map<PodRef, Vec<Value>> = Map::new();
     for sandbox in sandboxes.into_iter().filter(|sandbox| sandbox.ready) {
         pods.entry(sandbox.pod).or_default();
     }

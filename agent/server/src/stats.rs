@@ -58,7 +58,7 @@ impl Statistics {
         let summarizer = Arc::clone(&self.summarizer);
         if summarizer.volumes.begin(Timestamp::now()) {
             let pods = pods();
-            tokio::task::spawn_blocking(move || {
+            tasks::spawn_blocking(move || {
                 let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
                 volumes.measure(&places.root_dir, machine.as_ref(), &pods);
             });
@@ -94,7 +94,7 @@ impl Statistics {
         let summarizer = Arc::clone(&self.summarizer);
         // A file system that does not answer keeps no other request.
         let summed =
-            tokio::task::spawn_blocking(move || summarizer.summary(answers, only_cpu_and_memory));
+            tasks::spawn_blocking(move || summarizer.summary(answers, only_cpu_and_memory));
         summed.await.map_err(|error| CriError {
             call: "ListPodSandboxStats",
             code: Code::Internal,

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/request/x509/x509.go CommonNameUserConversion.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use kube_node::der::{Elements, SEQUENCE};
 
@@ -18,7 +18,7 @@ pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
-    pub(crate) extra: BTreeMap<String, Vec<String>>,
+    pub(crate) extra: Map<String, Vec<String>>,
 }
 
 /// The user of a subject in DER, without the tag and length of the whole; `None` if it has no common name or cannot be read.

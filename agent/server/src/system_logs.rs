@@ -52,7 +52,7 @@ pub(crate) async fn serve(directory: &Path, path: &str) -> Result<Response<Body>
         return Err(failed(&io::ErrorKind::NotFound.into()));
     }
     let (directory, path) = (directory.to_owned(), path.to_owned());
-    let finding = tokio::task::spawn_blocking(move || find(&directory, &path));
+    let finding = tasks::spawn_blocking(move || find(&directory, &path));
     let found = finding.await.map_err(|error| Refusal::internal(error.to_string()))?;
     match found.map_err(|error| failed(&error))? {
         Found::Names(names) => Ok(of_kind("text/html; charset=utf-8", answer::whole(html(&names)))),
@@ -150,7 +150,7 @@ fn whole(file: File, size: u64, start: Vec<u8>) -> Response<Body> {
         if left == 0 {
             return None;
         }
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = tasks::spawn_blocking(move || {
             let bytes = next(&mut file, left)?;
             Ok::<_, io::Error>((bytes, file))
         });

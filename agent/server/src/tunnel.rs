@@ -98,10 +98,10 @@ async fn asked(
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
     let mut driving = JoinSet::new();
-    driving.spawn(async move {
+    driving.spawn(tasks::boxed(async move {
         // The answer, or the upgraded connection, says what has failed.
         let _ = connection.with_upgrades().await;
-    });
+    }));
     let mut forwarded = Request::new(Empty::<Bytes>::new());
     *forwarded.method_mut() = request.method().clone();
     *forwarded.uri_mut() = path;
@@ -201,8 +201,8 @@ mod tests {
     async fn client_reads_all_though_it_still_sends_when_the_runtime_has_closed() {
         const LENGTH: usize = 300_000;
         let ((mut client, to_client), (to_runtime, mut runtime)) = (pair().await, pair().await);
-        let carrying = tokio::spawn(carry(to_client, to_runtime));
-        let ending = tokio::spawn(async move {
+        let carrying = tasks::spawn(carry(to_client, to_runtime));
+        let ending = tasks::spawn(async move {
             runtime.write_all(&vec![b'x'; LENGTH]).await.unwrap();
             runtime.shutdown().await.unwrap();
         });

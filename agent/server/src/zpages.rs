@@ -57,7 +57,7 @@ impl Form {
             return Some(Self::Text);
         };
         let mut clauses: Vec<Clause<'_>> = header.split(',').map(Clause::parse).collect();
-        clauses.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        compact::sort_by(&mut clauses, |one, other| other.weight.total_cmp(&one.weight));
         clauses.iter().find_map(|clause| clause.form(kind))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/probe/http/request.go and pkg/probe/util.go.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use fetch::{Url, UrlError};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, HTTPHeader};
@@ -28,7 +28,7 @@ pub struct HttpRequest {
     /// The Host header, if it is not the URL's.
     pub host_header: Option<String>,
     /// The values of each header, by canonical name.
-    pub headers: BTreeMap<String, Vec<String>>,
+    pub headers: Map<String, Vec<String>>,
 }
 
 impl HttpRequest {
@@ -143,8 +143,8 @@ pub fn join_host_port(host: &str, port: u16) -> String {
 }
 
 /// The values of each header, by canonical name.
-fn headers(list: &[HTTPHeader]) -> BTreeMap<String, Vec<String>> {
-    let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+fn headers(list: &[HTTPHeader]) -> Map<String, Vec<String>> {
+    let mut headers: Map<String, Vec<String>> = Map::new();
     for header in list {
         let values = headers.entry(canonical(&header.name)).or_default();
         values.push(header.value.clone());

@@ -1,10 +1,11 @@
 //! A scripted runtime for tests: the image name selects the behaviour of a container. It uses tokio's clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::pod::PodUid;
+use compact::{Map, Set};
 use jiff::Timestamp;
 use tokio::sync::{broadcast, watch};
 
@@ -103,27 +104,27 @@ struct Sandbox {
 
 #[derive(Default)]
 struct Inner {
-    images: BTreeMap<String, Behaviour>,
-    pulled: BTreeSet<String>,
-    removed: BTreeSet<String>,
-    sandboxes: BTreeMap<SandboxId, Sandbox>,
-    containers: BTreeMap<ContainerId, Container>,
+    images: Map<String, Behaviour>,
+    pulled: Set<String>,
+    removed: Set<String>,
+    sandboxes: Map<SandboxId, Sandbox>,
+    containers: Map<ContainerId, Container>,
     calls: Vec<Call>,
-    failing: BTreeMap<&'static str, (u32, CriError)>,
+    failing: Map<&'static str, (u32, CriError)>,
     /// Calls that succeed without effect, and how many of them are left.
-    idle: BTreeMap<&'static str, u32>,
-    delays: BTreeMap<&'static str, Duration>,
-    counts: BTreeMap<&'static str, u64>,
+    idle: Map<&'static str, u32>,
+    delays: Map<&'static str, Duration>,
+    counts: Map<&'static str, u64>,
     /// What commands do: how long they take, and their result.
-    commands: BTreeMap<String, (Duration, ExecOutput)>,
+    commands: Map<String, (Duration, ExecOutput)>,
     /// What commands in a container take and give.
-    execs: BTreeMap<String, (Duration, ExecOutput)>,
+    execs: Map<String, (Duration, ExecOutput)>,
     memory: MemoryUsage,
     /// What containers of an image use.
-    usage: BTreeMap<String, ContainerUsage>,
+    usage: Map<String, ContainerUsage>,
     serial: u64,
     /// How many containers of an image were started.
-    starts: BTreeMap<String, u64>,
+    starts: Map<String, u64>,
     /// Containers that were started while another attempt of theirs was running.
     twins: Vec<String>,
     writes_logs: bool,

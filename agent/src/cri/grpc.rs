@@ -1,11 +1,11 @@
 //! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
+use compact::{Map, Set};
 use cri::codec::Bytes;
 use cri::gathered::Gathered;
 use cri::v1;
@@ -277,10 +277,10 @@ impl Cri for GrpcCri {
         Ok(answer.images.into_iter().map(wire::image).collect())
     }
 
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+    async fn images_in_use(&self) -> Result<Set<String>, CriError> {
         let request = v1::ListContainersRequest { filter: None };
         let answer = self.call(request, Some(self.deadline)).await?;
-        let mut ids = BTreeSet::new();
+        let mut ids = Set::new();
         for container in answer.containers {
             let request =
                 v1::ContainerStatusRequest { container_id: container.id.clone(), verbose: false };
@@ -372,7 +372,7 @@ impl Cri for GrpcCri {
         Ok(layer.map_or(0, |layer| wire::fs_usage(layer).used_bytes))
     }
 
-    fn operations(&self) -> BTreeMap<&'static str, Operation> {
+    fn operations(&self) -> Map<&'static str, Operation> {
         self.operations.all()
     }
 

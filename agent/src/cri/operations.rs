@@ -2,9 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/instrumented_services.go, pkg/kubelet/metrics/metrics.go.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use compact::Map;
 
 use crate::histogram::Histogram;
 
@@ -74,7 +75,7 @@ pub struct Operation {
 
 /// All calls, by a kubelet's names. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Operations(Arc<Mutex<BTreeMap<&'static str, Operation>>>);
+pub(super) struct Operations(Arc<Mutex<Map<&'static str, Operation>>>);
 
 impl Operations {
     /// Counts a call that has ended.
@@ -88,11 +89,11 @@ impl Operations {
         operation.errors += u64::from(failed);
     }
 
-    pub(super) fn all(&self) -> BTreeMap<&'static str, Operation> {
+    pub(super) fn all(&self) -> Map<&'static str, Operation> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Operation>> {
+    fn lock(&self) -> MutexGuard<'_, Map<&'static str, Operation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! Crash back-off: the delay before a crashing container is restarted.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -57,13 +57,13 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     limits: Limits,
-    entries: BTreeMap<String, Entry>,
+    entries: Map<String, Entry>,
 }
 
 impl Backoff {
     /// An empty back-off.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, entries: BTreeMap::new() }
+        Self { limits, entries: Map::new() }
     }
 
     /// Whether a container that exited at `ended_at` may start at `now`.

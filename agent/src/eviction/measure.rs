@@ -1,15 +1,14 @@
 //! Measures the node, and its pods when one is to be evicted.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::pod::Pod;
+use compact::{Map, Set};
 
 use super::Evictor;
-use crate::blocking::blocking;
 use crate::cri::stats::{ContainerStats as CriContainerStats, SandboxStats};
 use crate::cri::{Code, CriError, FsUsage, LastLists, ListedState, Lists};
 use crate::local_node::eviction::observe::{Observations, observe};
@@ -21,12 +20,13 @@ use crate::local_node::eviction::stats::{
 use crate::machine::{FileSystem, MemoryUse, ProcessIds};
 use crate::observed::{ContainerId, SandboxId};
 use crate::storage::volumes::{PodDirs, VolumeUsage, of_volumes};
+use tasks::blocking;
 
 /// What is known of the node from one measurement to the next.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// What cannot be measured, which the log has once.
-    absent: BTreeSet<&'static str>,
+    absent: Set<&'static str>,
     /// Where the runtime has its images, once it has said so, and its writable layers if they are elsewhere.
     places: Option<(PathBuf, Option<PathBuf>)>,
     /// How these were spread over file systems last.
@@ -185,22 +185,21 @@ fn used(bytes: u64, inodes: u64) -> FsStats {
 }
 
 /// Sums up by the uids of pods what the runtime measured.
-fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> BTreeMap<String, PodStats> {
+fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> Map<String, PodStats> {
     let ready = sandboxes.iter().filter(|sandbox| sandbox.ready);
-    let ready: BTreeMap<&SandboxId, &str> =
+    let ready: Map<&SandboxId, &str> =
         ready.map(|sandbox| (&sandbox.id, sandbox.pod.uid.as_str())).collect();
-    let listed: BTreeMap<&ContainerId, (&str, &str)> = containers
+    let listed: Map<&ContainerId, (&str, &str)> = containers
         .iter()
         .filter(|container| container.state == ListedState::Running)
         .map(|container| (&container.id, (container.pod.uid.as_str(), container.name.as_str())))
         .collect();
-    let mut by_uid: BTreeMap<String, PodStats> = BTreeMap::new();
-    let entry =
-        |by_uid: &mut BTreeMap<String, PodStats>, uid: &str, change: &dyn Fn(&mut PodStats)| {
-            let pod_ref = PodReference { uid: uid.to_owned() };
-            let pod = by_uid.entry(uid.to_owned());
-            change(pod.or_insert_with(|| PodStats { pod_ref, ..PodStats::default() }));
-        };
+    let mut by_uid: Map<String, PodStats> = Map::new();
+    let entry = |by_uid: &mut Map<String, PodStats>, uid: &str, change: &dyn Fn(&mut PodStats)| {
+        let pod_ref = PodReference { uid: uid.to_owned() };
+        let pod = by_uid.entry(uid.to_owned());
+        change(pod.or_insert_with(|| PodStats { pod_ref, ..PodStats::default() }));
+    };
     for sandbox in stats {
         if let Some(uid) = ready.get(&sandbox.id) {
             let memory = sandbox.usage.memory.as_ref().and_then(|memory| memory.working_set);

@@ -4,7 +4,7 @@
 //! (DeleteUnusedImages). Those of pods whose end the source does not know stay: they are the record of it, and the workers of pods that
 //! run keep one of each.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use api::pod::Pod;
 use tokio::sync::oneshot;
@@ -35,7 +35,7 @@ impl Evictor {
     async fn remove_containers(&self) -> Result<(), CriError> {
         let (sandboxes, containers) =
             tokio::try_join!(self.cri.list_sandboxes(None), self.cri.list_containers(None))?;
-        let has_ended: BTreeSet<_> = {
+        let has_ended: Set<_> = {
             let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
             let is_finished = |pod: &&Pod| {
                 let report = reports.get(pod.uid());
@@ -43,7 +43,7 @@ impl Evictor {
             };
             pods.iter().filter(is_finished).map(|pod| pod.uid().clone()).collect()
         };
-        let mut kept = BTreeSet::new();
+        let mut kept = Set::new();
         for container in containers {
             let is_dead = container.state != ListedState::Running;
             if !is_dead || !has_ended.contains(&container.pod.uid) {

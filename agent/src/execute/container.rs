@@ -1,15 +1,14 @@
 //! Starts one container: image, configuration, CreateContainer, StartContainer, postStart hook.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
-use crate::blocking::{blocking, brief};
 use crate::decide::plan::effects::Done;
 use crate::decide::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
@@ -21,6 +20,7 @@ use crate::reporting::events::Happening;
 use crate::reporting::measures::{Counted, kind_name};
 use crate::storage::volumes::subpath::{self, SubPathError};
 use crate::upkeep::logs::links;
+use tasks::{blocking, brief};
 
 /// Starts a container. Returns whether it started.
 pub(super) async fn start(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> bool {
@@ -294,7 +294,7 @@ async fn post_start(
 }
 
 /// Reads the files of environment variables that a container refers to, of the volumes that are mounted.
-fn read_env_files(container: &Container, volumes: &BTreeMap<String, HostVolume>) -> EnvFiles {
+fn read_env_files(container: &Container, volumes: &Map<String, HostVolume>) -> EnvFiles {
     let read = |(volume, path): (&str, &str)| {
         let root = &volumes.get(volume)?.host_path;
         let (shown, text) = subpath::read_file(root, Path::new(path));

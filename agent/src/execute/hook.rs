@@ -138,7 +138,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
         let requests = Arc::clone(&seen);
-        tasks.spawn(async move {
+        tasks.spawn(tasks::boxed(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut buffer = vec![0; 4096];
                 let length = stream.read(&mut buffer).await.unwrap_or_default();
@@ -147,7 +147,7 @@ mod tests {
                 let answer = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
-        });
+        }));
         (port, seen, tasks)
     }
 

@@ -1,11 +1,11 @@
 //! Executes a kill plan: stops all targets concurrently, each after its preStop hook and the targets it waits for.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::Pod;
+use compact::Map;
 use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -48,7 +48,7 @@ impl Killer {
     /// Stops the targets of a plan. Once the agent is told to kill, no target waits for another or runs its hook, and each
     /// gets the shortest grace period, even those whose stop is already running.
     pub(crate) async fn kill(&self, stop: &Stop) -> Vec<StopFailure> {
-        let stopped: BTreeMap<String, watch::Sender<bool>> = stop
+        let stopped: Map<String, watch::Sender<bool>> = stop
             .plan
             .targets
             .iter()
@@ -59,7 +59,7 @@ impl Killer {
         for target in stop.plan.targets.clone() {
             let (killer, stopped, message) =
                 (self.clone(), Arc::clone(&stopped), stop.message.clone());
-            tasks.spawn(async move {
+            tasks.spawn(tasks::boxed(async move {
                 match killer.stop(&target, message, &stopped).await {
                     Ok(()) => {
                         if let Some(stopped) = stopped.get(&target.name) {
@@ -69,7 +69,7 @@ impl Killer {
                     }
                     Err(error) => Some(StopFailure { id: target.id, name: target.name, error }),
                 }
-            });
+            }));
         }
         tasks.join_all().await.into_iter().flatten().collect()
     }
@@ -82,7 +82,7 @@ impl Killer {
         &self,
         target: &StopTarget,
         message: String,
-        stopped: &BTreeMap<String, watch::Sender<bool>>,
+        stopped: &Map<String, watch::Sender<bool>>,
     ) -> Result<(), CriError> {
         self.event(target, &Happening::Killing(message));
         let mut kill_now = self.shared.kill_now.clone();

@@ -1,9 +1,8 @@
 //! Prepares what a pod's containers need: volumes, the sandbox, the hosts file.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::{Failure, Job, MountFailure, NoSandbox, Progress, chain, pod_failure, volumes};
-use crate::blocking::brief;
 use crate::cri::CriError;
 use crate::decide::plan::SandboxStep;
 use crate::decide::plan::effects::Done;
@@ -14,15 +13,16 @@ use crate::pod_spec::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec,
 use crate::pod_spec::user_namespaces::UserNamespaceError;
 use crate::reporting::events::{EventType, Happening};
 use crate::storage::volumes::{MountError, Prepared, VolumeError};
+use tasks::brief;
 
 /// The sandbox for new containers.
 pub(super) struct SandboxContext {
     pub(super) id: SandboxId,
     pub(super) spec: SandboxSpec,
     pub(super) ips: Vec<String>,
-    pub(super) volumes: BTreeMap<String, HostVolume>,
+    pub(super) volumes: Map<String, HostVolume>,
     /// Why images are missing that are volumes.
-    pub(super) failed_images: BTreeMap<String, PullError>,
+    pub(super) failed_images: Map<String, PullError>,
     pub(super) grants: PodGrants,
 }
 
@@ -80,9 +80,9 @@ impl Job {
     async fn pull_volumes(
         &self,
         sandbox: &SandboxSpec,
-        volumes: &mut BTreeMap<String, HostVolume>,
-    ) -> Option<BTreeMap<String, PullError>> {
-        let mut failed = BTreeMap::new();
+        volumes: &mut Map<String, HostVolume>,
+    ) -> Option<Map<String, PullError>> {
+        let mut failed = Map::new();
         for volume in self.pod.spec().volumes.iter().flatten() {
             let Some(source) = &volume.image else {
                 continue;
@@ -125,7 +125,7 @@ impl Job {
     }
 
     /// Prepares the volumes; `None` if the pod must terminate: what drivers mount meanwhile is found when its volumes are removed.
-    async fn prepare_volumes(&self) -> Result<Option<BTreeMap<String, HostVolume>>, NoSandbox> {
+    async fn prepare_volumes(&self) -> Result<Option<Map<String, HostVolume>>, NoSandbox> {
         let runtime_name = &self.observed.runtime_name;
         let mut prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
             .await

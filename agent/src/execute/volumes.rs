@@ -6,7 +6,6 @@ use api::pod::Pod;
 use jiff::Timestamp;
 
 use super::chain;
-use crate::blocking::{blocking, brief};
 use crate::pod_spec::spec::HostVolume;
 use crate::reporting::events::Happening;
 use crate::shared::Shared;
@@ -15,6 +14,7 @@ use crate::storage::volumes::content::ContentInputs;
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
 };
+use tasks::{blocking, brief};
 
 /// Prepares all volumes, for a runtime of this name.
 pub(super) async fn prepare(

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Images;
 use super::garbage::{self, Candidate, ImageFs, ImageGcPolicy, ImageUses};
-use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::cri::{Cri, CriError};
 use crate::machine::Machine;
 use crate::pod_spec::spec::ImageSpec;
 use crate::reporting::measures::{Counted, Measures};
+use tasks::blocking;
 
 /// How often images are listed, and removed if necessary.
 const PERIOD: Duration = Duration::from_secs(300);

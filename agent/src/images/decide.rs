@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_manager.go.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::pod::PodUid;
+use compact::Map;
 use jiff::Timestamp;
 
 use super::events::ImageEvent;
@@ -77,7 +77,7 @@ pub(crate) fn backoff_key(uid: &PodUid, image: &str) -> String {
 pub(crate) struct PullBackoff {
     first: Duration,
     max: Duration,
-    entries: BTreeMap<String, FailedPull>,
+    entries: Map<String, FailedPull>,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ struct FailedPull {
 
 impl PullBackoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max, entries: BTreeMap::new() }
+        Self { first, max, entries: Map::new() }
     }
 
     /// Records a failed pull: the delay starts at `first` and doubles with each further failure.

@@ -3,13 +3,13 @@
 //! Source: Kubernetes 1.36, pkg/credentialprovider/config.go. Members are matched like Go's JSON decoder does: in any case,
 //! the last of several wins, null is as good as absent, unknown ones are ignored.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use compact::Map;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Login {
 }
 
 /// Logins by registry: a host with an optional port and path; a label of the host may have `*`.
-pub type DockerConfig = BTreeMap<String, Login>;
+pub type DockerConfig = Map<String, Login>;
 
 /// Why a docker configuration cannot be used. The text never has a part of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,9 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_gc_manager.go.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use compact::{Map, Set};
 use jiff::Timestamp;
 
 use crate::clock::until;
@@ -156,13 +156,13 @@ pub(crate) struct Candidate {
 /// When each image was seen and used, since the agent was started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ImageUses {
-    images: BTreeMap<String, ImageUse>,
+    images: Map<String, ImageUse>,
 }
 
 impl ImageUses {
     /// Takes a listing of images, and the ids of those that containers use.
-    pub(crate) fn observe(&mut self, listed: &[Image], in_use: &BTreeSet<String>, now: Timestamp) {
-        let mut images = BTreeMap::new();
+    pub(crate) fn observe(&mut self, listed: &[Image], in_use: &Set<String>, now: Timestamp) {
+        let mut images = Map::new();
         for image in listed {
             let known = self.images.get(&image.id);
             let used = in_use.contains(&image.id).then_some(now);
@@ -178,7 +178,7 @@ impl ImageUses {
     }
 
     /// Removable images: neither pinned nor in use, the least recently used ones first.
-    pub(crate) fn candidates(&self, in_use: &BTreeSet<String>) -> Vec<Candidate> {
+    pub(crate) fn candidates(&self, in_use: &Set<String>) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = self
             .images
             .iter()
@@ -191,7 +191,7 @@ impl ImageUses {
             })
             .collect();
         // None, never used, is the least.
-        candidates.sort_by_key(|image| (image.last_used, image.first_seen));
+        compact::sort_by_key(&mut candidates, |image| (image.last_used, image.first_seen));
         candidates
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         candidates.iter().map(|image| image.id.as_str()).collect()
     }
 
-    fn set(ids: &[&str]) -> BTreeSet<String> {
+    fn set(ids: &[&str]) -> Set<String> {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 

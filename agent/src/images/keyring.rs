@@ -2,9 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/credentialprovider/keyring.go and pkg/credentialprovider/secrets/secrets.go.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use compact::Map;
 use k8s_openapi::api::core::v1::Secret;
 use sha2::{Digest, Sha256};
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Credential {
 /// Credentials by registry.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
-    credentials: BTreeMap<String, Vec<Credential>>,
+    credentials: Map<String, Vec<Credential>>,
 }
 
 impl Keyring {

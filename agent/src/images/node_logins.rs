@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 
 use super::docker_config::{self, DockerConfig};
 use super::keyring::{Credential, Keyring};
-use crate::blocking::blocking;
 use crate::clock::after;
+use tasks::blocking;
 
 /// How long the file is not read again.
 const LIFETIME: Duration = Duration::from_secs(300);

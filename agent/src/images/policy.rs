@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/pullmanager/image_pull_policies.go.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use image_reference::{ReferenceError, without_version};
 
@@ -35,7 +35,7 @@ impl CredentialVerification {
 /// `preloadedImagesVerificationAllowlist`: names without tag and digest, and prefixes that end with `/*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowlist {
-    names: BTreeSet<String>,
+    names: Set<String>,
     prefixes: Vec<String>,
 }
 

@@ -1,6 +1,5 @@
 //! Credential providers: programs that return credentials for images, as configured for a kubelet.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::pod::Pod;
+use compact::Map;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -110,7 +110,7 @@ struct Provider {
     program: PathBuf,
     cache: Mutex<ResponseCache>,
     /// Runs by image, so that concurrent pulls of one image share a run.
-    runs: Mutex<BTreeMap<String, Arc<Run>>>,
+    runs: Mutex<Map<String, Arc<Run>>>,
 }
 
 type Run = OnceCell<Result<ProviderResponse, Arc<ProviderError>>>;

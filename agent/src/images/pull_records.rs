@@ -1,17 +1,17 @@
 //! Owns the records of pulls: all of them in memory, every change also in a file.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use compact::{Map, Set};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 use super::policy::CredentialVerification;
 use super::record_files::{RecordFiles, file_name};
 use super::records::{self, Access, Known, PullCredentials, PulledRecord};
-use crate::blocking::blocking;
 use crate::cri::Cri;
+use tasks::blocking;
 
 /// The records of the node. The lock is held during the write of a file, so that files change in the order of the records.
 pub(crate) struct PullRecords {
@@ -22,10 +22,10 @@ pub(crate) struct PullRecords {
 #[derive(Debug, Default)]
 struct State {
     /// How many pulls of an image are under way; 0: one was when an earlier agent ended.
-    intents: BTreeMap<String, usize>,
-    pulled: BTreeMap<String, PulledRecord>,
-    damaged_intents: BTreeSet<String>,
-    damaged_pulled: BTreeSet<String>,
+    intents: Map<String, usize>,
+    pulled: Map<String, PulledRecord>,
+    damaged_intents: Set<String>,
+    damaged_pulled: Set<String>,
 }
 
 impl State {
@@ -146,7 +146,7 @@ impl PullRecords {
     }
 
     /// Removes the records of images that the runtime does not have, unless they changed since its images were listed.
-    pub(crate) async fn prune(&self, images: &BTreeSet<String>, listed_at: Timestamp) {
+    pub(crate) async fn prune(&self, images: &Set<String>, listed_at: Timestamp) {
         let mut state = self.state.lock().await;
         let unknown: Vec<String> = state
             .pulled

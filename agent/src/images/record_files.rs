@@ -1,11 +1,11 @@
 //! The files of pull records, in `image_manager/pulling` and `image_manager/pulled` of the agent's root directory, named and
 //! written as a kubelet does.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use compact::{Map, Set};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -34,13 +34,13 @@ pub(crate) struct RecordFiles {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The images of pulls that did not end.
-    pub(crate) intents: BTreeSet<String>,
+    pub(crate) intents: Set<String>,
     /// Records by the reference to their image.
-    pub(crate) pulled: BTreeMap<String, PulledRecord>,
+    pub(crate) pulled: Map<String, PulledRecord>,
     /// Names of files of intents that cannot be read.
-    pub(crate) damaged_intents: BTreeSet<String>,
+    pub(crate) damaged_intents: Set<String>,
     /// Names of files of records that cannot be read.
-    pub(crate) damaged_pulled: BTreeSet<String>,
+    pub(crate) damaged_pulled: Set<String>,
 }
 
 /// ImagePullIntent: a pull that began and has not ended.
@@ -60,8 +60,8 @@ struct PulledDocument {
     api_version: String,
     last_updated_time: Option<String>,
     image_ref: String,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    credential_mapping: BTreeMap<String, PullCredentials>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    credential_mapping: Map<String, PullCredentials>,
 }
 
 /// A document with its type.

@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/images/pullmanager/image_pull_manager.go; the documents are those of
 //! kubelet.config.k8s.io/v1beta1.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub(crate) struct PulledRecord {
     /// When the record was changed.
     pub updated_at: Timestamp,
     /// Credentials by the `image` of containers, without tag and digest.
-    pub credentials: BTreeMap<String, PullCredentials>,
+    pub credentials: Map<String, PullCredentials>,
 }
 
 /// Whose credentials could pull an image.
@@ -115,7 +115,9 @@ impl PullCredentials {
             changed = true;
         }
         if changed {
-            self.kubernetes_secrets.sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
+            compact::sort_by(&mut self.kubernetes_secrets, |a, b| {
+                a.coordinates().cmp(&b.coordinates())
+            });
         }
         changed
     }
@@ -124,7 +126,7 @@ impl PullCredentials {
 impl PulledRecord {
     /// A record without credentials: to use the image, they have to be checked again.
     pub(crate) fn new(image_ref: &str, now: Timestamp) -> Self {
-        Self { image_ref: image_ref.to_owned(), updated_at: now, credentials: BTreeMap::new() }
+        Self { image_ref: image_ref.to_owned(), updated_at: now, credentials: Map::new() }
     }
 
     /// Adds the credentials that could pull the image under a name. Returns whether the record changed.

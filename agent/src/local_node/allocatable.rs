@@ -4,9 +4,10 @@
 //! without what is reserved for the system and for Kubernetes, and without the hard eviction thresholds of memory and of the
 //! node's file system; pkg/kubelet/nodestatus/setters.go: memory without the huge pages, which the kernel takes from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
+use compact::Set;
 
 use crate::local_node::eviction::Signal;
 use crate::local_node::eviction::config::Threshold;
@@ -54,7 +55,7 @@ pub fn allocatable(
 /// How many processors a list such as `0-3,7` names (cpuset(7)).
 #[must_use]
 pub fn cpus(list: &str) -> Option<usize> {
-    let mut named = BTreeSet::new();
+    let mut named = Set::new();
     for range in list.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);

@@ -56,7 +56,7 @@ pub fn periods(config: &KubeletConfiguration) -> Vec<ShutdownPeriod> {
             ];
         }
     }
-    periods.sort_by_key(|period| period.priority);
+    compact::sort_by_key(&mut periods, |period| period.priority);
     periods
 }
 

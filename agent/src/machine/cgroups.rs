@@ -1,8 +1,10 @@
 //! What the agent asks of the machine's control groups: those of pods, which it makes, limits and removes, and a few that the
 //! administrator names. The package `machine` has them as directories; a fake replaces them in tests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
+
+use compact::{Map, Set};
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -19,7 +21,7 @@ pub struct CgroupValues {
     /// Limit of processes and threads.
     pub pids: Option<i64>,
     /// Limits of huge pages in bytes, by size of the page as `2MB`. A size that the kernel does not have is left out.
-    pub huge_pages: BTreeMap<String, i64>,
+    pub huge_pages: Map<String, i64>,
     /// Further files of cgroup v2, with their texts.
     pub unified: BTreeMap<String, String>,
 }
@@ -55,7 +57,7 @@ pub trait ControlGroups: Send + Sync {
     ///
     /// # Errors
     /// The kernel's, with the directory.
-    fn children(&self, path: &str) -> io::Result<BTreeSet<String>>;
+    fn children(&self, path: &str) -> io::Result<Set<String>>;
     /// The memory that a cgroup uses, in bytes.
     fn memory_usage(&self, path: &str) -> Option<i64>;
     /// Kills every process in a cgroup and below it, and removes it. One that does not exist is removed.

@@ -1,9 +1,10 @@
 //! A machine whose numbers a test sets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use compact::{Map, Set};
 
 use super::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
 use crate::node::CgroupVersion;
@@ -21,9 +22,9 @@ pub(crate) struct Numbers {
     /// How many bytes others take of it.
     pub(crate) used: Box<dyn Fn() -> u64 + Send>,
     /// Other file systems, by the path at which they begin.
-    pub(crate) others: BTreeMap<PathBuf, FileSystem>,
+    pub(crate) others: Map<PathBuf, FileSystem>,
     /// Where something is mounted.
-    pub(crate) mounts: BTreeSet<PathBuf>,
+    pub(crate) mounts: Set<PathBuf>,
 }
 
 impl Default for Numbers {
@@ -34,8 +35,8 @@ impl Default for Numbers {
             processes: Some(ProcessIds { limit: 32_768, running: 100 }),
             root: disk(1, 90),
             used: Box::new(|| 0),
-            others: BTreeMap::new(),
-            mounts: BTreeSet::new(),
+            others: Map::new(),
+            mounts: Set::new(),
         }
     }
 }

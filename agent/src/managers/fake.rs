@@ -1,10 +1,10 @@
 //! Managers whose answers a test sets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 use tokio::sync::Notify;
 
@@ -30,12 +30,12 @@ pub(crate) struct Answers {
     /// Whether allocations wait until this is no longer so.
     pub(crate) holds: bool,
     /// By name of the pod.
-    pub(crate) rejections: BTreeMap<String, Rejection>,
+    pub(crate) rejections: Map<String, Rejection>,
     /// By name of the container; `Err`: it cannot be created.
-    pub(crate) assigned: BTreeMap<String, Result<Assigned, String>>,
+    pub(crate) assigned: Map<String, Result<Assigned, String>>,
     pub(crate) devices: DeviceResources,
     /// By name of the container.
-    pub(crate) health: BTreeMap<String, DeviceHealth>,
+    pub(crate) health: Map<String, DeviceHealth>,
     pub(crate) forbidden_resize: Option<String>,
     /// The calls, as `allocate pod [active]`.
     pub(crate) calls: Vec<String>,
@@ -68,7 +68,7 @@ impl Managers for FakeManagers {
         let active = match active {
             None => "unknown".to_owned(),
             Some(active) => {
-                let active: BTreeSet<&str> = active.iter().map(PodUid::as_str).collect();
+                let active: Set<&str> = active.iter().map(PodUid::as_str).collect();
                 active.into_iter().collect::<Vec<_>>().join(",")
             }
         };

@@ -1,19 +1,19 @@
 //! The objects in the documents of a directory, watched with inotify and read again periodically.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::manifest::{Object, Strictness, parse};
+use compact::Map;
 use inotify::EventStream;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
 use super::{ObjectMap, ObjectStore};
-use crate::blocking::blocking;
 use crate::source::directory::watch;
+use tasks::blocking;
 
 /// How often the directory is read again while it is watched, and without a watch.
 const RELIST: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const LARGEST: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct ObjectsDirectory {
     path: PathBuf,
-    files: BTreeMap<PathBuf, ObjectsFile>,
+    files: Map<PathBuf, ObjectsFile>,
     watch: Option<EventStream<[u8; 4096]>>,
 }
 
@@ -41,7 +41,7 @@ impl ObjectsDirectory {
     /// The files at `path`, which need not exist yet.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, files: BTreeMap::new(), watch: None }
+        Self { path, files: Map::new(), watch: None }
     }
 
     /// Reads all files. Their objects replace those of `others` that have their names.
@@ -84,10 +84,7 @@ impl ObjectsDirectory {
     }
 }
 
-fn read_all(
-    path: &Path,
-    mut before: BTreeMap<PathBuf, ObjectsFile>,
-) -> BTreeMap<PathBuf, ObjectsFile> {
+fn read_all(path: &Path, mut before: Map<PathBuf, ObjectsFile>) -> Map<PathBuf, ObjectsFile> {
     let listed = list(path);
     let files = match listed {
         Ok(files) => files,
@@ -178,7 +175,7 @@ mod tests {
         let store = Arc::new(ObjectStore::default());
         let follower = Arc::clone(&store);
         let directory = ObjectsDirectory::new(path.clone());
-        let task = tokio::spawn(async move {
+        let task = tasks::spawn(async move {
             directory.follow(ObjectMap::default(), &follower).await;
         });
         let mut changes = store.changes();

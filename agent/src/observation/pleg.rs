@@ -3,11 +3,11 @@
 //! An event or a difference between listings only triggers an inspection; a worker always gets a complete one's result.
 //! The task owns the last listing. Inspections run in separate tasks, at most one per pod, so that none delays another's.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::PodUid;
+use compact::Map;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -79,7 +79,7 @@ struct Pleg {
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
     periods: RelistPeriods,
-    pods: BTreeMap<PodUid, WatchedPod>,
+    pods: Map<PodUid, WatchedPod>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
     failed: FailedInspections,
     measures: Measures,
@@ -114,13 +114,13 @@ pub(crate) async fn run(
     let (sender, mut stream) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
     if periods.with_events.is_some() {
-        streams.spawn(events::subscribe(Arc::clone(&cri), sender));
+        streams.spawn(tasks::boxed(events::subscribe(Arc::clone(&cri), sender)));
     }
     let mut pleg = Pleg {
         cri,
         clock,
         periods,
-        pods: BTreeMap::new(),
+        pods: Map::new(),
         runtime_pods,
         failed,
         measures,
@@ -282,7 +282,7 @@ impl Pleg {
         pod.inspecting = true;
         let (cri, uid) = (Arc::clone(&self.cri), uid.clone());
         let listing = Listing::clone(&pod.listing);
-        self.work.spawn(async move {
+        self.work.spawn(tasks::boxed(async move {
             // Only the id is asked for.
             let pod = PodRef {
                 uid: uid.clone(),
@@ -293,7 +293,7 @@ impl Pleg {
             let observed = &last.observed;
             let result = inspect::inspect_container(&*cri, pod, &id, listing, observed).await;
             Completed::InspectedContainer(uid, last.generation, causes, Box::new(result))
-        });
+        }));
     }
 
     fn inspect_due(&mut self) {
@@ -319,10 +319,10 @@ impl Pleg {
         self.timers.clear(uid);
         let (cri, now, generation) = (Arc::clone(&self.cri), self.clock.now(), pod.generation);
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
-        self.work.spawn(async move {
+        self.work.spawn(tasks::boxed(async move {
             let result = inspect::inspect(&*cri, &uid, last, resized, name, now).await;
             Completed::Inspected(uid, generation, causes, Box::new(result))
-        });
+        }));
     }
 
     fn relist(&mut self) {
@@ -335,10 +335,10 @@ impl Pleg {
             Some(before) => (std::mem::take(&mut self.last_lists), Arc::clone(&before.pods)),
             None => Default::default(),
         };
-        self.work.spawn(async move {
+        self.work.spawn(tasks::boxed(async move {
             let listed = list(&*cri, begun, &mut last, before).await;
             Completed::Listed(listed, last)
-        });
+        }));
     }
 
     fn completed(&mut self, work: Completed) {

@@ -214,7 +214,7 @@ fn merge_options<'a>(options: &mut Vec<String>, more: impl Iterator<Item = (&'a 
 }
 
 fn deduplicate(list: &mut Vec<String>) {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = compact::Set::new();
     list.retain(|item| seen.insert(item.clone()));
 }
 

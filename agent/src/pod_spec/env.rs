@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector,
     SecretKeySelector,
@@ -117,7 +118,7 @@ pub struct EnvFile {
 }
 
 /// The files that variables refer to, by volume and path in it. One whose volume is not mounted is absent.
-pub type EnvFiles = BTreeMap<(String, String), EnvFile>;
+pub type EnvFiles = Map<(String, String), EnvFile>;
 
 /// What an environment depends on beside the pod.
 #[derive(Clone, Copy)]

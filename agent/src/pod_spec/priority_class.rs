@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, plugin/pkg/admission/priority and pkg/apis/scheduling.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::manifest::Workload;
 use api::pod::{Pod, SYSTEM_CLASSES};
@@ -21,7 +21,7 @@ pub struct Remarks {
 
 /// The priorities of classes.
 struct Classes {
-    by_name: BTreeMap<String, i32>,
+    by_name: Map<String, i32>,
     /// The one of pods that name none.
     default: Option<String>,
 }
@@ -30,7 +30,7 @@ struct Classes {
 #[must_use]
 pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &ObjectMap) -> Remarks {
     let classes = Classes::of(objects);
-    let (mut remarks, mut unknown) = (Remarks::default(), BTreeMap::<String, Vec<String>>::new());
+    let (mut remarks, mut unknown) = (Remarks::default(), Map::<String, Vec<String>>::new());
     let mut note = |owner: String, origin: &str, found: Result<(), Refusal>| {
         match found {
         Ok(()) => {}

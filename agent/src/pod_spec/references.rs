@@ -1,10 +1,11 @@
 //! Which ConfigMaps, Secrets, claims and ClusterTrustBundles a pod refers to: pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::Pod;
 use api::selector::matches_selector;
+use compact::{Map, Set};
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, ConfigMap, Container, KeyToPath, PersistentVolume,
@@ -56,14 +57,14 @@ pub(crate) fn pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
 /// The names of the objects that a pod's volumes and variables refer to, and of its pull secrets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct References {
-    config_maps: BTreeSet<String>,
-    secrets: BTreeSet<String>,
+    config_maps: Set<String>,
+    secrets: Set<String>,
     /// Those of each that a container or a volume cannot do without, with the keys that it needs.
-    needed_maps: BTreeMap<String, BTreeSet<String>>,
-    needed_secrets: BTreeMap<String, BTreeSet<String>>,
-    claims: BTreeSet<String>,
+    needed_maps: Map<String, Set<String>>,
+    needed_secrets: Map<String, Set<String>>,
+    claims: Set<String>,
     /// Those that are made for the pod (`ephemeral`).
-    own_claims: BTreeSet<String>,
+    own_claims: Set<String>,
     trust_bundles: Vec<ClusterTrustBundleProjection>,
     /// Whether any volume is that of a claim, which any PersistentVolume may fit.
     has_claims: bool,
@@ -244,14 +245,14 @@ fn keys(items: Option<&[KeyToPath]>) -> impl Iterator<Item = &str> {
 fn keys_of<T, U>(
     some: Option<&BTreeMap<String, T>>,
     others: Option<&BTreeMap<String, U>>,
-) -> BTreeSet<String> {
+) -> Set<String> {
     let others = others.into_iter().flat_map(BTreeMap::keys);
     let some = some.into_iter().flat_map(BTreeMap::keys);
     some.chain(others).cloned().collect()
 }
 
 /// The object itself if it is not there (`has` no keys), else each key that it does not have.
-fn lacks(object: &str, needed: &BTreeSet<String>, has: Option<BTreeSet<String>>) -> Vec<String> {
+fn lacks(object: &str, needed: &Set<String>, has: Option<Set<String>>) -> Vec<String> {
     let Some(has) = has else {
         return vec![object.to_owned()];
     };
@@ -283,7 +284,7 @@ pub(crate) fn matching_bundles(
 
 /// The certificates of all bundles, each once, in PEM. Their order has no meaning; it is always the same.
 pub(crate) fn bundle_certificates(bundles: &[Arc<ClusterTrustBundle>]) -> String {
-    let mut certificates = BTreeSet::new();
+    let mut certificates = Set::new();
     for bundle in bundles {
         // It was validated when it was read.
         let blocks = pem::parse_many(&bundle.spec.trust_bundle).unwrap_or_default();
@@ -348,8 +349,8 @@ mod tests {
         });
         let pod = fixtures::pod(json!({"spec": spec}));
         let found = References::of(&pod);
-        let names = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
-        let needs = |needed: &BTreeMap<String, BTreeSet<String>>| {
+        let names = |set: &Set<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        let needs = |needed: &Map<String, Set<String>>| {
             let needs = needed.iter();
             let needs = needs.map(|(name, keys)| format!("{name}({})", names(keys)));
             needs.collect::<Vec<_>>().join(" ")

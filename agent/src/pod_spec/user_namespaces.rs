@@ -4,12 +4,12 @@
 //! a kubelet: an agent that is started again, or a kubelet, finds it there, and the range is free when the directory is gone.
 //! Ranges for a user named `kubelet` are not looked for.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use compact::Set;
 use serde::{Deserialize, Serialize};
 
 use crate::pod_spec::spec::UserNamespace;
@@ -100,7 +100,7 @@ impl UserNamespaces {
     }
 
     /// The first ids of all recorded ranges. A record that cannot be read fails its own pod only.
-    fn taken(&self) -> BTreeSet<u32> {
+    fn taken(&self) -> Set<u32> {
         let pods = fs::read_dir(&self.pods).into_iter().flatten().flatten();
         pods.filter_map(|pod| match read(&pod.path().join(RECORD)) {
             Ok(host_id) => host_id,
@@ -117,7 +117,7 @@ impl UserNamespaces {
 }
 
 /// The lowest range that is not taken. The first one is the node's own.
-fn first_free(taken: &BTreeSet<u32>) -> Option<u32> {
+fn first_free(taken: &Set<u32>) -> Option<u32> {
     let ranges = (1..=u32::MAX / IDS).map(|number| number * IDS);
     ranges.into_iter().find(|host_id| !taken.contains(host_id))
 }
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn no_range_is_left_when_all_are_taken() {
-        let taken: BTreeSet<u32> = (1..=65_535).map(|number| number * IDS).collect();
+        let taken: Set<u32> = (1..=65_535).map(|number| number * IDS).collect();
         assert_eq!(first_free(&taken), None);
-        assert_eq!(first_free(&BTreeSet::new()), Some(IDS));
+        assert_eq!(first_free(&Set::new()), Some(IDS));
     }
 }

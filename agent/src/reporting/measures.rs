@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::pod::ContainerKind;
+use compact::Map;
 use jiff::Timestamp;
 
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
@@ -103,11 +103,11 @@ pub struct Measured {
     /// When the last one began.
     pub last_relist: Option<Timestamp>,
     /// How long workers took.
-    pub work: BTreeMap<WorkKind, Histogram>,
+    pub work: Map<WorkKind, Histogram>,
     /// How long pulls of images took, by a kubelet's name of their size.
-    pub pulls: BTreeMap<&'static str, Histogram>,
+    pub pulls: Map<&'static str, Histogram>,
     /// How often things happened.
-    pub counts: BTreeMap<Counted, u64>,
+    pub counts: Map<Counted, u64>,
 }
 
 impl Default for Measured {
@@ -116,9 +116,9 @@ impl Default for Measured {
             relist_durations: Histogram::new(DEFAULT_BOUNDS),
             relist_intervals: Histogram::new(DEFAULT_BOUNDS),
             last_relist: None,
-            work: BTreeMap::new(),
-            pulls: BTreeMap::new(),
-            counts: BTreeMap::new(),
+            work: Map::new(),
+            pulls: Map::new(),
+            counts: Map::new(),
         }
     }
 }

@@ -14,7 +14,7 @@ mod resources;
 pub(crate) mod restarts;
 pub(crate) mod transition;
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use api::qos::qos_class;
@@ -49,7 +49,7 @@ pub struct Inputs<'a> {
     /// The previously computed status; `None` after a restart of the agent.
     pub previous: Option<&'a PodStatus>,
     /// The last start error of each container.
-    pub start_errors: &'a BTreeMap<String, StartError>,
+    pub start_errors: &'a Map<String, StartError>,
     /// The agent has terminated the pod: all containers have stopped and none will be started.
     pub terminated: bool,
     /// Whether the pod's probes are run.

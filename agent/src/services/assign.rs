@@ -1,10 +1,11 @@
 //! ◆ Gives Services what an API server gives them: ClusterIPs and node ports.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use api::manifest::NODE_PORTS;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
 use crate::objects::ObjectMap;
@@ -34,21 +35,16 @@ pub struct Assigner {
     /// The addresses that no Service has, the one that was given back first in front.
     free: VecDeque<Ipv4Addr>,
     /// By the names of Services.
-    addresses: BTreeMap<String, Ipv4Addr>,
+    addresses: Map<String, Ipv4Addr>,
     /// By the names of Services and of their ports.
-    node_ports: BTreeMap<(String, String), u16>,
+    node_ports: Map<(String, String), u16>,
 }
 
 impl Assigner {
     /// The search for free node ports begins at a place that `seed` chooses, because other clusters on the host have some too.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            free: VecDeque::new(),
-            addresses: BTreeMap::new(),
-            node_ports: BTreeMap::new(),
-        }
+        Self { seed, free: VecDeque::new(), addresses: Map::new(), node_ports: Map::new() }
     }
 
     /// The number of addresses that the Services need beside those that there are.
@@ -119,7 +115,7 @@ impl Assigner {
     /// of Kubernetes 1.36, which also goes by the ports' names).
     fn assign_node_ports(&mut self, services: &[Arc<Service>]) {
         let before = std::mem::take(&mut self.node_ports);
-        let (mut taken, mut open) = (BTreeSet::new(), Vec::new());
+        let (mut taken, mut open) = (Set::new(), Vec::new());
         for service in services {
             let spec = service.spec.iter().filter(|spec| has_node_ports(spec));
             for port in spec.flat_map(|spec| spec.ports.iter().flatten()) {
@@ -157,7 +153,7 @@ fn chosen(port: &ServicePort) -> Option<u16> {
 
 /// The node ports that Services choose.
 #[derive(Debug, Default)]
-pub struct NodePorts(BTreeMap<u16, (String, i32)>);
+pub struct NodePorts(Map<u16, (String, i32)>);
 
 impl NodePorts {
     /// Takes those of a Service. Returns why an API server would refuse it, because another port has one of them: two protocols
@@ -190,7 +186,7 @@ pub(super) fn full_name(service: &Service) -> String {
     format!("{namespace}/{}", metadata.name.as_deref().unwrap_or_default())
 }
 
-fn next_port(seed: u64, taken: &BTreeSet<u16>) -> Option<u16> {
+fn next_port(seed: u64, taken: &Set<u16>) -> Option<u16> {
     let count = u64::from(NODE_PORTS.end() - NODE_PORTS.start()) + 1;
     let first = u16::try_from(seed % count).unwrap_or_default() + NODE_PORTS.start();
     let mut ports = (first..=*NODE_PORTS.end()).chain(*NODE_PORTS.start()..first);

@@ -114,7 +114,7 @@ pub(super) fn endpoints<'a, 'p>(
             }
         }
     }
-    endpoints.sort_by_key(|endpoint| endpoint.address);
+    compact::sort_by_key(&mut endpoints, |endpoint| endpoint.address);
     endpoints
 }
 

@@ -3,12 +3,12 @@
 //! Sources: the specification of DNS-based service discovery of Kubernetes (version 1.1.0), and Kubernetes 1.36,
 //! pkg/controller/endpointslice.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use k8s_openapi::api::core::v1::{PodStatus, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -64,7 +64,7 @@ pub fn plan<'a>(
 
 /// Names by themselves.
 #[derive(Default)]
-struct Names(BTreeMap<String, ServiceName>);
+struct Names(Map<String, ServiceName>);
 
 impl Names {
     fn of(&mut self, name: &str) -> &mut ServiceName {

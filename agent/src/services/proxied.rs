@@ -12,10 +12,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/proxy/topology.go, endpointslicecache.go, serviceport.go and util/utils.go (ShouldSkipService).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use api::manifest::endpoints::SERVICE_NAME;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{self as discovery, EndpointSlice};
 
@@ -44,8 +44,8 @@ struct Endpoint<'a> {
     serving: bool,
     terminating: bool,
     local: bool,
-    nodes: BTreeSet<&'a str>,
-    zones: BTreeSet<&'a str>,
+    nodes: Set<&'a str>,
+    zones: Set<&'a str>,
 }
 
 /// Which endpoints are preferred.
@@ -63,7 +63,7 @@ pub fn plan_proxied<'a>(
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     place: &Place,
 ) -> ServiceTable {
-    let mut by_service: BTreeMap<(&str, &str), Vec<&EndpointSlice>> = BTreeMap::new();
+    let mut by_service: Map<(&str, &str), Vec<&EndpointSlice>> = Map::new();
     for slice in slices.into_iter().filter(|slice| slice.address_type == "IPv4") {
         let labels = slice.metadata.labels.as_ref();
         if let Some(service) = labels.and_then(|labels| labels.get(SERVICE_NAME)) {
@@ -109,7 +109,7 @@ fn endpoints<'a>(
     slices: &[&'a EndpointSlice],
     place: &Place,
 ) -> Vec<Endpoint<'a>> {
-    let mut found: BTreeMap<SocketAddrV4, Endpoint<'a>> = BTreeMap::new();
+    let mut found: Map<SocketAddrV4, Endpoint<'a>> = Map::new();
     for slice in slices {
         let Some(number) = port_of_slice(port, slice) else {
             continue;

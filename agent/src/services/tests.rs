@@ -1,7 +1,7 @@
 //! Tests of addresses and tables of Services.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{PodStatus, Service};
@@ -46,7 +46,7 @@ fn table(spec: Value) -> ServiceTable {
         pod("web-1", json!({"hostname": "web-1", "subdomain": "other"})),
         pod("web-2", json!({})),
     ];
-    let statuses: BTreeMap<&str, PodStatus> = [
+    let statuses: Map<&str, PodStatus> = [
         ("web-0", status("10.0.0.5", true)),
         ("web-1", status("10.0.0.4", true)),
         ("web-2", status("10.0.0.6", false)),

@@ -2,7 +2,6 @@
 //!
 //! The watch is a hint which files to read; the listing finds what a watch does not see, such as the target of a link.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +12,7 @@ use std::time::Duration;
 use api::manifest::Strictness;
 use api::pod::Pod;
 use async_trait::async_trait;
+use compact::Set;
 use inotify::{Event, EventMask, EventStream, Inotify, WatchMask};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
@@ -23,8 +23,8 @@ use super::merge::{
     DuplicatePod, Kept, SourceKind, SourcePods, new_duplicates, reject_duplicates, small_change,
 };
 use super::{Distinct, log_duplicates, log_updates};
-use crate::blocking::{blocking, brief};
 use crate::clock::{Clock, SystemClock};
+use tasks::{blocking, brief};
 
 /// How often a directory is read again that is watched, unless it is said.
 const RELIST: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ pub struct DirectorySource {
     reported: Option<Arc<[Pod]>>,
     /// Of the last set, unless it had duplicates.
     distinct: Option<Distinct>,
-    duplicates: BTreeSet<DuplicatePod>,
+    duplicates: Set<DuplicatePod>,
     watch: Option<EventStream<[u8; 4096]>>,
 }
 
@@ -76,7 +76,7 @@ impl DirectorySource {
             relist_at: None,
             reported: None,
             distinct: None,
-            duplicates: BTreeSet::new(),
+            duplicates: Set::new(),
             watch: None,
         }
     }
@@ -100,7 +100,7 @@ impl DirectorySource {
         let Ok(first) = tokio::time::timeout_at(relist_at, events.next()).await else {
             return Changed::Unknown;
         };
-        let mut names = BTreeSet::new();
+        let mut names = Set::new();
         let mut event = first;
         for taken in 1.. {
             match event.and_then(Result::ok).and_then(name_of) {

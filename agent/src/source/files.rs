@@ -3,7 +3,6 @@
 //! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, what is neither a file nor a
 //! link to one is skipped, and a missing path has no pods.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
@@ -16,6 +15,7 @@ use api::generated_names::hash;
 use api::manifest::static_pod::{self, Location, MAX_BYTES};
 use api::manifest::{self, Strictness};
 use api::pod::Pod;
+use compact::{Map, Set};
 use jiff::Timestamp;
 
 /// A file that changed this recently may change again without another time stamp.
@@ -54,7 +54,7 @@ pub enum Changed {
     /// Those whose time stamps say so.
     Unknown,
     /// These.
-    Names(BTreeSet<OsString>),
+    Names(Set<OsString>),
 }
 
 /// The manifests of a directory or a file.
@@ -62,7 +62,7 @@ pub enum Changed {
 pub struct ManifestFiles {
     path: PathBuf,
     mode: ManifestMode,
-    known: BTreeMap<OsString, ManifestFile>,
+    known: Map<OsString, ManifestFile>,
     /// The last listing failed: the next one looks at everything.
     incomplete: bool,
     reads: usize,
@@ -114,7 +114,7 @@ impl ManifestFiles {
     /// The manifests at `path`, of which nothing is read yet.
     #[must_use]
     pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
-        Self { path, mode, known: BTreeMap::new(), incomplete: false, reads: 0 }
+        Self { path, mode, known: Map::new(), incomplete: false, reads: 0 }
     }
 
     /// The directory or file.
@@ -177,7 +177,7 @@ impl ManifestFiles {
     fn list_directory(&mut self, changed: &Changed, now: Timestamp) -> Result<(), ListError> {
         let names = match changed {
             Changed::Unknown => {
-                let names: BTreeSet<OsString> = fs::read_dir(&self.path)?
+                let names: Set<OsString> = fs::read_dir(&self.path)?
                     .map(|entry| entry.map(|entry| entry.file_name()))
                     .collect::<io::Result<_>>()?;
                 self.known.retain(|name, _| names.contains(name));

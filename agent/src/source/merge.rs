@@ -2,10 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/config.go.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use api::pod::{Pod, PodUid};
+use compact::{Map, Set};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 
@@ -109,7 +110,7 @@ pub struct DuplicatePod {
 #[derive(Debug, Default)]
 pub struct SourcePods {
     /// `None` before the first set.
-    pods: Option<BTreeMap<PodUid, Merged>>,
+    pods: Option<Map<PodUid, Merged>>,
     /// The pods of the last set, in its order.
     order: Vec<PodUid>,
 }
@@ -136,8 +137,8 @@ impl SourcePods {
         let source = source.as_str();
         let is_first = self.pods.is_none();
         let mut before = self.pods.take().unwrap_or_default();
-        let mut after = BTreeMap::new();
-        let mut changes: BTreeMap<PodOp, Vec<Pod>> = BTreeMap::new();
+        let mut after = Map::new();
+        let mut changes: Map<PodOp, Vec<Pod>> = Map::new();
         self.order.clear();
         for given in pods {
             let (pod, op) = match before.remove(given.uid()) {
@@ -211,7 +212,7 @@ pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<Duplicate
             });
         }
     }
-    let kept: BTreeSet<usize> = kept.into_values().collect();
+    let kept: Set<usize> = kept.into_values().collect();
     let pods = pods.into_iter().enumerate();
     let accepted = pods.filter(|(index, _)| kept.contains(index)).map(|(_, pod)| pod);
     (accepted.collect(), rejected)
@@ -237,7 +238,7 @@ pub(crate) fn small_change<'a, 'b>(
 
 /// The duplicates that `known` does not have yet; `known` becomes `now`.
 pub(crate) fn new_duplicates(
-    known: &mut BTreeSet<DuplicatePod>,
+    known: &mut Set<DuplicatePod>,
     now: Vec<DuplicatePod>,
 ) -> Vec<DuplicatePod> {
     let new = now.iter().filter(|duplicate| !known.contains(duplicate)).cloned().collect();
@@ -402,7 +403,7 @@ mod tests {
     }
 
     /// Pods of one namespace, `NAME` or `NAME/UID`, which are the same in memory where they are written alike.
-    fn set(of: &mut BTreeMap<String, Pod>, names: &str) -> Vec<Pod> {
+    fn set(of: &mut Map<String, Pod>, names: &str) -> Vec<Pod> {
         let names = names.split_whitespace().map(|written| {
             let (name, uid) = written.split_once('/').unwrap_or((written, written));
             let known = of.entry(written.to_owned());
@@ -424,7 +425,7 @@ mod tests {
         #[case] after: &str,
         #[case] expected: Option<(&str, &str)>,
     ) {
-        let mut pods = BTreeMap::new();
+        let mut pods = Map::new();
         let (before, after) = (set(&mut pods, before), set(&mut pods, after));
         let expected = expected.map(|(old, new)| (set(&mut pods, old), set(&mut pods, new)));
         let found = small_change(&before, &after);

@@ -3,13 +3,13 @@
 //! As in Kubernetes 1.36, pkg/kubelet/config/http.go: a Pod or a PodList, every 20 s with a timeout of 10 s; unchanged bytes
 //! are skipped, and a failure keeps the pods.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::manifest::static_pod::{self, Location, MAX_BYTES, Rejected};
 use api::pod::Pod;
 use async_trait::async_trait;
+use compact::Set;
 use fetch::{Client, Options, Response, Url};
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, REFERER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -85,7 +85,7 @@ pub struct UrlSource {
     data: Vec<u8>,
     merged: SourcePods,
     reported: Option<Arc<[Pod]>>,
-    duplicates: BTreeSet<DuplicatePod>,
+    duplicates: Set<DuplicatePod>,
     failures: u32,
     started: bool,
 }
@@ -108,7 +108,7 @@ impl UrlSource {
             data: Vec::new(),
             merged: SourcePods::default(),
             reported: None,
-            duplicates: BTreeSet::new(),
+            duplicates: Set::new(),
             failures: 0,
             started: false,
         })

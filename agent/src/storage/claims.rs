@@ -8,12 +8,12 @@ mod only_pod;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use api::quantity::Quantity;
 use api::selector::{self, matches_selector};
 use api::totals::amount;
+use compact::Map;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::objects::ObjectMap;
@@ -115,7 +115,7 @@ pub enum Mismatch {
 }
 
 /// The claims of volumes, by the volumes' names.
-pub type Bound = BTreeMap<String, ClaimName>;
+pub type Bound = Map<String, ClaimName>;
 
 /// Decides what a claim is bound to, given the claims of volumes that are bound already.
 ///
@@ -172,7 +172,7 @@ pub fn bind(
 pub fn bind_all(
     objects: &ObjectMap,
     mut bound: Bound,
-) -> (BTreeMap<ClaimName, Result<Binding, Unbound>>, Bound) {
+) -> (Map<ClaimName, Result<Binding, Unbound>>, Bound) {
     let volumes = objects.persistent_volumes();
     let mut claims = objects.persistent_volume_claims();
     let names_volume = |claim: &PersistentVolumeClaim| {
@@ -180,8 +180,8 @@ pub fn bind_all(
         let name = spec.and_then(|spec| spec.volume_name.as_deref());
         name.is_some_and(|name| !name.is_empty())
     };
-    claims.sort_by_key(|claim| (!names_volume(claim), ClaimName::of(claim)));
-    let mut all = BTreeMap::new();
+    compact::sort_by_key(&mut claims, |claim| (!names_volume(claim), ClaimName::of(claim)));
+    let mut all = Map::new();
     for claim in claims {
         let binding = bind(&claim, &volumes, &bound);
         let name = ClaimName::of(&claim);

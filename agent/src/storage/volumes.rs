@@ -3,11 +3,11 @@
 //! Paths as in Kubernetes 1.36, pkg/kubelet/kubelet_getters.go. All functions block on the file system; call them from a
 //! blocking thread.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use file_tree::Trash;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Volume;
@@ -98,7 +98,7 @@ impl MountError {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     /// The volumes that containers can mount.
-    pub(crate) volumes: BTreeMap<String, HostVolume>,
+    pub(crate) volumes: Map<String, HostVolume>,
     /// Those that drivers have yet to mount.
     pub(crate) of_drivers: Vec<DriverVolume>,
     /// Those that failed; one whose files are only out of date is among both.

@@ -1,10 +1,10 @@
 //! The pods that wait until managers have given their containers what they ask for. The sync loop goes on with other pods meanwhile: a
 //! device plugin may take its time.
 
-use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use tokio::task::{Id, JoinSet};
 
 use super::SyncLoop;
@@ -18,9 +18,9 @@ pub(super) type Allocated = Result<(), Rejection>;
 #[derive(Default)]
 pub(super) struct Allocations {
     /// `None`: it is under way.
-    of: BTreeMap<PodUid, Option<Allocated>>,
+    of: Map<PodUid, Option<Allocated>>,
     tasks: JoinSet<Allocated>,
-    ids: BTreeMap<Id, PodUid>,
+    ids: Map<Id, PodUid>,
 }
 
 impl Allocations {
@@ -35,7 +35,7 @@ impl Allocations {
         let known = match polled {
             Poll::Ready(allocated) => Some(allocated),
             Poll::Pending => {
-                let task = self.tasks.spawn(allocation);
+                let task = self.tasks.spawn(tasks::boxed(allocation));
                 self.ids.insert(task.id(), uid.clone());
                 None
             }

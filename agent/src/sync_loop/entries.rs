@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use compact::Map;
+
 use api::pod::{Pod, PodUid};
 use tokio::sync::{mpsc, watch};
 
@@ -116,13 +118,13 @@ impl Entries {
     }
 
     /// What each worker was told last.
-    pub(super) fn states(&self) -> BTreeMap<&PodUid, &WorkerState> {
+    pub(super) fn states(&self) -> Map<&PodUid, &WorkerState> {
         let states = self.all.iter().map(|(uid, entry)| (uid, &entry.state));
         states.collect()
     }
 
     /// The same of the workers of these pods, and of others of their names.
-    pub(super) fn states_like(&self, pods: &[&[Pod]]) -> BTreeMap<&PodUid, &WorkerState> {
+    pub(super) fn states_like(&self, pods: &[&[Pod]]) -> Map<&PodUid, &WorkerState> {
         let uids = pods.iter().copied().flatten().flat_map(|pod| {
             let (namespace, name) = (pod.namespace(), pod.name());
             let first = (namespace.to_owned(), name.to_owned(), PodUid::new(""));

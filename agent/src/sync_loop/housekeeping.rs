@@ -2,13 +2,13 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use api::pod::{Pod, PodUid};
+use compact::Set;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
@@ -18,7 +18,6 @@ use super::orphans::{KnownPods, orphans};
 use super::reconcile::{StartWait, WorkerState};
 use super::resizes::Granted;
 use super::{SyncLoop, has_ended};
-use crate::blocking::blocking;
 use crate::cri::{ListedState, PodRef};
 use crate::node::component;
 use crate::observation::pleg::RuntimeListing;
@@ -29,6 +28,7 @@ use crate::storage::volumes::in_memory;
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::logs::links;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
+use tasks::blocking;
 
 /// What garbage collection is still to do.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Garbage {
     /// When a collection was requested; it uses a listing of later.
     requested: Option<Timestamp>,
     /// The directories whose volumes drivers unmount at present.
-    unmounting: BTreeSet<OsString>,
+    unmounting: Set<OsString>,
     unmounts: JoinSet<OsString>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Garbage {
         Self {
             directories: true,
             requested: None,
-            unmounting: BTreeSet::new(),
+            unmounting: Set::new(),
             unmounts: JoinSet::new(),
         }
     }
@@ -150,7 +150,7 @@ impl SyncLoop {
                 true => {
                     others(&pods, is_kept).filter(|name| has_volumes(&pods.join(name))).collect()
                 }
-                false => BTreeSet::new(),
+                false => Set::new(),
             };
             let stays = |name: &OsStr| is_kept(name) || of_drivers.contains(name);
             remove_others(&pods, stays, |path| match machine.mounts_below(path)?.first() {
@@ -182,13 +182,13 @@ impl SyncLoop {
             return;
         }
         let directory = self.shared.config.root_dir.join("pods").join(&name);
-        self.garbage.unmounts.spawn(async move {
+        self.garbage.unmounts.spawn(tasks::boxed(async move {
             if let Err(error) = drivers.unmount(&directory).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(path = %directory.display(), error, "failed to unmount the volumes of an orphaned pod; will retry");
             }
             name
-        });
+        }));
     }
 
     /// Removes the logs of pods that no source has, unless the directory may have those of other agents.
@@ -212,7 +212,7 @@ impl SyncLoop {
     }
 
     /// The file names of the uids of all pods that are desired, have a worker, or run.
-    fn kept(&self, listed: &RuntimeListing) -> BTreeSet<OsString> {
+    fn kept(&self, listed: &RuntimeListing) -> Set<OsString> {
         let desired = self.desired.iter().map(Pod::uid);
         let running = listed.pods.iter();
         let running = running.filter(|(_, (_, listing))| listing.anything_runs());

@@ -4,10 +4,11 @@
 //! an orphan that runs everything is stopped at the next housekeeping; what has ended is left to garbage collection.
 
 use std::cell::LazyCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use jiff::Timestamp;
 
 use crate::cri::PodRef;
@@ -19,7 +20,7 @@ pub(crate) struct KnownPods<'a> {
     pub(crate) desired: &'a [Pod],
     pub(crate) has_worker: &'a dyn Fn(&PodUid) -> bool,
     /// When workers ended. A listing that was begun earlier says nothing about their pods.
-    pub(crate) ended: &'a BTreeMap<PodUid, Timestamp>,
+    pub(crate) ended: &'a Map<PodUid, Timestamp>,
 }
 
 /// The orphans of a listing. Call it only after every source's first update. `owns` takes the agent that made a pod: pods
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn orphan_runs_while_a_container_runs_or_a_sandbox_is_ready() {
-        let known = KnownPods { desired: &[], has_worker: &|_| false, ended: &BTreeMap::new() };
+        let known = KnownPods { desired: &[], has_worker: &|_| false, ended: &Map::new() };
         let table = [
             (true, ListedState::Running, true),
             (true, ListedState::Exited, true),

@@ -1,9 +1,10 @@
 //! ◆ Decides which workers to start and update, from the sources' pods and the present workers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use jiff::Timestamp;
 
 use crate::cri::PodRef;
@@ -98,7 +99,7 @@ pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<Dup
         .cloned()
         .collect();
     let (mut pods, duplicates) = reject_duplicates(pods, Kept::First);
-    pods.sort_by(|one, other| created(one).cmp(&created(other)));
+    compact::sort_by(&mut pods, |one, other| created(one).cmp(&created(other)));
     (pods, duplicates)
 }
 
@@ -111,9 +112,9 @@ fn created(pod: &Pod) -> Option<(Timestamp, &str, &str)> {
 /// pods whose start is put off.
 pub(crate) fn reconcile(
     desired: &[Pod],
-    workers: &BTreeMap<&PodUid, &WorkerState>,
+    workers: &Map<&PodUid, &WorkerState>,
     finished: impl Fn(&PodUid) -> bool,
-    waiting: &BTreeMap<PodUid, StartWait>,
+    waiting: &Map<PodUid, StartWait>,
     now: Timestamp,
 ) -> Vec<WorkerAction> {
     let mut actions = Vec::new();
@@ -183,14 +184,11 @@ mod tests {
     }
 
     /// Workers by uid and name, each with the image of its desired pod; `None` for one that is terminating.
-    fn workers(list: &[(&str, &str, Option<&str>)]) -> BTreeMap<PodUid, WorkerState> {
+    fn workers(list: &[(&str, &str, Option<&str>)]) -> Map<PodUid, WorkerState> {
         workers_of(Name::Exclusive, list)
     }
 
-    fn workers_of(
-        name_of: Name,
-        list: &[(&str, &str, Option<&str>)],
-    ) -> BTreeMap<PodUid, WorkerState> {
+    fn workers_of(name_of: Name, list: &[(&str, &str, Option<&str>)]) -> Map<PodUid, WorkerState> {
         let known = |(uid, name, image): &(&str, &str, Option<&str>)| {
             (
                 PodUid::new(*uid),
@@ -204,7 +202,7 @@ mod tests {
         list.iter().map(known).collect()
     }
 
-    fn refs(workers: &BTreeMap<PodUid, WorkerState>) -> BTreeMap<&PodUid, &WorkerState> {
+    fn refs(workers: &Map<PodUid, WorkerState>) -> Map<&PodUid, &WorkerState> {
         workers.iter().collect()
     }
 
@@ -225,8 +223,8 @@ mod tests {
         actions.iter().map(show).collect()
     }
 
-    fn reconcile(desired: &[Pod], workers: &BTreeMap<PodUid, WorkerState>) -> Vec<String> {
-        let waiting = BTreeMap::new();
+    fn reconcile(desired: &[Pod], workers: &Map<PodUid, WorkerState>) -> Vec<String> {
+        let waiting = Map::new();
         let now = Timestamp::UNIX_EPOCH;
         shown(&super::reconcile(desired, &refs(workers), |_| false, &waiting, now))
     }
@@ -269,8 +267,8 @@ mod tests {
         ];
         for (pod, other, ended, expected) in table {
             let workers =
-                other.map_or_else(BTreeMap::new, |name| workers_of(name, &[("u1", "a", None)]));
-            let waiting = BTreeMap::new();
+                other.map_or_else(Map::new, |name| workers_of(name, &[("u1", "a", None)]));
+            let waiting = Map::new();
             let actions = super::reconcile(
                 std::slice::from_ref(pod),
                 &refs(&workers),
@@ -289,7 +287,7 @@ mod tests {
         let desired = [from("file", &pod("u2", "a", "new"))];
         let second = |second| Timestamp::from_second(second).unwrap();
         let holds = workers_of(Name::Static, &[("u1", "a", None)]);
-        let free = BTreeMap::new();
+        let free = Map::new();
         let until = StartWait::Until(second(10));
         let table = [
             (until, 9, &free, ""),
@@ -299,7 +297,7 @@ mod tests {
             (StartWait::Housekeeping, 99, &free, ""),
         ];
         for (wait, now, workers, expected) in table {
-            let waiting = BTreeMap::from([(PodUid::new("u2"), wait)]);
+            let waiting = Map::from([(PodUid::new("u2"), wait)]);
             let now = second(now);
             let actions = super::reconcile(&desired, &refs(workers), |_| false, &waiting, now);
             assert_eq!(shown(&actions).concat(), expected, "{wait:?} {now}");

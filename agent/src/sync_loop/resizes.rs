@@ -3,10 +3,10 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go; pkg/kubelet/kubelet.go HandlePodUpdates,
 //! HandlePodReconcile.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -89,12 +89,12 @@ pub(super) struct Resizes {
     pushed: u64,
     retry_at: Instant,
     /// What each active pod used when the queue was last looked at: CPU and memory.
-    used: BTreeMap<PodUid, [i64; 2]>,
+    used: Map<PodUid, [i64; 2]>,
 }
 
 impl Resizes {
     pub(super) fn new() -> Self {
-        Self { queue: Vec::new(), pushed: 0, retry_at: Instant::now(), used: BTreeMap::new() }
+        Self { queue: Vec::new(), pushed: 0, retry_at: Instant::now(), used: Map::new() }
     }
 
     pub(super) fn are_pending(&self) -> bool {
@@ -249,7 +249,7 @@ impl SyncLoop {
     }
 
     /// What each active pod uses.
-    fn used(&mut self) -> BTreeMap<PodUid, [i64; 2]> {
+    fn used(&mut self) -> Map<PodUid, [i64; 2]> {
         let taken = self.taken();
         let amounts = taken.each("cpu").zip(taken.each("memory"));
         let of = amounts.map(|((uid, cpu), (_, memory))| (uid.clone(), [cpu, memory]));

@@ -23,12 +23,12 @@ mod termination;
 mod volumes;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -431,7 +431,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn states(report: &PodReport) -> BTreeMap<String, ContainerPhase> {
+fn states(report: &PodReport) -> Map<String, ContainerPhase> {
     report.containers.iter().map(|container| (container.name.clone(), container.state)).collect()
 }
 

@@ -6,7 +6,7 @@
 pub(crate) mod collector;
 pub(crate) mod limits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use jiff::Timestamp;
 
@@ -39,9 +39,9 @@ pub(crate) fn garbage(
     now: Timestamp,
 ) -> Garbage {
     let mut garbage = Garbage::default();
-    let mut seen = BTreeSet::new();
-    let mut ended: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut used = BTreeSet::new();
+    let mut seen = Set::new();
+    let mut ended: Map<&str, usize> = Map::new();
+    let mut used = Set::new();
     for container in &observed.containers {
         let newest = seen.insert(container.name.as_str());
         let superseded = match container.state {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::LogRotation;
 use crate::cri::Cri;
 use crate::observed::ContainerId;
 use crate::reporting::report::{ContainerPhase, Reports};
+use tasks::blocking;
 
 /// Looks after the logs, forever.
 pub(crate) async fn run(

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 
-use crate::blocking::brief;
 use crate::machine::OomKill;
 use crate::pod_spec::dns::limit_problem;
 use crate::reporting::events::{EventRecorder, EventType};
+use tasks::brief;
 
 /// How often the kernel has killed a process because the machine had no memory left. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,6 @@ use api::pod::{Pod, PodUid};
 use api::qos::QosClass;
 use tokio::sync::watch;
 
-use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::{AdmissionConfig, CgroupConfig, Config};
 use crate::decide::resize::actuated::PodLimits;
@@ -24,6 +23,7 @@ use crate::pod_spec::spec::cgroup::values::{of_classes, of_pod, of_resources, ui
 use crate::pod_spec::spec::cgroup::{class_path, paths_of, pod_path};
 use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::report::Reports;
+use tasks::blocking;
 
 /// How often the weights of classes follow their pods (periodicQOSCgroupUpdateInterval), and a failed limit is tried again.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -11,13 +11,13 @@ use std::time::Duration;
 use api::pod::{Pod, PodUid};
 use tokio::sync::{mpsc, watch};
 
-use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::local_node::shutdown::{Group, ShutdownPeriod, ShutdownTimes, groups, requested};
 use crate::machine::logind::{InhibitLock, Logind};
 use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::Eviction;
+use tasks::blocking;
 
 /// How long after a lost connection another one is made (dbusReconnectPeriod).
 const RECONNECT: Duration = Duration::from_secs(1);

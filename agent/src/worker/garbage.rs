@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Worker;
-use crate::blocking::blocking;
 use crate::cri::CriError;
 use crate::decide::plan::HoldKey;
 use crate::decide::plan::effects::Done;
@@ -11,6 +10,7 @@ use crate::observed::{ContainerState, Observed};
 use crate::reporting::causes::Causes;
 use crate::upkeep::gc::collector::remove_dead;
 use crate::upkeep::gc::{self, Garbage};
+use tasks::blocking;
 
 impl Worker {
     /// Removes dead containers and sandboxes of a live pod. Returns whether it removed any.

@@ -1,9 +1,9 @@
 //! The results of a pod's probes, as its worker knows them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ use crate::reporting::report::ContainerPhase;
 pub(super) struct Probes {
     /// `None` until the probes are run.
     updates: Option<mpsc::UnboundedReceiver<ProbeUpdate>>,
-    latest: BTreeMap<(String, ProbeKind), (ContainerId, ProbeResult)>,
+    latest: Map<(String, ProbeKind), (ContainerId, ProbeResult)>,
     causes: Causes,
 }
 
@@ -71,7 +71,7 @@ impl Probes {
         if self.latest.is_empty() {
             return observed;
         }
-        let mut results: BTreeMap<ContainerId, ProbeResults> = BTreeMap::new();
+        let mut results: Map<ContainerId, ProbeResults> = Map::new();
         for ((_, kind), (id, result)) in &self.latest {
             let of_container = results.entry(id.clone()).or_default();
             let place = match kind {

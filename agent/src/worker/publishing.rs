@@ -4,9 +4,9 @@
 //! SyncTerminatingPod). Only two things are published in between: that a new sandbox is ready (OnPodSandboxReady), and what
 //! probes found (pkg/kubelet/status/status_manager.go SetContainerReadiness and SetContainerStartup).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use compact::Set;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -66,7 +66,7 @@ impl Published {
 }
 
 /// What of a pod has started, and what has ended. Changes are what a kubelet's PLEG sends events about.
-fn events(observed: &Observed) -> BTreeSet<(&str, bool)> {
+fn events(observed: &Observed) -> Set<(&str, bool)> {
     let containers = observed
         .containers
         .iter()

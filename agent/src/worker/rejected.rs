@@ -2,19 +2,18 @@
 //!
 //! Its rejection is kept in a file, so that it stays rejected when the agent is started again, whatever the node then has.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::pod::{Pod, PodUid};
+use compact::Set;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::sync::watch;
 
 use super::PodUpdate;
 use super::reporting::{Timings, pod_report};
-use crate::blocking::blocking;
 use crate::observed::Observed;
 use crate::pod_spec::admission::Rejection;
 use crate::reporting::causes::Causes;
@@ -23,6 +22,7 @@ use crate::reporting::measures::Counted;
 use crate::reporting::report::transitions::Stage;
 use crate::shared::Shared;
 use crate::storage::volumes::component;
+use tasks::blocking;
 
 /// The directory of the records.
 fn records(root: &Path) -> PathBuf {
@@ -35,7 +35,7 @@ fn record(root: &Path, uid: &PodUid) -> PathBuf {
 }
 
 /// Removes the records of pods that went while no agent ran: those whose name is not in `kept`.
-pub(crate) fn forget_others(root: &Path, kept: &BTreeSet<OsString>) {
+pub(crate) fn forget_others(root: &Path, kept: &Set<OsString>) {
     let Ok(entries) = std::fs::read_dir(records(root)) else {
         return;
     };

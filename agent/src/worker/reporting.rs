@@ -1,10 +1,10 @@
 //! Builds and publishes a worker's reports.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, PodStatus};
 
 use super::Worker;
@@ -60,7 +60,7 @@ pub(crate) fn pod_report(
     timings: &Timings,
     stage: Stage,
 ) -> PodReport {
-    let statuses: BTreeMap<&str, &ContainerStatus> = [
+    let statuses: Map<&str, &ContainerStatus> = [
         &status.init_container_statuses,
         &status.container_statuses,
         &status.ephemeral_container_statuses,

@@ -1,8 +1,9 @@
 //! ◆ The last failure of each container, which its status shows as the reason why it waits.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
+
+use compact::Map;
 
 use crate::decide::plan::{PodPlan, When};
 use crate::execute::Progress;
@@ -14,7 +15,7 @@ const POD: &str = "";
 /// The last failure of each container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartErrors {
-    by_container: BTreeMap<String, FailedStart>,
+    by_container: Map<String, FailedStart>,
 }
 
 /// A failure.

@@ -76,10 +76,10 @@ mod tests {
         let mut waiting = JoinSet::new();
         for _ in 0..pods {
             let starts = Arc::clone(starts);
-            waiting.spawn(async move {
+            waiting.spawn(tasks::boxed(async move {
                 let turn = starts.turn(&clock).await;
                 (turn.is_some(), clock.now().as_millisecond())
-            });
+            }));
         }
         waiting
     }

@@ -6,12 +6,12 @@ use api::pod::Pod;
 use jiff::Timestamp;
 
 use super::Worker;
-use crate::blocking::blocking;
 use crate::clock::after;
 use crate::local_node::eviction::local_storage::{self, LocalUsage};
 use crate::observed::Observed;
 use crate::reporting::measures::Counted;
 use crate::reporting::status::eviction::Eviction;
+use tasks::blocking;
 
 /// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
 const PERIOD: Duration = Duration::from_secs(10);

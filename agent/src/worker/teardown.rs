@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 
 use super::phase::PhaseEvent;
 use super::{FINISHED, PodUpdate, Worker, latest};
-use crate::blocking::blocking;
 use crate::clock::after;
 use crate::decide::plan::effects::{self, Done};
 use crate::decide::plan::stop::{ORPHAN_GRACE, orphan};
@@ -21,6 +20,7 @@ use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
 use crate::reporting::report::transitions::Stage;
 use crate::upkeep::gc::collector::remove_dead;
+use tasks::blocking;
 
 /// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);

@@ -54,10 +54,10 @@ impl Worker {
         let grace = Duration::from_secs(grace.try_into().unwrap_or_default());
         let (clock, events) = (Arc::clone(&self.shared.clock), self.shared.events.clone());
         let end = after(clock.now(), LEAST.max(grace.saturating_add(grace / 2)));
-        overdue.spawn(async move {
+        overdue.spawn(tasks::boxed(async move {
             clock.sleep_until(end).await;
             events.record(&pod, None, &Happening::ExceededGracePeriod);
-        });
+        }));
     }
 
     /// Whether the pod's status says that its deadline is over.

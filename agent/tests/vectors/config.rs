@@ -2,8 +2,6 @@
 //!
 //! Every field is compared.
 
-use std::collections::BTreeMap;
-
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::{
     self, ContainerInputs, ContainerSpec, HostVolume, ImageSpec, ImageUser, MountSpec,
@@ -69,7 +67,7 @@ fn container_config(case: &Case) -> Result<(), String> {
             (None, None) => ImageUser::Unset,
         },
         volumes: volumes(&case.input),
-        env_files: BTreeMap::new(),
+        env_files: compact::Map::new(),
         grants: grants(&case.input),
         termination_log: Some(directory),
         target: case.input["targetContainerID"].as_str().map(ContainerId::new),
@@ -105,7 +103,7 @@ fn grants(input: &Value) -> PodGrants {
 }
 
 /// The volumes of a case.
-pub(crate) fn volumes(input: &Value) -> BTreeMap<String, HostVolume> {
+pub(crate) fn volumes(input: &Value) -> compact::Map<String, HostVolume> {
     let volumes = input["volumes"].as_object().into_iter().flatten();
     volumes
         .map(|(name, volume)| {

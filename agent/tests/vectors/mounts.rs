@@ -88,7 +88,7 @@ fn make_directory(path: &Path, mode: &Value) {
     set_mode(path, mode);
 }
 
-fn make_entry(entry: &Value, volumes: &BTreeMap<String, HostVolume>) {
+fn make_entry(entry: &Value, volumes: &compact::Map<String, HostVolume>) {
     let volume = &volumes[read::text(&entry["volume"])].host_path;
     let path = volume.join(read::text(&entry["path"]));
     match read::text(&entry["type"]) {
@@ -105,7 +105,7 @@ fn make_entry(entry: &Value, volumes: &BTreeMap<String, HostVolume>) {
 /// Volume and path → type and mode.
 type Contents = BTreeMap<(String, String), (&'static str, u32)>;
 
-fn contents(volumes: &BTreeMap<String, HostVolume>) -> Contents {
+fn contents(volumes: &compact::Map<String, HostVolume>) -> Contents {
     let mut found = Contents::new();
     for (name, volume) in volumes {
         let mut open: Vec<PathBuf> = vec![volume.host_path.clone()];

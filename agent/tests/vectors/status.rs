@@ -1,6 +1,6 @@
 //! pod-phase and pod-status: the status for the API server.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::reporting::status::{self, Inputs, StartError};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
@@ -31,7 +31,7 @@ fn judge(case: &Case) -> Result<(), String> {
     let previous: Option<PodStatus> =
         input.get("cachedStatus").map(|cached| serde_json::from_value(cached.clone()).unwrap());
     let errors = input["startErrors"].as_object().into_iter().flatten();
-    let start_errors: BTreeMap<String, StartError> = errors
+    let start_errors: Map<String, StartError> = errors
         .map(|(name, error)| {
             let text = |key: &str| read::text(&error[key]).to_owned();
             (name.clone(), StartError { reason: text("reason"), message: text("message") })

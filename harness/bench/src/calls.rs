@@ -124,12 +124,12 @@ pub(super) async fn at_once(
             let began = Instant::now();
             for _ in 0..*level {
                 let target = target.clone();
-                workers.spawn(async move {
+                workers.spawn(tasks::boxed(async move {
                     for _ in 0..lives {
                         life(&target).await?;
                     }
                     Ok::<_, BenchError>(())
-                });
+                }));
             }
             // Each one is waited for, also after a failure: a call that is given up may leave a pod.
             let ended = workers.join_all().await;

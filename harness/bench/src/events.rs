@@ -86,7 +86,7 @@ async fn subscribe(
         Err(error) => return Err(error),
     };
     let (sender, arrivals) = unbounded_channel();
-    let reader = tokio::spawn(async move {
+    let reader = tasks::spawn(async move {
         while let Ok(Some(event)) = events.message().await {
             if sender.send(arrival(&event)).is_err() {
                 break;

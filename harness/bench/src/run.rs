@@ -1,10 +1,10 @@
 //! Measures section by section, and removes everything that it made, also when it is interrupted.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use check::{BENCH_PREFIX, RunDirectory, TestImages, remove_dead_runs, remove_run};
+use compact::Set;
 use harness::client::Client;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -83,8 +83,7 @@ pub async fn bench(
     .await;
     say("removing the pods of the benchmark");
     for runtime in &runtimes {
-        let removal =
-            timeout(REMOVAL, remove_run(&runtime.client, &run.name(), &BTreeSet::new())).await;
+        let removal = timeout(REMOVAL, remove_run(&runtime.client, &run.name(), &Set::new())).await;
         results.notes.extend(removal.unwrap_or_else(|_| {
             let (socket, seconds) = (&runtime.subject.endpoint, REMOVAL.as_secs());
             vec![format!("{socket} did not remove the pods within {seconds} s")]
@@ -99,7 +98,7 @@ pub async fn bench(
         measured => measured?,
     }
     let mut rows = results.rows.rows;
-    rows.sort_by_key(|row| row.section);
+    compact::sort_by_key(&mut rows, |row| row.section);
     Ok(Report {
         machine: Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),

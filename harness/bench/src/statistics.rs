@@ -46,7 +46,7 @@ pub fn ratio(of: &[f64], to: &[f64]) -> Option<Interval> {
 
 fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    compact::sort_by(&mut sorted, f64::total_cmp);
     sorted
 }
 

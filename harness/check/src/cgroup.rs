@@ -1,10 +1,10 @@
 //! The control groups of the pods of a check, below one for all of them. A kubelet gives one to each pod, and some runtimes find
 //! a pod's statistics nowhere else.
 
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use compact::Set;
 use cri::v1;
 use harness::client::{Answer, Client};
 
@@ -77,11 +77,11 @@ fn remove_below(root: &Path, run: &str) -> Vec<String> {
 }
 
 /// The names of all runs whose parents are there.
-pub(super) fn names() -> BTreeSet<String> {
+pub(super) fn names() -> Set<String> {
     names_below(Path::new(ROOT))
 }
 
-fn names_below(root: &Path) -> BTreeSet<String> {
+fn names_below(root: &Path) -> Set<String> {
     let hierarchies = directories(root).unwrap_or_default();
     let groups = hierarchies
         .iter()

@@ -1,6 +1,6 @@
 //! ◆ What differs between two reports of the same runtime: new failures, mended ones, other results, slower calls.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use serde::Deserialize;
 
@@ -138,7 +138,7 @@ impl Change {
 /// Compares an old report with a new one.
 #[must_use]
 pub fn compare(old: &Saved, new: &Saved) -> Comparison {
-    let mut pairs: BTreeMap<&str, [Option<&SavedRule>; 2]> = BTreeMap::new();
+    let mut pairs: Map<&str, [Option<&SavedRule>; 2]> = Map::new();
     for (index, report) in [old, new].into_iter().enumerate() {
         for rule in &report.rules {
             if let Some(slot) = pairs.entry(&rule.id).or_default().get_mut(index) {
@@ -160,7 +160,7 @@ pub fn compare(old: &Saved, new: &Saved) -> Comparison {
         })
         .collect();
     // Stable: the ids stay in order.
-    differences.sort_by_key(|one| one.change);
+    compact::sort_by_key(&mut differences, |one| one.change);
     Comparison {
         old: old.runtime.clone(),
         new: new.runtime.clone(),
@@ -200,7 +200,7 @@ fn slower(old: &[SavedCall], new: &[SavedCall]) -> Vec<Slower> {
         })
         .collect();
     // a.new/a.old > b.new/b.old, without dividing by zero.
-    slower.sort_by(|a, b| (b.new * a.old).total_cmp(&(a.new * b.old)));
+    compact::sort_by(&mut slower, |a, b| (b.new * a.old).total_cmp(&(a.new * b.old)));
     slower
 }
 

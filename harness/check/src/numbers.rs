@@ -1,6 +1,6 @@
 //! The numbers of a message, by the names of its fields, and whether two measurements of one thing agree.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
@@ -8,7 +8,7 @@ use proxy::dynamic;
 
 /// The numbers of a message: `memory.working_set_bytes.value`. A number that is not set is not there; one without presence in
 /// the protocol is there as 0.
-pub(super) type Numbers = BTreeMap<String, f64>;
+pub(super) type Numbers = Map<String, f64>;
 
 /// Two measurements differ at most by this factor, beyond the slack of the field.
 const FACTOR: f64 = 4.0;

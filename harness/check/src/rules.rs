@@ -145,14 +145,14 @@ pub fn all() -> Vec<&'static Rule> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use compact::Set;
 
     use super::*;
     use proxy::Fault;
 
     #[test]
     fn ids_are_unique_and_of_known_areas() {
-        let mut seen = BTreeSet::new();
+        let mut seen = Set::new();
         for rule in all() {
             assert!(seen.insert(rule.id), "{} is there twice", rule.id);
             assert_ne!(rule.area(), "other", "{}", rule.id);

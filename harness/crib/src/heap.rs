@@ -21,7 +21,7 @@ pub(crate) async fn trim_periodically() {
     loop {
         tokio::time::sleep(PERIOD).await;
         // An error means that the runtime is about to end.
-        let _ = tokio::task::spawn_blocking(trim).await;
+        let _ = tasks::spawn_blocking(trim).await;
     }
 }
 

@@ -1,11 +1,11 @@
 //! The files that reports are written to.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use compact::Set;
 
 use crate::client::CallError;
 
@@ -55,7 +55,7 @@ pub(crate) fn ensure_writable(file: &Path) -> Result<(), CallError> {
 pub(crate) fn ensure_distinct<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<(), CallError> {
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for file in files {
         // What is no file takes any number of them, as /dev/stdout.
         let is_special = file.metadata().is_ok_and(|found| !found.is_file());

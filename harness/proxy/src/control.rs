@@ -102,7 +102,7 @@ impl Control {
         let rules = rules.clone();
         let accepting =
             accept(listener, shutdown.clone(), move |stream, _| serve(stream, rules.clone()));
-        tokio::spawn(accepting);
+        tasks::spawn(accepting);
         Ok(Self { path: path.to_owned(), _shutdown: shutdown.drop_guard() })
     }
 }

@@ -115,7 +115,7 @@ impl Proxy {
         let accepting = accept(listener, shutdown.clone(), move |stream, number| {
             forward::connection(stream, number, runtime.clone(), calls.clone(), of_calls.clone())
         });
-        tokio::spawn(accepting);
+        tasks::spawn(accepting);
         Ok(Self { socket: listen.to_owned(), recording, rules, _shutdown: shutdown.drop_guard() })
     }
 
@@ -164,7 +164,7 @@ async fn accept<Serving>(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     number += 1;
-                    connections.spawn(serve(stream, number));
+                    connections.spawn(tasks::boxed(serve(stream, number)));
                 }
                 Err(error) => tracing::warn!(%error, "failed to accept connection"),
             }

@@ -70,7 +70,7 @@ pub fn lint(calls: &[SeenCall]) -> Vec<Finding> {
     findings.extend(polls(calls));
     findings.extend(open_streams(calls));
     findings.extend(order(calls));
-    findings.sort_by(|a, b| a.at.total_cmp(&b.at));
+    compact::sort_by(&mut findings, |a, b| a.at.total_cmp(&b.at));
     findings
 }
 
@@ -141,7 +141,7 @@ fn order(calls: &[SeenCall]) -> Vec<Finding> {
         moments.extend(call.end.map(|end| (end, false, call)));
     }
     // What an answer says is known to a call that begins at the same time.
-    moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    compact::sort_by(&mut moments, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut objects = Objects::of(calls);
     let mut findings = Vec::new();
     let mut told = BTreeSet::new();

@@ -94,7 +94,7 @@ impl RecordedCall {
             calls.push(Self { line: line_number, ..call });
         }
         // A recording has its calls in the order of their ends.
-        calls.sort_by(|a, b| a.t_start.total_cmp(&b.t_start));
+        compact::sort_by(&mut calls, |a, b| a.t_start.total_cmp(&b.t_start));
         Ok(calls)
     }
 

@@ -106,7 +106,7 @@ impl Replay {
         let serving = accept(listener, shutdown.clone(), move |stream, _| {
             connection(stream, Arc::clone(&served))
         });
-        tokio::spawn(serving);
+        tasks::spawn(serving);
         Ok(Self { socket: listen.to_owned(), mismatches, _shutdown: shutdown.drop_guard() })
     }
 

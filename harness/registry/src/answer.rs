@@ -117,7 +117,7 @@ impl Answer {
             }
         } else {
             let (sender, receiver) = mpsc::channel(2);
-            tokio::spawn(pump(self.content, length, manner, sender));
+            tasks::spawn(pump(self.content, length, manner, sender));
             StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync()
         });
         *response.status_mut() = self.status;

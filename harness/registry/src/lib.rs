@@ -210,7 +210,7 @@ impl Options {
         });
         let shutdown = CancellationToken::new();
         let accepting = accept(listener, acceptor, server.clone(), shutdown.clone());
-        let task = tokio::spawn(accepting);
+        let task = tasks::spawn(accepting);
         Ok(Registry {
             server,
             address,
@@ -393,7 +393,7 @@ async fn accept(
         // Responses are small or written in large pieces: Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let (server, acceptor) = (server.clone(), acceptor.clone());
-        connections.spawn(async move {
+        connections.spawn(tasks::boxed(async move {
             match acceptor {
                 None => serve_connection(stream, server).await,
                 Some(acceptor) => match acceptor.accept(stream).await {
@@ -401,7 +401,7 @@ async fn accept(
                     Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
                 },
             }
-        });
+        }));
     }
 }
 

@@ -197,7 +197,7 @@ impl Node {
             ..Default::default()
         };
         let mut listed = client.containers(filter).await?;
-        listed.sort_by_key(|container| container.created_at);
+        compact::sort_by_key(&mut listed, |container| container.created_at);
         let mut containers: Vec<v1::ContainerStatus> = Vec::new();
         for container in listed {
             let status = client.container(&container.id).await?;

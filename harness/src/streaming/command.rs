@@ -87,10 +87,10 @@ pub async fn command(
             // Held until the server closes the connection.
             let held = channels.outlet(0);
             let mut driving = JoinSet::new();
-            driving.spawn(async move {
+            driving.spawn(tasks::boxed(async move {
                 let _held = held;
                 let _ = channels.run().await;
-            });
+            }));
             Ok(Command {
                 stdin,
                 stdout,
@@ -117,11 +117,11 @@ fn over_spdy(dialled: Dialled<tokio::net::TcpStream>, wanted: Streams) -> Comman
     let resizes = protocol == SPDY[0] || protocol == SPDY[1];
     let sizes = (wanted.tty && resizes).then(|| Sizes(outlet(open("resize"))));
     let mut driving = JoinSet::new();
-    driving.spawn(async move {
+    driving.spawn(tasks::boxed(async move {
         // Held until the server closes the connection.
         let _connection: Connection = connection;
         let _ = driver.run().await;
-    });
+    }));
     Command { stdin, stdout, stderr, sizes, error, json: protocol == SPDY[0], driving }
 }
 

@@ -55,9 +55,9 @@ impl Ports {
     fn over(io: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
         let (connection, _, driver) = connect(io, Role::Client);
         let mut driving = JoinSet::new();
-        driving.spawn(async move {
+        driving.spawn(tasks::boxed(async move {
             let _ = driver.run().await;
-        });
+        }));
         Self { connection, requests: AtomicU64::new(0), driving }
     }
 

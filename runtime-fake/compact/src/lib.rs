@@ -1,21 +1,63 @@
-//! What std and tokio have, for which less machine code is compiled: theirs is compiled again for each type, and was a third of the
-//! agent's (docs/performance.md).
+//! Maps, sets and sorting for which less machine code is compiled: those of std are compiled again for each type, and were a third of
+//! the agent's (docs/performance.md).
 //!
 //! | module | what | instead of |
 //! |---|---|---|
 //! | `map`, `set` | [`Map`] and [`Set`]: sorted vectors | `BTreeMap`, `BTreeSet` |
-//! | `sort` | [`sort_by`], [`sort_by_key`] | `slice::sort_by`, `slice::sort_by_key` |
-//! | `tasks` | [`spawn`], [`blocking`], [`Task`] | `tokio::spawn`, `tokio::task::spawn_blocking` |
+//! | | [`sort_by`], [`sort_by_key`]: the numbers of the elements are sorted, then the elements are put in place | those of slices |
 //!
 //! They behave alike, but that a map or set of n elements moves up to n of them when one comes or goes: where there are tens of thousands,
 //! or where a type is compiled anyway (`BTreeMap<String, String>`), take those of std.
 
+use std::cmp::Ordering;
+
 pub mod map;
 mod set;
-mod sort;
-mod tasks;
 
 pub use map::Map;
 pub use set::Set;
-pub use sort::{sort_by, sort_by_key};
-pub use tasks::{Task, blocking, spawn, task};
+
+/// As `slice::sort_by`.
+pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
+    let mut places = places(items.len(), &mut |one, other| compare(&items[one], &items[other]));
+    for at in 0..items.len() {
+        while places[at] != at {
+            let place = places[at];
+            items.swap(at, place);
+            places.swap(at, place);
+        }
+    }
+}
+
+/// As `slice::sort_by_key`.
+pub fn sort_by_key<T, K: Ord>(items: &mut [T], mut key: impl FnMut(&T) -> K) {
+    sort_by(items, |one, other| key(one).cmp(&key(other)));
+}
+
+/// Where each element belongs.
+fn places(count: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
+    let mut sorted: Vec<usize> = (0..count).collect();
+    sorted.sort_by(|one, other| compare(*one, *other));
+    let mut places = vec![0; count];
+    for (place, at) in sorted.into_iter().enumerate() {
+        places[at] = place;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn sorts_as_std(mut items: Vec<(u8, u32)>) {
+            let mut expected = items.clone();
+            expected.sort_by_key(|(key, _)| *key);
+            sort_by_key(&mut items, |(key, _)| *key);
+            prop_assert_eq!(items, expected);
+        }
+    }
+}

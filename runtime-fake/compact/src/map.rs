@@ -11,7 +11,7 @@ use std::vec;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use crate::sort::sort_by;
+use crate::sort_by;
 
 /// A map whose keys are in order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

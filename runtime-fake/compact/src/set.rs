@@ -2,13 +2,14 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::ops::{BitAnd, BitOr, Sub};
 use std::slice;
 use std::vec;
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
 
-use crate::sort::sort_by;
+use crate::sort_by;
 
 /// A set in order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +66,11 @@ impl<T> Set<T> {
     /// Removes the lowest element.
     pub fn pop_first(&mut self) -> Option<T> {
         (!self.items.is_empty()).then(|| self.items.remove(0))
+    }
+
+    /// Removes the highest element.
+    pub fn pop_last(&mut self) -> Option<T> {
+        self.items.pop()
     }
 }
 
@@ -168,6 +174,30 @@ impl<T: Ord> Set<T> {
     }
 }
 
+impl<T: Ord + Clone> BitAnd<&Set<T>> for &Set<T> {
+    type Output = Set<T>;
+
+    fn bitand(self, other: &Set<T>) -> Set<T> {
+        Set { items: self.intersection(other).cloned().collect() }
+    }
+}
+
+impl<T: Ord + Clone> BitOr<&Set<T>> for &Set<T> {
+    type Output = Set<T>;
+
+    fn bitor(self, other: &Set<T>) -> Set<T> {
+        Set { items: self.union(other).cloned().collect() }
+    }
+}
+
+impl<T: Ord + Clone> Sub<&Set<T>> for &Set<T> {
+    type Output = Set<T>;
+
+    fn sub(self, other: &Set<T>) -> Set<T> {
+        Set { items: self.difference(other).cloned().collect() }
+    }
+}
+
 impl<T> Default for Set<T> {
     fn default() -> Self {
         Self::new()
@@ -259,10 +289,11 @@ mod tests {
             let mut expected: BTreeSet<u8> = one.into_iter().collect();
             let (others, also): (Set<u8>, BTreeSet<u8>) = (other.clone().into(), other.into_iter().collect());
             for (what, item) in items {
-                match what % 4 {
+                match what % 5 {
                     0 => prop_assert_eq!(set.insert(item), expected.insert(item)),
                     1 => prop_assert_eq!(set.remove(&item), expected.remove(&item)),
                     2 => prop_assert_eq!(set.pop_first(), expected.pop_first()),
+                    3 => prop_assert_eq!(set.pop_last(), expected.pop_last()),
                     _ => prop_assert!(set.from_item(&item).eq(expected.range(item..))),
                 }
                 prop_assert_eq!(set.contains(&item), expected.contains(&item));
@@ -271,6 +302,9 @@ mod tests {
             prop_assert!(set.difference(&others).eq(expected.difference(&also)));
             prop_assert!(set.intersection(&others).eq(expected.intersection(&also)));
             prop_assert!(set.union(&others).eq(expected.union(&also)));
+            prop_assert!((&set & &others).iter().eq(&(&expected & &also)));
+            prop_assert!((&set | &others).iter().eq(&(&expected | &also)));
+            prop_assert!((&set - &others).iter().eq(&(&expected - &also)));
             prop_assert_eq!(set.is_subset(&others), expected.is_subset(&also));
             prop_assert_eq!(set.is_disjoint(&others), expected.is_disjoint(&also));
             prop_assert_eq!(format!("{set:?}"), format!("{expected:?}"));

@@ -57,7 +57,7 @@ impl Writer {
     /// Adds the contents of `directory`, below `below` (which may be empty).
     pub(crate) fn add(&mut self, directory: &Path, below: &str) -> io::Result<()> {
         let mut entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(fs::DirEntry::file_name);
+        compact::sort_by_key(&mut entries, fs::DirEntry::file_name);
         for entry in entries {
             let name = Path::new(below).join(entry.file_name());
             if entry.file_type()?.is_dir() {

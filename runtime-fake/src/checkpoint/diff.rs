@@ -76,7 +76,7 @@ impl<W: Write> Layer<W> {
         for entry in fs::read_dir(path)? {
             left.push(entry?.file_name());
         }
-        left.sort_by(|a, b| b.cmp(a));
+        compact::sort_by(&mut left, |a, b| b.cmp(a));
         Ok(Level { path: path.to_owned(), name: name.to_owned(), left })
     }
 

@@ -76,7 +76,7 @@ impl Queue {
             outgoing: this.outgoing.downgrade(),
             next: this.next.clone(),
         };
-        tokio::spawn(reader.run(stream, queue));
+        tasks::spawn(reader.run(stream, queue));
         Ok(this)
     }
 

@@ -72,7 +72,7 @@ pub(super) fn with_namespace(
 
 /// Sorts mounts so that none hides an earlier one below it (containerd sorts in the same way).
 pub(crate) fn sort(mounts: &mut [MountPlan]) {
-    mounts.sort_by_key(|mount| normal(&mount.destination).components().count());
+    compact::sort_by_key(mounts, |mount| normal(&mount.destination).components().count());
 }
 
 /// The mounts of a container's CDI devices.

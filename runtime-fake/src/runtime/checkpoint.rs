@@ -60,7 +60,7 @@ impl Runtime {
         };
         // criu is never interrupted, because that would leave its processes changed. After the timeout it runs on and
         // its result is dropped.
-        let work = self.tasks.spawn(work);
+        let work = self.tasks.spawn(tasks::boxed(work));
         if limit.is_zero() {
             return joined(work.await);
         }

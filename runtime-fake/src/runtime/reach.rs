@@ -83,7 +83,7 @@ impl Pods {
         let keeper = KeeperClient::start(stream, notify, self.deadlines()).map_err(fail)?;
         let pod = Arc::new(Pod::new(keeper));
         self.insert(id, pod.clone());
-        tokio::spawn(self.reach(id, directory, store).follow(notifications));
+        tasks::spawn(self.reach(id, directory, store).follow(notifications));
         Ok(pod)
     }
 
@@ -95,7 +95,7 @@ impl Pods {
         store: &Store,
     ) -> oneshot::Receiver<Found> {
         let (found, outcome) = oneshot::channel();
-        tokio::spawn(self.reach(id, directory, store).recover(found));
+        tasks::spawn(self.reach(id, directory, store).recover(found));
         outcome
     }
 
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(reach.pods.get(&reach.id).is_some(), refused.is_none());
         reach.pods.forget(&reach.id);
         drop(adopted);
-        let (asked, rest) = tokio::task::spawn_blocking(|| keeper.join().unwrap()).await.unwrap();
+        let (asked, rest) = tasks::spawn_blocking(|| keeper.join().unwrap()).await.unwrap();
         assert_eq!(String::from_utf8(asked).unwrap(), ASKED);
         assert_eq!(rest, 0, "a newer keeper is told nothing more");
     }

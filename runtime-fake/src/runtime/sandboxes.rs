@@ -219,7 +219,7 @@ impl Runtime {
         })
         .await;
         let network = self.network.clone();
-        tokio::task::spawn_blocking(move || network.prepare());
+        tasks::spawn_blocking(move || network.prepare());
         connected
     }
 

@@ -226,7 +226,7 @@ async fn connect_one(
 /// Applies sizes to the terminal until the sender is dropped.
 fn resizer(terminal: Shared) -> mpsc::Sender<Size> {
     let (sender, mut sizes) = mpsc::channel::<Size>(4);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         while let Some(size) = sizes.recv().await {
             // A client that does not know its size sends zeros, which confuse programs.
             if size.width == 0 || size.height == 0 {

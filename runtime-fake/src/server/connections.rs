@@ -56,7 +56,7 @@ pub(super) async fn serve<S>(
             TowerToHyperService::new(service.clone()),
         );
         let connection = connections.watch(connection);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "client connection failed");
             }

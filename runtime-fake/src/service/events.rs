@@ -23,7 +23,7 @@ pub(super) fn forward(
     stopping: CancellationToken,
 ) -> ReceiverStream<Result<ContainerEventResponse, Status>> {
     let (events, subscriber) = mpsc::channel(AHEAD);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let pass_on = async {
             loop {
                 let event = match stored.recv().await {

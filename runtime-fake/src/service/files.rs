@@ -40,7 +40,7 @@ impl Service for FilesServer {
         let copied = files.pack(path(&request.path)?, writer)?;
         let (answers, responses) = mpsc::channel(1);
         let runtime = self.runtime.clone();
-        self.runtime.tasks.spawn(async move {
+        self.runtime.tasks.spawn(tasks::boxed(async move {
             let send = async {
                 while let Some(data) = chunks.recv().await {
                     let response = ReadResponse { data, ..ReadResponse::default() };
@@ -58,7 +58,7 @@ impl Service for FilesServer {
                 () = runtime.stopping.cancelled() => {}
                 () = answers.closed() => {}
             }
-        });
+        }));
         Ok(Response::new(ReceiverStream::new(responses)))
     }
 

@@ -39,7 +39,7 @@ impl ImageServer {
         work: impl FnOnce(&ImageStore) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let store = self.store.clone();
-        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        let done = tasks::spawn_blocking(move || work(&store)).await;
         done.map_err(|error| {
             Status::internal(format!("a call to the image store broke off: {error}"))
         })

@@ -55,11 +55,11 @@ impl Service for ServicesServer {
         let (answers, responses) = mpsc::channel(1);
         let (runtime, requests) = (self.runtime.clone(), request.into_inner());
         // Tracked, so that the addresses are released before the daemon closes the bridge.
-        self.runtime.tasks.spawn(async move {
+        self.runtime.tasks.spawn(tasks::boxed(async move {
             if let Err(status) = converse(&runtime, requests, &answers, turn).await {
                 let _ = answers.send(Err(status)).await;
             }
-        });
+        }));
         Ok(Response::new(ReceiverStream::new(responses)))
     }
 }

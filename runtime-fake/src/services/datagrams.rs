@@ -94,7 +94,7 @@ async fn begin(
     socket.connect(address).await?;
     let to = Arc::new(Backend { address, socket, slot });
     let (port, from) = (port.clone(), to.clone());
-    let replies = tokio::spawn(async move {
+    let replies = tasks::spawn(async move {
         if let Err(error) = port.reply(client, &from).await {
             tracing::debug!(%address, %error, "datagrams of a client failed");
         }

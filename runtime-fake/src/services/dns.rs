@@ -34,8 +34,8 @@ pub(super) async fn serve(
     let udp = UdpSocket::bind((address, PORT)).await?;
     let tcp = TcpListener::bind((address, PORT)).await?;
     let server = Server { zone, host };
-    tokio::spawn(datagrams(server.clone(), Arc::new(udp), pools.queries.clone()));
-    tokio::spawn(streams(server, tcp, pools.query_connections.clone()));
+    tasks::spawn(datagrams(server.clone(), Arc::new(udp), pools.queries.clone()));
+    tasks::spawn(streams(server, tcp, pools.query_connections.clone()));
     Ok(())
 }
 
@@ -72,7 +72,7 @@ async fn datagrams(server: Server, socket: Arc<UdpSocket>, queries: Slots) {
                 };
                 let (bytes, server) = (buffer[..length].to_vec(), server.clone());
                 let socket = socket.clone();
-                tokio::spawn(async move {
+                tasks::spawn(async move {
                     tokio::select! {
                         answer = server.ask(bytes, query, alias, &target, false) => {
                             let _ = socket.send_to(&answer, client).await;
@@ -92,7 +92,7 @@ async fn streams(server: Server, listener: TcpListener, connections: Slots) {
             continue;
         };
         let server = server.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::select! {
                 _ = server.converse(stream, || slot.answered()) => {}
                 () = slot.closed() => {}
@@ -179,7 +179,7 @@ impl Server {
 
     /// Asks the host's name servers, on a task in the host's network.
     async fn resolve(&self, query: Vec<u8>, over_tcp: bool) -> Option<Vec<u8>> {
-        let asked = self.host.spawn(resolver::resolve(query, over_tcp));
+        let asked = self.host.spawn(tasks::boxed(resolver::resolve(query, over_tcp)));
         AbortOnDropHandle::new(asked).await.ok().flatten()
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn serve(
             continue;
         };
         let order = chooser.order(&backends.borrow(), peer.ip(), Instant::now());
-        tokio::spawn(relay(client, order, slot));
+        tasks::spawn(relay(client, order, slot));
     }
 }
 

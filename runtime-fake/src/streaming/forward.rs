@@ -56,7 +56,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 let inlet = channels.inlet(data);
                 let (outlet, error) = (channels.outlet(data), channels.outlet(error));
                 let forward = channel(pod.clone(), *port, inlet, outlet, error);
-                forwards.spawn(pod.tasks.track_future(forward));
+                forwards.spawn(tasks::boxed(pod.tasks.track_future(forward)));
             }
             let talk = async { while forwards.join_next().await.is_some() {} };
             super::drive(channels.run(), talk).await;
@@ -121,7 +121,7 @@ async fn forwards(
             Added::Pair { data, error } => {
                 let Stream { inlet, outlet, .. } = data;
                 let forward = forward(pod.clone(), port, inlet, outlet, error.outlet, true);
-                forwards.spawn(pod.tasks.track_future(forward));
+                forwards.spawn(tasks::boxed(pod.tasks.track_future(forward)));
             }
             Added::Half => {}
             Added::Twice(stream) => stream.outlet.abort().await,

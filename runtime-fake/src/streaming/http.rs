@@ -83,11 +83,11 @@ pub(super) async fn serve(
         };
         let (streams, pods) = (streams.clone(), tasks.clone());
         let target = target.clone();
-        connections.spawn(tasks.track_future(async move {
+        connections.spawn(tasks::boxed(tasks.track_future(async move {
             if let Some(accepted) = accept_request(client, &streams, &entry).await {
                 hand_on(accepted, settings, target, pods).await;
             }
-        }));
+        })));
     }
 }
 

@@ -164,14 +164,14 @@ fn spdy_connection(data: &[u8]) {
             let mut readers = tokio::task::JoinSet::new();
             while let Some(mut stream) = streams.recv().await {
                 assert!(ids.insert(stream.id) && stream.id % 2 == 1, "stream {}", stream.id);
-                readers.spawn(async move {
+                readers.spawn(tasks::boxed(async move {
                     let mut length = 0;
                     while let Some(chunk) = stream.inlet.next().await {
                         length += chunk.len();
                     }
                     stream.outlet.end().await;
                     length
-                });
+                }));
             }
             while let Some(read) = readers.join_next().await {
                 length += read.unwrap();

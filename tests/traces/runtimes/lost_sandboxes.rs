@@ -214,7 +214,7 @@ impl Cri for WithoutLost {
         self.cri.list_images().await
     }
 
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+    async fn images_in_use(&self) -> Result<compact::Set<String>, CriError> {
         self.cri.images_in_use().await
     }
 

@@ -5,9 +5,9 @@
 //! malformed time), omits it, and starts again.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fmt;
 
+use compact::Set;
 use serde::de::value::{StrDeserializer, StringDeserializer};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
@@ -49,9 +49,9 @@ pub(super) fn decode<'de, T: Deserialize<'de>>(root: &'de Node) -> (Option<T>, V
 
 #[derive(Default)]
 struct Notes {
-    found: RefCell<BTreeSet<Finding>>,
+    found: RefCell<Set<Finding>>,
     /// Paths of values that their types reject.
-    refused: RefCell<BTreeSet<String>>,
+    refused: RefCell<Set<String>>,
     /// Whether a value was rejected in this round.
     again: std::cell::Cell<bool>,
 }

@@ -3,14 +3,14 @@
 //! Source: Kubernetes 1.36, apiserver/pkg/storage/names/generate.go. Its five characters are random; here they depend on the file,
 //! so that a file that is read again has the same objects.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::tree::{Entry, Node, Value};
 use super::{Loader, is_empty};
 use crate::generated_names::generated_name;
 
 /// How many names of each kind and prefix were generated.
-pub(super) type Generated = BTreeMap<(String, String), usize>;
+pub(super) type Generated = Map<(String, String), usize>;
 
 impl Loader<'_> {
     /// Gives an object a name if it has only a prefix for one.
@@ -48,7 +48,7 @@ impl Loader<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use std::collections::BTreeSet;
+    use compact::Set;
 
     use rstest::rstest;
 
@@ -183,7 +183,7 @@ mod tests {
         let kinds =
             document("Pod", prefix) + &document("ConfigMap", prefix) + &document("Job", prefix);
         let many = strict("m.yaml", &(pod.repeat(100) + &kinds));
-        let distinct: BTreeSet<String> = names(&many).into_iter().collect();
+        let distinct: Set<String> = names(&many).into_iter().collect();
         assert_eq!(distinct.len(), 103);
         assert!(distinct.contains(&first[0]));
     }

@@ -3,7 +3,7 @@
 //! kubectl's parser (libyaml's, in Go) does not look at the indentation of what is in brackets or quotes, and takes a tab for a space
 //! between a key and its value. The parser here stops there and says where, so that only what it stopped at is altered.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use saphyr_parser::{Marker, ScanError};
 
@@ -16,7 +16,7 @@ const MOST_READ: usize = 16 << 20;
 #[derive(Default)]
 pub(super) struct Repairs {
     /// Spaces before lines, by their numbers from 1.
-    inserted: BTreeMap<usize, usize>,
+    inserted: Map<usize, usize>,
     read: usize,
 }
 

@@ -1,9 +1,9 @@
 //! Parses YAML or JSON into trees of values with positions.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use compact::{Map, Set};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::json::{Part, for_yaml, is_json, parts};
@@ -107,7 +107,7 @@ enum Open {
         place: Position,
         anchor: usize,
         entries: Vec<Entry>,
-        lines: BTreeMap<String, usize>,
+        lines: Map<String, usize>,
         key: Option<(String, Position)>,
     },
 }
@@ -122,7 +122,7 @@ enum Stop {
 struct Builder {
     contents: Contents,
     open: Vec<Open>,
-    anchors: BTreeMap<usize, Node>,
+    anchors: Map<usize, Node>,
     values: usize,
     /// The value of an equal key goes over the first one: Go decodes JSON so.
     overlays: bool,
@@ -218,13 +218,7 @@ impl Builder {
             }
             Event::MappingStart(anchor, _) => self.begin(
                 place,
-                Open::Mapping {
-                    place,
-                    anchor,
-                    entries: Vec::new(),
-                    lines: BTreeMap::new(),
-                    key: None,
-                },
+                Open::Mapping { place, anchor, entries: Vec::new(), lines: Map::new(), key: None },
             ),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
         }
@@ -343,7 +337,7 @@ const MERGE: &str = "<<";
 fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
     let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(|entry| entry.key == MERGE);
-    let mut known: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
+    let mut known: Set<String> = own.iter().map(|entry| entry.key.clone()).collect();
     for from in merges {
         let sources = match from.value.value {
             Value::Sequence(sources) => sources,

@@ -19,9 +19,9 @@ mod tests;
 pub(super) mod trust_bundle;
 pub(super) mod workload;
 
-use std::collections::BTreeSet;
 use std::fmt;
 
+use compact::Set;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 /// The kind of error, named as in the API server.
@@ -306,7 +306,7 @@ fn hostname_override(check: &mut Check, spec: &PodSpec, name: &str) {
 }
 
 /// Reports duplicates.
-fn duplicate(check: &mut Check, seen: &mut BTreeSet<String>, field: String, value: &str) {
+fn duplicate(check: &mut Check, seen: &mut Set<String>, field: String, value: &str) {
     if !seen.insert(value.to_owned()) {
         check.error(Rule::Duplicate, field, value, "");
     }

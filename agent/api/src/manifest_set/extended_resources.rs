@@ -1,6 +1,6 @@
 //! ◆ Which resources of devices are requested that this machine's containers are not given, in words. Pure.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use crate::manifest::{Workload, is_extended};
 use crate::pod::Pod;
@@ -9,7 +9,7 @@ use super::named_pods;
 
 /// One sentence for each such resource, as `nvidia.com/gpu`. A cluster's scheduler finds a node that has them.
 pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
-    let mut requested = BTreeSet::new();
+    let mut requested = Set::new();
     for (name, pod) in named_pods(pods, workloads) {
         for (_, container) in pod.all_containers() {
             let resources = container.resources.iter();

@@ -1,6 +1,6 @@
 //! ◆ Objects that a controller in the same manifests makes: `kubectl get all -o yaml` prints both. Pure.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use crate::manifest::Workload;
 use crate::pod::Pod;
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Leaves out pods, and objects that make pods, whose controller is in the manifests too: it makes them anew. Returns what to say.
 pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<String> {
-    let makers: BTreeSet<String> = workloads.iter().map(Workload::full_name).collect();
+    let makers: Set<String> = workloads.iter().map(Workload::full_name).collect();
     let maker = |namespace: &str, metadata: &ObjectMeta| {
         let mut owners = metadata.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true))?;

@@ -4,7 +4,7 @@
 mod document;
 mod schema;
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use api::manifest::fields::{self, Support};
 use schema::Schema;
@@ -13,8 +13,8 @@ use schema::Schema;
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
 
 /// The types that values of `roots` consist of, as far as their fields have an effect.
-fn reached(schema: &Schema, roots: &[&'static str]) -> BTreeSet<&'static str> {
-    let mut reached = BTreeSet::new();
+fn reached(schema: &Schema, roots: &[&'static str]) -> Set<&'static str> {
+    let mut reached = Set::new();
     let mut left = roots.to_vec();
     while let Some(name) = left.pop() {
         if !reached.insert(name) {
@@ -32,14 +32,14 @@ fn reached(schema: &Schema, roots: &[&'static str]) -> BTreeSet<&'static str> {
 #[test]
 fn table_has_every_field_of_every_type_once() {
     let (schema, roots) = schema::of_kinds();
-    let wanted: BTreeMap<&str, BTreeSet<&str>> = reached(&schema, &roots)
+    let wanted: Map<&str, Set<&str>> = reached(&schema, &roots)
         .into_iter()
         .map(|name| {
             let names = schema[name].iter().map(|(field, _)| *field);
             (name, names.collect())
         })
         .collect();
-    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut found: Map<&str, Set<&str>> = Map::new();
     for known in fields::types() {
         let names = found.entry(known.name).or_default();
         assert!(names.is_empty(), "{} is in the table twice", known.name);

@@ -1,8 +1,8 @@
 //! The types and fields of Kubernetes' objects, as k8s-openapi has them: it tells each deserializer their names.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
+use compact::Map;
 use k8s_openapi::Resource;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -21,7 +21,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 /// The fields of each type, each with the type of its value, or of the elements of its value, if that has fields.
-pub(crate) type Schema = BTreeMap<&'static str, Vec<(&'static str, Option<&'static str>)>>;
+pub(crate) type Schema = Map<&'static str, Vec<(&'static str, Option<&'static str>)>>;
 
 /// The types of all kinds that `crib run` takes, and the names of these kinds.
 pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {

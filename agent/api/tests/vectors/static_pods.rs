@@ -1,6 +1,6 @@
 //! static-pods: the pod that a kubelet makes of a manifest, or why it makes none.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::manifest::static_pod::{self, ErrorClass, Location};
 use api::quantity::Quantity;
@@ -141,7 +141,7 @@ fn canonical(value: &mut Value) {
                 let amounts = matches!(key.as_str(), "limits" | "requests" | "overhead");
                 match value.as_object_mut() {
                     Some(amounts_by_name) if amounts => {
-                        let numbers: BTreeMap<String, i64> = amounts_by_name
+                        let numbers: Map<String, i64> = amounts_by_name
                             .iter()
                             .filter_map(|(name, amount)| {
                                 let amount = Quantity::parse(read::text(amount)).ok()?;

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/metrics/prometheus/restclient/metrics.go.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent::histogram::Histogram;
+use compact::Map;
 use http::{Method, StatusCode};
 
 /// The upper bounds of durations, in seconds.
@@ -16,9 +16,9 @@ const BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0,
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestCounts {
     /// How many requests had an answer of a code, by code and method. The code is `<error>` if there was no answer.
-    pub answers: BTreeMap<(String, String), u64>,
+    pub answers: Map<(String, String), u64>,
     /// How long it took until the answer began, by method.
-    pub durations: BTreeMap<String, Histogram>,
+    pub durations: Map<String, Histogram>,
 }
 
 /// Counts.

@@ -8,9 +8,9 @@
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/cache/reflector.go.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use compact::Map;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -68,7 +68,7 @@ pub struct Reflector {
     /// Which objects of the collection.
     fields: Option<String>,
     labels: Option<String>,
-    objects: BTreeMap<Key, Value>,
+    objects: Map<Key, Value>,
     step: Step,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -83,7 +83,7 @@ impl Reflector {
             path: path.into(),
             fields: None,
             labels: None,
-            objects: BTreeMap::new(),
+            objects: Map::new(),
             // Any version will do, which the server has at hand.
             step: Step::List("0"),
             backoff: Backoff::default(),
@@ -105,7 +105,7 @@ impl Reflector {
 
     /// The objects that were known last, by namespace and name.
     #[must_use]
-    pub fn objects(&self) -> &BTreeMap<Key, Value> {
+    pub fn objects(&self) -> &Map<Key, Value> {
         &self.objects
     }
 
@@ -221,10 +221,10 @@ fn key(object: &Value) -> Key {
     (text("namespace"), text("name"))
 }
 
-fn listed(mut list: Value) -> BTreeMap<Key, Value> {
+fn listed(mut list: Value) -> Map<Key, Value> {
     let items = list["items"].take();
     let Value::Array(items) = items else {
-        return BTreeMap::new();
+        return Map::new();
     };
     items.into_iter().map(|object| (key(&object), object)).collect()
 }

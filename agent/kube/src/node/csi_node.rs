@@ -2,8 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use compact::Set;
 use csi::NodeDriver;
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ pub(crate) fn is_of_node(csi_node: &Value, node: &Value) -> bool {
 
 /// The CSINode with this driver; `None`: it has it.
 pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value> {
-    let keys: BTreeSet<&String> = driver.topology.keys().collect();
+    let keys: Set<&String> = driver.topology.keys().collect();
     let mut wanted = json!({"name": driver.name, "nodeID": driver.node_id, "topologyKeys": keys});
     if let Ok(count @ 1..) = i32::try_from(driver.max_volumes.min(i64::from(i32::MAX))) {
         wanted["allocatable"] = json!({"count": count});
@@ -65,7 +66,7 @@ pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value
         known.into_iter().partition(|known| known["name"] == driver.name.as_str());
     let sorted = |driver: &Value| {
         let keys = driver["topologyKeys"].as_array().into_iter().flatten();
-        let keys: BTreeSet<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
+        let keys: Set<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
         let count = driver["allocatable"]["count"].as_i64();
         (driver["nodeID"].clone(), keys, count)
     };

@@ -145,7 +145,6 @@ async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use super::*;
 
@@ -153,7 +152,10 @@ mod tests {
         let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         Registration {
             name: "n".to_owned(),
-            labels: BTreeMap::from([label("kubernetes.io/os", "linux"), label("disk", "ssd")]),
+            labels: std::collections::BTreeMap::from([
+                label("kubernetes.io/os", "linux"),
+                label("disk", "ssd"),
+            ]),
             taints: vec![Taint {
                 key: "k".to_owned(),
                 effect: "NoSchedule".to_owned(),

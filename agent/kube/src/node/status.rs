@@ -3,13 +3,14 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go and pkg/kubelet/kubelet_node_status.go.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent::Pressure;
 use agent::cri::{Capabilities, Image};
 use api::patch::{PatchError, strategic};
 use api::quantity::{Format, Quantity};
+use compact::Set;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -62,7 +63,7 @@ pub(crate) struct Facts {
     /// What pods lack in the network.
     pub(crate) limits: Limits,
     /// The attachable volumes that are in use, by their unique names; `None`: it is not known.
-    pub(crate) volumes_in_use: Option<Arc<BTreeSet<String>>>,
+    pub(crate) volumes_in_use: Option<Arc<Set<String>>>,
 }
 
 /// The condition that says what pods lack in the network.
@@ -191,7 +192,9 @@ pub(crate) fn architecture() -> &'static str {
 /// The largest images first; digests before tags.
 fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     let mut images: Vec<&Image> = images.iter().collect();
-    images.sort_by(|one, other| other.size.cmp(&one.size).then_with(|| one.id.cmp(&other.id)));
+    compact::sort_by(&mut images, |one, other| {
+        other.size.cmp(&one.size).then_with(|| one.id.cmp(&other.id))
+    });
     let image = |image: &Image| {
         let names: Vec<&String> =
             image.repo_digests.iter().chain(&image.repo_tags).take(MOST_NAMES).collect();
@@ -489,7 +492,7 @@ mod tests {
     fn runtime_tells_handlers_and_features() {
         let features = HandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
         let capabilities = Capabilities {
-            handlers: Some(BTreeMap::from([(String::new(), features)])),
+            handlers: Some(compact::Map::from([(String::new(), features)])),
             strict_supplemental_groups: true,
         };
         let facts = Facts { capabilities: Some(capabilities), ..facts() };

@@ -2,13 +2,13 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go VolumesInUse; pkg/volume/util/operationexecutor, ReportedInUse.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use compact::Set;
 use tokio::sync::watch;
 
 /// The attachable volumes that are in use, by their unique names.
-pub(crate) type InUse = Arc<BTreeSet<String>>;
+pub(crate) type InUse = Arc<Set<String>>;
 
 /// Which volumes are in use, for the status of the node, and which of them it has shown. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ impl VolumesInUse {
     }
 
     /// Has these shown.
-    pub(crate) fn set(&self, volumes: BTreeSet<String>) {
+    pub(crate) fn set(&self, volumes: Set<String>) {
         let volumes = Some(Arc::new(volumes));
         self.wanted.send_if_modified(|wanted| {
             let changes = *wanted != volumes;
@@ -59,13 +59,13 @@ mod tests {
         let in_use = VolumesInUse::default();
         let mut changes = in_use.watch();
         assert_eq!(*changes.borrow_and_update(), None);
-        let volumes = BTreeSet::from(["v".to_owned()]);
+        let volumes = Set::from(["v".to_owned()]);
         in_use.set(volumes.clone());
         in_use.set(volumes.clone());
         assert_eq!(changes.borrow_and_update().as_deref(), Some(&volumes));
         in_use.set(volumes.clone());
         assert_eq!(changes.has_changed().ok(), Some(false));
-        let waiting = tokio::spawn({
+        let waiting = tasks::spawn({
             let in_use = in_use.clone();
             async move { in_use.wait_until_shown("v").await }
         });

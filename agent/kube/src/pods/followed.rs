@@ -4,7 +4,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
 use agent::pod_spec::references::{claims, named};
@@ -50,7 +50,7 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-pub(super) type Answers = BTreeMap<Followed, Answer>;
+pub(super) type Answers = Map<Followed, Answer>;
 
 /// What a pod refers to.
 pub(super) fn followed(pod: &Pod) -> Vec<Followed> {

@@ -12,7 +12,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go tryReconcileMirrorPods, pkg/kubelet/kubelet_pods.go HandlePodCleanups,
 //! pkg/kubelet/pod/mirror_client.go.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
@@ -87,7 +87,7 @@ pub(crate) fn actions<'p>(
     is_complete: bool,
     is_ending: impl Fn(&Pod) -> bool,
 ) -> Vec<MirrorAction> {
-    let mut mirrors: BTreeMap<FullName, &Pod> =
+    let mut mirrors: Map<FullName, &Pod> =
         mirrors.map(|mirror| (full_name(mirror), mirror)).collect();
     let mut actions = Vec::new();
     for pod in static_pods {

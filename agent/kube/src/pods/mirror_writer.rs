@@ -1,12 +1,12 @@
 //! Creates and deletes mirror pods, so that the API server shows the static pods that the agent runs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::ObjectStore;
 use agent::{AgentView, PodReport, Reports};
 use api::pod::Pod;
+use compact::Map;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -26,7 +26,7 @@ pub(crate) struct MirrorWriter {
     client: ApiClient,
     node: String,
     /// When a mirror pod is looked at again, after something was done about it or has failed.
-    not_before: BTreeMap<FullName, Instant>,
+    not_before: Map<FullName, Instant>,
     backoff: Backoff,
 }
 
@@ -62,12 +62,7 @@ impl MirrorInputs {
 
 impl MirrorWriter {
     pub(crate) fn new(client: ApiClient, node: &str) -> Self {
-        Self {
-            client,
-            node: node.to_owned(),
-            not_before: BTreeMap::new(),
-            backoff: Backoff::default(),
-        }
+        Self { client, node: node.to_owned(), not_before: Map::new(), backoff: Backoff::default() }
     }
 
     /// Keeps them, for ever. There are none before the node is known.

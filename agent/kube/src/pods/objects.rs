@@ -1,12 +1,12 @@
 //! The objects that pods of the node need, and the node itself: each is followed as long as a pod needs it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
 use agent::pod_spec::admission::fields_of_other_nodes;
 use api::pod::{Pod, PodUid};
+use compact::{Map, Set};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -23,7 +23,7 @@ const NODE_ANSWER: Duration = Duration::from_secs(10);
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// What each pod that needs something refers to.
-type Needs = BTreeMap<PodUid, BTreeSet<Followed>>;
+type Needs = Map<PodUid, Set<Followed>>;
 
 /// Registers what pods need, and tells when that is known. Clones share it.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Registry {
     node: String,
     store: Arc<ObjectStore>,
     needs: watch::Sender<Needs>,
-    known: watch::Receiver<Arc<BTreeSet<Followed>>>,
+    known: watch::Receiver<Arc<Set<Followed>>>,
     own_node: watch::Receiver<Option<Value>>,
     answers: mpsc::UnboundedSender<(Followed, Answer)>,
 }
@@ -45,7 +45,7 @@ impl Registry {
         self.needs.send_if_modified(|needs| {
             let mut has_changed = false;
             for pod in pods {
-                let needed: BTreeSet<Followed> = followed(pod).into_iter().collect();
+                let needed: Set<Followed> = followed(pod).into_iter().collect();
                 let before = needs.get(pod.uid());
                 new.extend(before.is_none().then(|| pod.clone()));
                 if before != Some(&needed) {
@@ -76,14 +76,14 @@ impl Registry {
 
     /// Waits until the server has said what the node is, for some seconds at most: its labels and taints decide which pods it takes.
     async fn wait_for_node(&self) {
-        let has_node = |known: &Arc<BTreeSet<Followed>>| known.contains(&Followed::Node);
+        let has_node = |known: &Arc<Set<Followed>>| known.contains(&Followed::Node);
         let _ = timeout(NODE_ANSWER, self.known.clone().wait_for(has_node)).await;
     }
 
     /// Waits until there is an answer about all that the pods refer to, for a second at most.
     async fn wait_for(&self, pods: &[Pod]) {
-        let needed: BTreeSet<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
-        let has_all = |known: &Arc<BTreeSet<Followed>>| needed.is_subset(known);
+        let needed: Set<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
+        let has_all = |known: &Arc<Set<Followed>>| needed.is_subset(known);
         // Later, the pods say themselves what they lack.
         let _ = timeout(FIRST_ANSWERS, self.known.clone().wait_for(has_all)).await;
     }
@@ -178,11 +178,11 @@ pub(crate) struct Objects {
     /// Those that are not the server's.
     others: ObjectMap,
     tasks: JoinSet<()>,
-    following: BTreeMap<Followed, AbortHandle>,
+    following: Map<Followed, AbortHandle>,
     answers: Answers,
     sender: mpsc::UnboundedSender<(Followed, Answer)>,
     receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
-    known: watch::Sender<Arc<BTreeSet<Followed>>>,
+    known: watch::Sender<Arc<Set<Followed>>>,
     /// The node as the server has it, with fields that this version of the API does not know.
     own_node: watch::Sender<Option<Value>>,
     needs: watch::Sender<Needs>,
@@ -203,7 +203,7 @@ impl Objects {
             store,
             others,
             tasks: JoinSet::new(),
-            following: BTreeMap::new(),
+            following: Map::new(),
             answers: Answers::new(),
             sender,
             receiver,
@@ -233,7 +233,7 @@ impl Objects {
         loop {
             tokio::select! {
                 Ok(()) = needs.changed() => {
-                    let wanted: BTreeSet<Followed> =
+                    let wanted: Set<Followed> =
                         needs.borrow_and_update().values().flatten().cloned().collect();
                     self.want(wanted.into_iter().chain(ALWAYS).collect());
                 }
@@ -251,7 +251,7 @@ impl Objects {
     }
 
     /// Follows these, and nothing else.
-    fn want(&mut self, wanted: BTreeSet<Followed>) {
+    fn want(&mut self, wanted: Set<Followed>) {
         let before = self.following.len();
         self.following.retain(|of, task| {
             let is_wanted = wanted.contains(of);
@@ -269,9 +269,13 @@ impl Objects {
                     (None, Followed::Claim(namespace, name)) => {
                         let (namespace, name) = (namespace.clone(), name.clone());
                         let client = self.client.clone();
-                        self.tasks.spawn(follow_claim(client, namespace, name, own, answers))
+                        self.tasks.spawn(tasks::boxed(follow_claim(
+                            client, namespace, name, own, answers,
+                        )))
                     }
-                    (Some(reflector), _) => self.tasks.spawn(follow(reflector, own, answers)),
+                    (Some(reflector), _) => {
+                        self.tasks.spawn(tasks::boxed(follow(reflector, own, answers)))
+                    }
                     (None, _) => continue,
                 };
                 self.following.insert(of, task);

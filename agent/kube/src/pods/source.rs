@@ -5,7 +5,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/apiserver.go.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent::cluster::{PodChange, PodWatch};
@@ -13,6 +12,7 @@ use agent::source::merge::{PodOp, SourceKind, SourcePods, SourceUpdate};
 use api::manifest::pod_json;
 use api::pod::Pod;
 use async_trait::async_trait;
+use compact::Map;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ pub(crate) struct ApiPods {
     client: ApiClient,
     reflector: Reflector,
     /// The pods by namespace and name, each with the version that it was decoded from.
-    decoded: BTreeMap<(String, String), (String, Pod)>,
+    decoded: Map<(String, String), (String, Pod)>,
     merged: SourcePods,
     known: watch::Sender<Arc<KnownPods>>,
 }
@@ -43,7 +43,7 @@ impl ApiPods {
             server,
             client,
             reflector,
-            decoded: BTreeMap::new(),
+            decoded: Map::new(),
             merged: SourcePods::default(),
             known,
         }

@@ -72,7 +72,7 @@ pub(crate) fn differs(at_server: &PodStatus, own: &PodStatus) -> bool {
         let mut status = status.clone();
         let conditions = status.conditions.get_or_insert_default();
         conditions.retain(|condition| is_own(&condition.type_));
-        conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+        compact::sort_by(conditions, |one, other| one.type_.cmp(&other.type_));
         status.resource_claim_statuses = None;
         status.extended_resource_claim_status = None;
         status.node_allocatable_resource_claim_statuses = None;

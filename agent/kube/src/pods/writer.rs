@@ -4,7 +4,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go syncBatch, syncPod.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use agent::reporting::status::merge::merged;
 use agent::{PodReport, Reports};
 use api::manifest::pod_json;
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -28,12 +28,12 @@ const ROUND: Duration = Duration::from_secs(10);
 /// Writes statuses.
 pub(crate) struct Writer {
     client: ApiClient,
-    written: BTreeMap<PodUid, Written>,
+    written: Map<PodUid, Written>,
 }
 
 impl Writer {
     pub(crate) fn new(client: ApiClient) -> Self {
-        Self { client, written: BTreeMap::new() }
+        Self { client, written: Map::new() }
     }
 
     /// Writes what is new of the `reports` about pods that the server has, for ever.

@@ -103,7 +103,7 @@ fn cpu_texts(values: &CgroupValues, is_v2: bool) -> Vec<FileWrite> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use compact::Map;
 
     use rstest::rstest;
 
@@ -115,8 +115,8 @@ mod tests {
             cpu_quota: Some((50_000, 100_000)),
             memory: Some(1 << 20),
             pids: Some(7),
-            huge_pages: BTreeMap::from([("2MB".to_owned(), 0)]),
-            unified: BTreeMap::from([
+            huge_pages: Map::from([("2MB".to_owned(), 0)]),
+            unified: std::collections::BTreeMap::from([
                 ("memory.low".to_owned(), "5".to_owned()),
                 ("io.weight".to_owned(), "1".to_owned()),
             ]),

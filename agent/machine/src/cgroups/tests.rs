@@ -332,7 +332,7 @@ fn end_kills_processes_and_removes_the_cgroup(
 fn children_of_all_hierarchies_are_found() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
-    assert_eq!(cgroups.children("/own/kubepods").unwrap(), BTreeSet::new());
+    assert_eq!(cgroups.children("/own/kubepods").unwrap(), Set::new());
     cgroups.make("/own/kubepods/poda", &CgroupValues::default()).unwrap();
     // What a killed agent left in one hierarchy.
     machine.kernel.make(&machine.mount.path().join("pids/own/kubepods/podb")).unwrap();

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use compact::Map;
 use serde::{Deserialize, Serialize};
 
 use super::policy::State;
@@ -20,8 +21,8 @@ pub(super) const FILE: &str = "cpu_manager_state";
 struct File {
     policy_name: String,
     default_cpu_set: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    entries: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    entries: Map<String, BTreeMap<String, String>>,
     checksum: u64,
 }
 
@@ -96,7 +97,7 @@ pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, Stri
 /// # Errors
 /// It cannot be written.
 pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::Result<()> {
-    let containers = |containers: &BTreeMap<String, _>| -> BTreeMap<String, String> {
+    let containers = |containers: &Map<String, _>| -> BTreeMap<String, String> {
         containers.iter().map(|(container, cpus)| (container.clone(), format(cpus))).collect()
     };
     let entries = state.exclusive.iter().map(|(pod, of_pod)| (pod.clone(), containers(of_pod)));

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_assignment.go takeByTopologyNUMADistributed (KEP-2902).
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::layout::{Layout, Part};
 use super::set::CpuSet;
@@ -108,7 +108,7 @@ fn best(
     count: usize,
     group: usize,
 ) -> Option<Best> {
-    let free: BTreeMap<usize, usize> =
+    let free: Map<usize, usize> =
         nodes.iter().map(|node| (*node, accumulator.free.count(Part::Node, *node))).collect();
     let mut best: Option<Best> = None;
     combinations(nodes, size, |combination| {
@@ -145,7 +145,7 @@ fn best(
 
 /// The score of what is left, after what cannot be divided was taken of the nodes for which that is the lowest; `None`: none has it.
 fn spread(
-    left: &BTreeMap<usize, usize>,
+    left: &Map<usize, usize>,
     combination: &[usize],
     remainder: usize,
     group: usize,
@@ -178,11 +178,11 @@ fn spread(
 
 /// What is left after groups were taken of the nodes in turn; `None`: there are not enough whole groups.
 fn without(
-    left: &BTreeMap<usize, usize>,
+    left: &Map<usize, usize>,
     subset: &[usize],
     mut remainder: usize,
     group: usize,
-) -> Option<BTreeMap<usize, usize>> {
+) -> Option<Map<usize, usize>> {
     let mut left = left.clone();
     while remainder > 0 {
         let before = remainder;
@@ -203,7 +203,7 @@ fn without(
 }
 
 /// The standard deviation, to three places as in a kubelet.
-fn deviation(left: &BTreeMap<usize, usize>) -> f64 {
+fn deviation(left: &Map<usize, usize>) -> f64 {
     let rounded = |number: f64| (number * 1000.0).round() / 1000.0;
     #[expect(clippy::cast_precision_loss, reason = "machines have fewer processors than 2^52")]
     let numbers: Vec<f64> = left.values().map(|count| *count as f64).collect();

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/topology/topology.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use super::set::CpuSet;
 use crate::numa::Node;
@@ -40,7 +40,7 @@ impl Cpu {
 
 /// Processors by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cpus(pub(crate) BTreeMap<usize, Cpu>);
+pub(crate) struct Cpus(pub(crate) Map<usize, Cpu>);
 
 impl Cpus {
     pub(crate) fn set(&self) -> CpuSet {
@@ -69,14 +69,14 @@ impl Cpus {
     }
 
     /// All parts of a kind.
-    pub(crate) fn parts(&self, part: Part) -> BTreeSet<usize> {
+    pub(crate) fn parts(&self, part: Part) -> Set<usize> {
         self.0.values().map(|cpu| cpu.part(part)).collect()
     }
 
     /// The parts of a kind that are in another part.
     pub(crate) fn parts_in(&self, part: Part, of: Part, id: usize) -> Vec<usize> {
         let inside = self.0.values().filter(|cpu| cpu.part(of) == id);
-        let ids: BTreeSet<usize> = inside.map(|cpu| cpu.part(part)).collect();
+        let ids: Set<usize> = inside.map(|cpu| cpu.part(part)).collect();
         ids.into_iter().collect()
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// The processors of these nodes.
     pub(crate) fn of(nodes: &[Node]) -> Self {
-        let mut cpus = BTreeMap::new();
+        let mut cpus = Map::new();
         let mut cores = 0;
         for node in nodes {
             for core in &node.cores {

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_manager.go.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
 use super::checkpoint;
@@ -27,7 +27,7 @@ struct Inner {
     policy: Option<StaticPolicy>,
     state: State,
     /// The processors that the runtime was told of for containers, by uid and name.
-    told: BTreeMap<(String, String), CpuSet>,
+    told: Map<(String, String), CpuSet>,
 }
 
 /// What a container is created with.
@@ -56,7 +56,7 @@ impl CpuManager {
             checkpoint::write(directory, name, &state)
                 .map_err(|error| format!("failed to write the state of processors: {error}"))?;
         }
-        let inner = Inner { policy, state, told: BTreeMap::new() };
+        let inner = Inner { policy, state, told: Map::new() };
         Ok(Self { directory: directory.to_owned(), inner: Mutex::new(inner) })
     }
 
@@ -108,7 +108,7 @@ impl CpuManager {
         let Inner { policy: Some(policy), state, .. } = &mut *inner else {
             return;
         };
-        let gone = |(uid, containers): (&String, &BTreeMap<String, CpuSet>)| {
+        let gone = |(uid, containers): (&String, &Map<String, CpuSet>)| {
             let names: Vec<String> = containers.keys().cloned().collect();
             (!is_active(uid)).then(|| (uid.clone(), names))
         };

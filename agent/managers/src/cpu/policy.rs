@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. Without the gate PodLevelResourceManagers, pods with resources as
 //! a whole share the processors.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::{Pod, is_sidecar};
 use api::qos::{QosClass, qos_class};
@@ -23,7 +23,7 @@ pub(crate) struct State {
     /// Those that are shared.
     pub(crate) shared: CpuSet,
     /// Those of one container each, by uid of the pod.
-    pub(crate) exclusive: BTreeMap<String, BTreeMap<String, CpuSet>>,
+    pub(crate) exclusive: Map<String, Map<String, CpuSet>>,
 }
 
 impl State {
@@ -255,7 +255,7 @@ impl StaticPolicy {
 
     fn sockets(&self, nodes: Mask) -> Vec<usize> {
         let cpus = self.layout.cpus.0.values().filter(|cpu| nodes.has(cpu.node));
-        let sockets: std::collections::BTreeSet<usize> = cpus.map(|cpu| cpu.socket).collect();
+        let sockets: compact::Set<usize> = cpus.map(|cpu| cpu.socket).collect();
         sockets.into_iter().collect()
     }
 

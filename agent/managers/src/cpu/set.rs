@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/utils/cpuset.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 /// Processors by number.
-pub(crate) type CpuSet = BTreeSet<usize>;
+pub(crate) type CpuSet = Set<usize>;
 
 /// The text of a set, as the kernel and a kubelet write it.
 pub(crate) fn format(set: &CpuSet) -> String {

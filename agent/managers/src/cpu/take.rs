@@ -87,7 +87,7 @@ impl<'a> Accumulator<'a> {
 
     /// Sorts parts: those with the fewest free processors first.
     fn sort(&self, part: Part, ids: &mut [usize]) {
-        ids.sort_by_key(|id| (self.free.count(part, *id), *id));
+        compact::sort_by_key(ids, |id| (self.free.count(part, *id), *id));
     }
 
     /// The parts with free processors, in the order in which they are taken.

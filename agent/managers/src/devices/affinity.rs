@@ -2,12 +2,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go filterByAffinity, topology_hints.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use crate::topology::hint::{Hint, Mask, hints, subsets};
 
 /// The ids of devices.
-pub(crate) type Ids = BTreeSet<String>;
+pub(crate) type Ids = Set<String>;
 
 /// A device, as its plugin has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct Affinity {
 
 /// Where these available devices are. A kubelet sorts a device that is near to several nodes under the first of them that was chosen.
 pub(super) fn by_affinity(
-    devices: &BTreeMap<String, Device>,
+    devices: &Map<String, Device>,
     available: &Ids,
     chosen: Option<Mask>,
 ) -> Affinity {
@@ -51,13 +51,13 @@ pub(super) fn by_affinity(
 }
 
 /// Whether it matters where devices of the resource are.
-pub(crate) fn is_aligned(devices: &BTreeMap<String, Device>) -> bool {
+pub(crate) fn is_aligned(devices: &Map<String, Device>) -> bool {
     devices.values().any(|device| !device.nodes.is_empty())
 }
 
 /// The nodes on which `count` of these devices can be had: of the available ones, with all of those that are to be used again.
 pub(crate) fn device_hints(
-    devices: &BTreeMap<String, Device>,
+    devices: &Map<String, Device>,
     available: &Ids,
     reusable: &Ids,
     count: usize,
@@ -97,7 +97,7 @@ mod tests {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    fn devices(devices: &[(&str, &[i64])]) -> BTreeMap<String, Device> {
+    fn devices(devices: &[(&str, &[i64])]) -> Map<String, Device> {
         let device = |nodes: &[i64]| Device { healthy: true, nodes: nodes.to_vec() };
         devices.iter().map(|(id, nodes)| ((*id).to_owned(), device(nodes))).collect()
     }

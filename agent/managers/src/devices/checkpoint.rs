@@ -2,12 +2,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use compact::Map;
 use serde::{Deserialize, Serialize};
 
 use super::affinity::Ids;
@@ -22,7 +22,7 @@ pub(super) const FILE: &str = "kubelet_internal_checkpoint";
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
     /// The devices of containers, by uid of the pod.
-    pub(super) pods: BTreeMap<String, OfContainers>,
+    pub(super) pods: Map<String, OfContainers>,
     /// The resources that had a plugin.
     pub(super) registered: Vec<String>,
 }
@@ -38,7 +38,7 @@ struct File {
 #[serde(rename_all = "PascalCase")]
 struct Data {
     pod_device_entries: Option<Vec<Entry>>,
-    registered_devices: Option<BTreeMap<String, Option<Vec<String>>>>,
+    registered_devices: Option<Map<String, Option<Vec<String>>>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ struct Entry {
     #[serde(rename = "ResourceName")]
     resource: String,
     #[serde(rename = "DeviceIDs")]
-    ids: Option<BTreeMap<i64, Option<Vec<String>>>>,
+    ids: Option<Map<i64, Option<Vec<String>>>>,
     /// Base64.
     #[serde(rename = "AllocResp")]
     response: Option<String>,
@@ -101,8 +101,8 @@ impl Entry {
 /// It cannot be written.
 pub(super) fn write(
     file: &Path,
-    pods: &BTreeMap<String, OfContainers>,
-    registered: &BTreeMap<String, Ids>,
+    pods: &Map<String, OfContainers>,
+    registered: &Map<String, Ids>,
 ) -> io::Result<()> {
     let mut entries = Vec::new();
     for (pod, containers) in pods {
@@ -165,7 +165,7 @@ pub(super) fn read(file: &Path) -> Result<Option<Checkpoint>, CheckpointError> {
     if actual != expected {
         return Err(CheckpointError::Corrupted { expected, actual });
     }
-    let mut pods: BTreeMap<String, OfContainers> = BTreeMap::new();
+    let mut pods: Map<String, OfContainers> = Map::new();
     for entry in data.pod_device_entries.into_iter().flatten() {
         let bytes = STANDARD.decode(entry.response.unwrap_or_default()).ok();
         let Some(usage) = bytes.and_then(|bytes| wire::decode(&bytes)) else {

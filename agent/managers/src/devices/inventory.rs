@@ -3,11 +3,12 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go and pod_devices.go. Where a kubelet takes devices in any order, they
 //! are taken in the order of their ids.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use agent::managers::DeviceResources;
 use agent::pod_spec::spec::{DeviceSpec, MountSpec};
+use compact::{Map, Set};
 
 use super::affinity::{Affinity, Device, Ids, by_affinity};
 use crate::topology::hint::Mask;
@@ -32,7 +33,7 @@ pub(crate) struct Usage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
     /// By memory node: a device that is near to several is there several times.
-    pub(crate) ids: BTreeMap<i64, Vec<String>>,
+    pub(crate) ids: Map<i64, Vec<String>>,
     pub(crate) usage: Usage,
 }
 
@@ -70,7 +71,7 @@ impl Given {
 }
 
 /// The devices of each container, by resource.
-pub(crate) type OfContainers = BTreeMap<String, BTreeMap<String, Given>>;
+pub(crate) type OfContainers = Map<String, Map<String, Given>>;
 
 /// Whether a plugin is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ enum Plugin {
 /// The devices of one resource.
 #[derive(Clone, Debug, Default)]
 struct Resource {
-    devices: BTreeMap<String, Device>,
+    devices: Map<String, Device>,
     healthy: Ids,
     unhealthy: Ids,
 }
@@ -91,16 +92,16 @@ struct Resource {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
-    resources: BTreeMap<String, Resource>,
-    plugins: BTreeMap<String, Plugin>,
+    resources: Map<String, Resource>,
+    plugins: Map<String, Plugin>,
     /// Resources whose plugins have gone for good.
-    removed: BTreeSet<String>,
+    removed: Set<String>,
     /// The devices that are in use or about to be.
-    allocated: BTreeMap<String, Ids>,
+    allocated: Map<String, Ids>,
     /// By uid of the pod.
-    pods: BTreeMap<String, OfContainers>,
+    pods: Map<String, OfContainers>,
     /// What init containers of the pod that is being admitted had, and later ones may have too.
-    reusable: (String, BTreeMap<String, Ids>),
+    reusable: (String, Map<String, Ids>),
 }
 
 /// A request of a container for devices of one resource.
@@ -153,7 +154,7 @@ impl Inventory {
     }
 
     /// A plugin has listed its devices.
-    pub(crate) fn listed(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+    pub(crate) fn listed(&mut self, resource: &str, devices: Map<String, Device>) {
         self.removed.remove(resource);
         let known = self.resources.entry(resource.to_owned()).or_default();
         let of = |healthy: bool| -> Ids {
@@ -208,14 +209,14 @@ impl Inventory {
     }
 
     /// The names of the resources whose plugins are known, and the ids of their healthy devices.
-    pub(crate) fn registered(&self) -> BTreeMap<String, Ids> {
+    pub(crate) fn registered(&self) -> Map<String, Ids> {
         let healthy =
             |(name, resource): (&String, &Resource)| (name.clone(), resource.healthy.clone());
         self.resources.iter().map(healthy).collect()
     }
 
     /// The healthy devices of each resource.
-    pub(crate) fn allocatable(&self) -> BTreeMap<String, BTreeMap<String, Device>> {
+    pub(crate) fn allocatable(&self) -> Map<String, Map<String, Device>> {
         let healthy = |resource: &Resource| {
             let healthy = resource.devices.iter().filter(|(id, _)| resource.healthy.contains(*id));
             healthy.map(|(id, device)| (id.clone(), device.clone())).collect()
@@ -236,7 +237,7 @@ impl Inventory {
     /// The devices of all containers, as an earlier agent knew them; its plugins have to register again.
     pub(crate) fn restore(
         &mut self,
-        pods: BTreeMap<String, OfContainers>,
+        pods: Map<String, OfContainers>,
         registered: impl IntoIterator<Item = String>,
         now: Instant,
     ) {
@@ -249,16 +250,12 @@ impl Inventory {
     }
 
     /// The devices of all containers.
-    pub(crate) fn pods(&self) -> &BTreeMap<String, OfContainers> {
+    pub(crate) fn pods(&self) -> &Map<String, OfContainers> {
         &self.pods
     }
 
     /// The devices of a container, by resource.
-    pub(crate) fn of_container(
-        &self,
-        pod: &str,
-        container: &str,
-    ) -> Option<&BTreeMap<String, Given>> {
+    pub(crate) fn of_container(&self, pod: &str, container: &str) -> Option<&Map<String, Given>> {
         self.pods.get(pod)?.get(container)
     }
 
@@ -269,7 +266,7 @@ impl Inventory {
 
     /// The devices of one resource that the containers of a pod have.
     pub(crate) fn given_to_pod(&self, pod: &str, resource: &str) -> Ids {
-        let containers = self.pods.get(pod).into_iter().flat_map(BTreeMap::values);
+        let containers = self.pods.get(pod).into_iter().flat_map(Map::values);
         containers.filter_map(|of| of.get(resource)).flat_map(Given::ids).collect()
     }
 
@@ -287,7 +284,7 @@ impl Inventory {
     /// What is in use is what containers have.
     pub(crate) fn recount(&mut self) {
         self.allocated.clear();
-        for (name, given) in self.pods.values().flat_map(BTreeMap::values).flatten() {
+        for (name, given) in self.pods.values().flat_map(Map::values).flatten() {
             self.allocated.entry(name.clone()).or_default().extend(given.ids());
         }
     }
@@ -301,7 +298,7 @@ impl Inventory {
     /// After the allocation for a container: what an init container has that ends, later ones may have too.
     pub(crate) fn reuse(&mut self, pod: &str, container: &str, ends: bool) {
         if self.reusable.0 != pod {
-            self.reusable = (pod.to_owned(), BTreeMap::new());
+            self.reusable = (pod.to_owned(), Map::new());
         }
         let given = self.pods.get(pod).and_then(|of| of.get(container));
         for (resource, given) in given.into_iter().flatten() {
@@ -433,7 +430,7 @@ impl Inventory {
     /// A container has these devices from now on.
     pub(crate) fn give(&mut self, request: Request<'_>, ids: &Ids, usage: Usage) {
         let devices = self.resources.get(request.resource).map(|known| &known.devices);
-        let mut by_node: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        let mut by_node: Map<i64, Vec<String>> = Map::new();
         for id in ids {
             let device = devices.and_then(|devices| devices.get(id));
             let nodes = device.map_or(&[][..], |device| &device.nodes);
@@ -449,7 +446,7 @@ impl Inventory {
     }
 
     /// The devices of a resource by id, and those that are free.
-    pub(crate) fn free(&self, resource: &str) -> (BTreeMap<String, Device>, Ids) {
+    pub(crate) fn free(&self, resource: &str) -> (Map<String, Device>, Ids) {
         let Some(known) = self.resources.get(resource) else {
             return Default::default();
         };

@@ -2,7 +2,6 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent::managers::{DeviceHealth, DeviceResources};
 use api::pod::{Pod, is_sidecar};
 use api::totals::{Kind, amount};
+use compact::Map;
 use cri::deviceplugin::ListAndWatchResponse;
 use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
@@ -36,7 +36,7 @@ pub(crate) struct DeviceManager {
 #[derive(Debug, Default)]
 struct State {
     inventory: Inventory,
-    plugins: BTreeMap<String, Registered>,
+    plugins: Map<String, Registered>,
     registrations: u64,
 }
 
@@ -355,7 +355,7 @@ impl DeviceManager {
         let state = self.state();
         let given = |resource: &str| state.inventory.given(uid, &container.name, resource);
         let reusable = |resource: &str| state.inventory.reusable(uid, resource);
-        let requests: BTreeMap<&str, usize> = limits(container).collect();
+        let requests: Map<&str, usize> = limits(container).collect();
         self.hints(&state, &requests, given, reusable)
     }
 
@@ -370,7 +370,7 @@ impl DeviceManager {
     fn hints(
         &self,
         state: &State,
-        requests: &BTreeMap<&str, usize>,
+        requests: &Map<&str, usize>,
         given: impl Fn(&str) -> Option<Ids>,
         reusable: impl Fn(&str) -> Ids,
     ) -> Hints {
@@ -401,7 +401,7 @@ impl DeviceManager {
     }
 
     /// The devices of a container, by resource.
-    pub(crate) fn of_container(&self, uid: &str, container: &str) -> BTreeMap<String, Given> {
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Map<String, Given> {
         self.state().inventory.of_container(uid, container).cloned().unwrap_or_default()
     }
 
@@ -421,7 +421,7 @@ impl DeviceManager {
     }
 
     /// All healthy devices.
-    pub(crate) fn allocatable(&self) -> BTreeMap<String, BTreeMap<String, Device>> {
+    pub(crate) fn allocatable(&self) -> Map<String, Map<String, Device>> {
         self.state().inventory.allocatable()
     }
 }
@@ -446,9 +446,9 @@ fn limits(container: &Container) -> impl Iterator<Item = (&str, usize)> {
 }
 
 /// What the pod needs at most at once.
-fn pod_limits(pod: &Pod) -> BTreeMap<&str, usize> {
-    let mut running: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
+fn pod_limits(pod: &Pod) -> Map<&str, usize> {
+    let mut running: Map<&str, usize> = Map::new();
+    let mut most: Map<&str, usize> = Map::new();
     for init in pod.init_containers() {
         for (name, count) in limits(init) {
             let with_sidecars = running.get(name).copied().unwrap_or_default() + count;

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/plugin/v1beta1.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use compact::Map;
 use cri::deviceplugin as wire;
 use cri::deviceplugin::registration_server::{Registration, RegistrationServer};
 use tokio::net::UnixListener;
@@ -43,13 +43,13 @@ pub(crate) async fn serve(manager: Arc<DeviceManager>, listener: UnixListener) {
     let (follow, mut registered) = mpsc::unbounded_channel();
     let service = RegistrationServer::new(Registrar { manager: Arc::clone(&manager), follow });
     let mut tasks = JoinSet::new();
-    tasks.spawn(socket::serve(listener, service));
-    let mut followed: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    tasks.spawn(tasks::boxed(socket::serve(listener, service)));
+    let mut followed: Map<String, AbortHandle> = Map::new();
     loop {
         tokio::select! {
             Some(plugin) = registered.recv() => {
                 let resource = plugin.resource.clone();
-                let task = tasks.spawn(plugin.run(Arc::clone(&manager)));
+                let task = tasks.spawn(tasks::boxed(plugin.run(Arc::clone(&manager))));
                 // The connection to an earlier plugin of the resource.
                 if let Some(earlier) = followed.insert(resource, task) {
                     earlier.abort();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use agent::pod_spec::spec::{DeviceSpec, MountSpec};
+use compact::Map;
 use cri::codec::Message as _;
 use cri::deviceplugin as wire;
 
@@ -13,7 +14,7 @@ use super::inventory::Usage;
 const HEALTHY: &str = "Healthy";
 
 /// The devices of a list.
-pub(super) fn devices(list: wire::ListAndWatchResponse) -> BTreeMap<String, Device> {
+pub(super) fn devices(list: wire::ListAndWatchResponse) -> Map<String, Device> {
     let device = |device: wire::Device| {
         let nodes = device.topology.into_iter().flat_map(|topology| topology.nodes);
         let nodes = nodes.map(|node| node.id).collect();

@@ -3,9 +3,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state, the first format: that of a kubelet without the gate
 //! PodLevelResourceManagers.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use compact::Map;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Block, Blocks, Machine, NodeState, State, Table};
@@ -19,7 +19,7 @@ pub(super) const FILE: &str = "memory_manager_state";
 struct File {
     policy_name: String,
     machine_state: Machine,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "Map::is_empty")]
     entries: Blocks,
     checksum: u64,
 }
@@ -55,7 +55,7 @@ impl File {
     /// The text that the checksum is of, with this name of the type.
     fn text(&self, name: &str) -> String {
         let machine = self.machine_state.iter().map(|(id, node)| (id, of_node(node)));
-        let containers = |containers: &BTreeMap<String, Vec<Block>>| {
+        let containers = |containers: &Map<String, Vec<Block>>| {
             map(containers.iter().map(|(name, blocks)| (name, list(blocks.iter().map(of_block)))))
         };
         let entries = self.entries.iter().map(|(pod, of_pod)| (pod, containers(of_pod)));

@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go, without the gate PodLevelResourceManagers.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::{Pod, is_sidecar};
 use api::qos::{QosClass, qos_class};
@@ -18,7 +18,7 @@ const MEMORY: &str = "memory";
 const HUGE_PAGES: &str = "hugepages-";
 
 /// Bytes by kind of memory.
-pub(crate) type Amounts = BTreeMap<String, u64>;
+pub(crate) type Amounts = Map<String, u64>;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct StaticPolicy {
     /// The nodes when nothing is given to containers.
     empty: Machine,
     /// What init containers of the pod that is being admitted had, by nodes and kind, and later ones may have too.
-    reusable: (String, BTreeMap<(Mask, String), u64>),
+    reusable: (String, Map<(Mask, String), u64>),
 }
 
 impl StaticPolicy {
@@ -34,7 +34,7 @@ impl StaticPolicy {
     ///
     /// # Errors
     /// In a kubelet's words: no memory is reserved.
-    pub(crate) fn new(nodes: &[Node], reserved: &BTreeMap<usize, Amounts>) -> Result<Self, String> {
+    pub(crate) fn new(nodes: &[Node], reserved: &Map<usize, Amounts>) -> Result<Self, String> {
         let total: u64 = reserved.values().filter_map(|of| of.get(MEMORY)).sum();
         if total == 0 {
             return Err("[memorymanager] you should specify the system reserved memory".to_owned());
@@ -48,7 +48,7 @@ impl StaticPolicy {
                 let allocatable = total.saturating_sub(system_reserved).saturating_sub(others);
                 Table { total, system_reserved, allocatable, reserved: 0, free: allocatable }
             };
-            let mut memory_map = BTreeMap::new();
+            let mut memory_map = Map::new();
             let mut in_huge_pages = 0;
             for (size, count) in &node.huge_pages {
                 let kind = huge_pages(*size);
@@ -209,7 +209,7 @@ impl StaticPolicy {
     fn reuse(&mut self, pod: &Pod, container: &Container, blocks: &[Block]) {
         let uid = pod.uid().as_str();
         if self.reusable.0 != uid {
-            self.reusable = (uid.to_owned(), BTreeMap::new());
+            self.reusable = (uid.to_owned(), Map::new());
         }
         let init = pod.init_containers().iter().find(|init| init.name == container.name);
         let ends = init.is_some_and(|init| !is_sidecar(init));
@@ -272,7 +272,7 @@ impl StaticPolicy {
         machine: &Machine,
         pod: &Pod,
         requests: &Amounts,
-    ) -> Option<BTreeMap<String, Vec<Hint>>> {
+    ) -> Option<Map<String, Vec<Hint>>> {
         let ids: Vec<usize> = machine.keys().copied().collect();
         let mut least = ids.len();
         let mut masks = Vec::new();
@@ -313,7 +313,7 @@ pub(crate) fn concerns(pod: &Pod) -> bool {
     qos_class(pod) == QosClass::Guaranteed && pod.spec().resources.is_none()
 }
 
-fn as_hints(found: Option<BTreeMap<String, Vec<Hint>>>) -> Hints {
+fn as_hints(found: Option<Map<String, Vec<Hint>>>) -> Hints {
     found.into_iter().flatten().map(|(kind, hints)| (kind, Some(hints))).collect()
 }
 

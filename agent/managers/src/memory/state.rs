@@ -1,6 +1,6 @@
 //! ◆ How much memory of each memory node containers have. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub(crate) struct NodeState {
     /// How many blocks of containers are on it, in whole or in part.
     pub(crate) number_of_assignments: i64,
     /// By `memory` or `hugepages-<size>`.
-    pub(crate) memory_map: BTreeMap<String, Table>,
+    pub(crate) memory_map: Map<String, Table>,
     /// The nodes over which memory is spread together with this one's, which is among them.
     pub(crate) cells: Vec<usize>,
 }
@@ -39,7 +39,7 @@ impl NodeState {
 }
 
 /// All memory nodes.
-pub(crate) type Machine = BTreeMap<usize, NodeState>;
+pub(crate) type Machine = Map<usize, NodeState>;
 
 /// Memory of one kind that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub(crate) struct Block {
 }
 
 /// The memory of containers, by uid of their pod.
-pub(crate) type Blocks = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
+pub(crate) type Blocks = Map<String, Map<String, Vec<Block>>>;
 
 /// What there is, and who has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// The nodes that have the memory of a container.
-    pub(crate) fn nodes_of(&self, uid: &str, container: &str) -> BTreeSet<usize> {
+    pub(crate) fn nodes_of(&self, uid: &str, container: &str) -> Set<usize> {
         self.of(uid, container)
             .into_iter()
             .flatten()

@@ -18,7 +18,7 @@ fn nodes_have_cores_memory_and_distances() {
     let second = Node {
         id: 1,
         memory: 1 << 30,
-        huge_pages: BTreeMap::from([(2 << 20, 4)]),
+        huge_pages: Map::from([(2 << 20, 4)]),
         cores: vec![core([2, 6]), core([3, 7])],
         distances: vec![21, 10],
     };

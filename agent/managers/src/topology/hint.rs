@@ -2,8 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/bitmask/bitmask.go: nodes have the numbers 0 to 63.
 
-use std::collections::BTreeMap;
 use std::fmt;
+
+use compact::Map;
 
 /// A set of memory nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +99,7 @@ pub(crate) struct Hint {
 }
 
 /// The hints for each resource: `None`: the resource does not care; none: it cannot be satisfied.
-pub(crate) type Hints = BTreeMap<String, Option<Vec<Hint>>>;
+pub(crate) type Hints = Map<String, Option<Vec<Hint>>>;
 
 /// Hints with those nodes, of which the smallest sets that `least` counts are preferred.
 pub(crate) fn hints(masks: Vec<Mask>, least: usize) -> Vec<Hint> {

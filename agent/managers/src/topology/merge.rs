@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/policy.go and the policies beside it, numa_info.go.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::hint::{Hint, Hints, Mask};
 
@@ -26,7 +26,7 @@ pub(crate) struct Nodes {
     /// Their numbers.
     pub(crate) ids: Vec<usize>,
     /// How far each is from the others, if the closest ones are to be chosen.
-    pub(crate) distances: Option<BTreeMap<usize, Vec<u64>>>,
+    pub(crate) distances: Option<Map<usize, Vec<u64>>>,
 }
 
 /// The best hint of those of all managers, and whether the pod is admitted with it.
@@ -109,7 +109,7 @@ fn enough(lists: &[Vec<Hint>]) -> usize {
 struct Judge<'a> {
     nodes: &'a Nodes,
     enough: usize,
-    closest: Option<&'a BTreeMap<usize, Vec<u64>>>,
+    closest: Option<&'a Map<usize, Vec<u64>>>,
 }
 
 impl Judge<'_> {
@@ -173,7 +173,7 @@ impl Judge<'_> {
 }
 
 /// The mean distance between nodes of a set, in exact terms: sets that are compared have as many nodes.
-fn average(distances: &BTreeMap<usize, Vec<u64>>, mask: Mask) -> u64 {
+fn average(distances: &Map<usize, Vec<u64>>, mask: Mask) -> u64 {
     let nodes = mask.nodes();
     let of = |from: &usize, to: &usize| {
         let from = distances.get(from);

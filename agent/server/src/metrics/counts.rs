@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use agent::cri::Operation;
 use agent::managers::ManagerCount;
@@ -87,7 +87,7 @@ fn reason(reason: &str) -> &str {
 /// Adds how often things happened, and how long pulls took.
 pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
     // Several reasons may have one value.
-    let mut rejected: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut rejected: Map<&str, u64> = Map::new();
     for (happened, count) in &measured.counts {
         let value = *count as f64;
         match happened {
@@ -111,7 +111,7 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
 }
 
 /// Adds the starts of sandboxes. crib's calls are not told apart by their handler.
-pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &BTreeMap<&'static str, Operation>) {
+pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str, Operation>) {
     let Some(run) = operations.get("run_podsandbox") else { return };
     let labels = [("runtime_handler", "")];
     metrics.add_histogram(&SANDBOXES, &labels, &run.durations);
@@ -136,13 +136,13 @@ pub(crate) fn add_managers(metrics: &mut Metrics, counts: &[ManagerCount]) {
 pub(crate) fn add_workers(metrics: &mut Metrics, pods: &[Pod], reports: &Reports) {
     let uid = |pod: &Pod| PodUid::new(pod.metadata.uid.clone().unwrap_or_default());
     let mut mirrors = 0_u32;
-    let mut working: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    let mut working: Map<(&str, &str, &str), u64> = Map::new();
     for lifecycle in ["sync", "terminating", "terminated"] {
         for (config, label) in [("desired", ""), ("desired", "true"), ("orphan", "")] {
             working.insert((lifecycle, config, label), 0);
         }
     }
-    let known: BTreeSet<PodUid> = pods.iter().map(uid).collect();
+    let known: Set<PodUid> = pods.iter().map(uid).collect();
     for pod in pods {
         let Some(report) = reports.get(&uid(pod)) else { continue };
         let ends = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/metrics/metrics.go, pkg/kubelet/server/server.go ServeHTTP.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+use compact::Map;
 use http::Method;
 
 use super::text::{Description, Metrics, counter, gauge, histogram};
@@ -62,7 +62,7 @@ type Key = (&'static str, &'static str, ServerType);
 
 /// What is counted. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HttpCounts(Arc<Mutex<BTreeMap<Key, Counts>>>);
+pub(crate) struct HttpCounts(Arc<Mutex<Map<Key, Counts>>>);
 
 #[derive(Debug)]
 struct Counts {
@@ -113,7 +113,7 @@ impl HttpCounts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Counts>> {
+    fn lock(&self) -> MutexGuard<'_, Map<Key, Counts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
 //! k8s.io/component-base/metrics/version.go; process_* of Prometheus' client_golang.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
@@ -99,7 +99,7 @@ pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
     if let Some((sandboxes, containers)) = own.lists {
         let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
         metrics.add(&RUNNING_PODS, &[], ready as f64);
-        let mut states: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut states: Map<&str, f64> = Map::new();
         for container in containers {
             *states.entry(state(container.state)).or_default() += 1.0;
         }

@@ -2,8 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/metrics/prometheus/slis.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use compact::Map;
 
 use super::text::{Description, Metrics, counter, gauge};
 use crate::health::Check;
@@ -19,7 +20,7 @@ const ALL: Description<'_> = counter(
 
 /// What the checks have said.
 #[derive(Debug, Default)]
-pub(crate) struct Slis(Mutex<BTreeMap<&'static str, Results>>);
+pub(crate) struct Slis(Mutex<Map<&'static str, Results>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Results {
@@ -58,7 +59,7 @@ impl Slis {
         metrics
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Results>> {
+    fn lock(&self) -> MutexGuard<'_, Map<&'static str, Results>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

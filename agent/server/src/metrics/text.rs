@@ -1,9 +1,9 @@
 //! ◆ Prometheus' text format 0.0.4, as Go's client writes it. Pure.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use agent::histogram::Histogram;
+use compact::Map;
 use jiff::Timestamp;
 
 /// The media type.
@@ -45,14 +45,14 @@ pub(crate) type Labels<'l> = [(&'l str, &'l str)];
 
 /// Metrics, in the order of their names.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics(BTreeMap<String, Family>);
+pub(crate) struct Metrics(Map<String, Family>);
 
 /// The values of one metric, by their labels.
 #[derive(Debug)]
 struct Family {
     help: String,
     kind: Kind,
-    values: BTreeMap<Vec<(String, String)>, Value>,
+    values: Map<Vec<(String, String)>, Value>,
 }
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Metrics {
         let family = self.0.entry(what.name.to_owned()).or_insert_with(|| Family {
             help: what.help.to_owned(),
             kind: what.kind,
-            values: BTreeMap::new(),
+            values: Map::new(),
         });
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut labels: Vec<(String, String)> = labels.iter().map(owned).collect();

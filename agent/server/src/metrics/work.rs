@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
 //! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use agent::cri::Operation;
 use agent::reporting::measures::Measured;
@@ -88,7 +88,7 @@ const INODES_USED: Description<'_> =
     gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
 
 /// Adds the calls of the runtime.
-pub(crate) fn add_operations(metrics: &mut Metrics, all: &BTreeMap<&'static str, Operation>) {
+pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Operation>) {
     for (name, operation) in all {
         let labels = [("operation_type", *name)];
         let count = operation.durations.count();
@@ -146,7 +146,7 @@ pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, n
 
 /// Adds what volumes of claims have. A claim that several pods use counts once.
 pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for volume in volumes {
         let Some(claim) = volume.claim.as_ref().filter(|claim| seen.insert(*claim)) else {
             continue;

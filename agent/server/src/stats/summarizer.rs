@@ -3,13 +3,14 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/stats/cri_stats_provider.go (listPodStatsStrictlyFromCRI, with
 //! listPodStatsPartiallyFromCRI for a runtime that does not measure pods).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::cri::stats as cri_stats;
 use agent::cri::{FsUsage, ListedContainer, ListedState, Lists};
 use agent::observed::{ContainerId, SandboxId};
+use compact::Map;
 use jiff::Timestamp;
 
 use super::cgroup::Cgroups;
@@ -85,7 +86,7 @@ impl Summarizer {
         let mut pods = Vec::new();
         // In a constant order.
         let ready = sandboxes.into_iter().filter(|sandbox| sandbox.ready);
-        let ready: BTreeMap<_, _> =
+        let ready: Map<_, _> =
             ready.map(|sandbox| ((sandbox.pod.clone(), sandbox.created_at), sandbox)).collect();
         for ((pod, created_at), sandbox) in ready {
             let usage = of_pods.remove(&sandbox.id);
@@ -111,7 +112,7 @@ impl Summarizer {
                     }
                 }
             }
-            stats.containers.sort_by(|one, other| one.name.cmp(&other.name));
+            compact::sort_by(&mut stats.containers, |one, other| one.name.cmp(&other.name));
             self.add_usage(&mut stats, sandbox.id.as_str(), usage.unwrap_or_default());
             if only_cpu_and_memory {
                 (stats.io, stats.network, stats.processes) = (None, None, None);

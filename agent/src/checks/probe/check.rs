@@ -4,12 +4,12 @@
 
 mod grpc;
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::duration::go_duration;
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe, TCPSocketAction};
 
 use super::Outcome;
@@ -76,7 +76,7 @@ impl Checker {
         id: &ContainerId,
         timeout: Duration,
     ) -> Outcome {
-        let env: BTreeMap<&str, &str> = container
+        let env: Map<&str, &str> = container
             .env
             .iter()
             .flatten()

@@ -1,8 +1,9 @@
 //! How often probes have succeeded and failed. A probe that has ended is not counted any longer.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use compact::Map;
 
 use super::machine::Target;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
@@ -35,7 +36,7 @@ pub struct ProbeCount {
 
 /// The results of all probes. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProbeCounts(Arc<Mutex<BTreeMap<ProbeName, ProbeCount>>>);
+pub(crate) struct ProbeCounts(Arc<Mutex<Map<ProbeName, ProbeCount>>>);
 
 impl ProbeCounts {
     /// All that were checked at least once.
@@ -55,7 +56,7 @@ impl ProbeCounts {
         ProbeCounter { counts: self.clone(), name }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ProbeName, ProbeCount>> {
+    fn lock(&self) -> MutexGuard<'_, Map<ProbeName, ProbeCount>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,12 +4,13 @@
 //! statuses.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::{Pod, PodUid, is_sidecar};
+use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 use tokio::sync::mpsc;
@@ -83,7 +84,7 @@ impl Prober {
             events,
             agent_started_at,
             requests: receiver,
-            pods: BTreeMap::new(),
+            pods: Map::new(),
             entries: HashMap::new(),
             last_key: 0,
             ticks: BinaryHeap::new(),
@@ -176,7 +177,7 @@ pub(crate) struct ProberTask {
     events: EventRecorder,
     agent_started_at: Timestamp,
     requests: mpsc::UnboundedReceiver<Request>,
-    pods: BTreeMap<PodUid, PodEntry>,
+    pods: Map<PodUid, PodEntry>,
     entries: HashMap<u64, Entry>,
     last_key: u64,
     /// When which probe ticks, earliest first.
@@ -352,7 +353,7 @@ impl ProberTask {
                     let (checker, target) = (self.checker.clone(), Arc::clone(&entry.target));
                     let pod_ip = pod.status.pod_ip.clone().unwrap_or_default();
                     let check = async move { checker.check(&target, &id, &pod_ip).await };
-                    let handle = self.checks.spawn(check);
+                    let handle = self.checks.spawn(tasks::boxed(check));
                     self.checked.insert(handle.id(), key);
                     entry.check = Some(handle);
                     entry.check_began = now;

@@ -1,12 +1,12 @@
 //! The scripted runtime as an agent sees it that is killed at one of its calls.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
+use compact::Set;
 use tokio::sync::watch;
 
 use super::FakeCri;
@@ -129,7 +129,7 @@ impl KilledCri {
         work: impl FnOnce(FakeCri) -> F + Send,
     ) -> T {
         let moment = self.arrives(name, Kind::Changes).await;
-        let work = tokio::spawn(work(self.fake.clone()));
+        let work = tasks::spawn(work(self.fake.clone()));
         if moment == Some(Moment::During) {
             return self.die(name, Kind::Changes).await;
         }
@@ -239,7 +239,7 @@ impl Cri for KilledCri {
         self.reads("ListImages", self.fake.list_images()).await
     }
 
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+    async fn images_in_use(&self) -> Result<Set<String>, CriError> {
         self.reads("ListContainers", self.fake.images_in_use()).await
     }
 

@@ -1,10 +1,10 @@
 //! The calls of the scripted runtime.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
+use compact::Set;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
@@ -178,7 +178,7 @@ impl Cri for FakeCri {
         self.emit(id.as_str(), EventKind::Started, Some(pod));
         if let Some((after, code)) = behaviour.ends {
             let (fake, id) = (self.clone(), id.clone());
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 tokio::time::sleep(after).await;
                 fake.end(&id, code);
             });
@@ -293,7 +293,7 @@ impl Cri for FakeCri {
         Ok(self.lock().listed_images())
     }
 
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+    async fn images_in_use(&self) -> Result<Set<String>, CriError> {
         self.called("ListContainers", "")?;
         let inner = self.lock();
         let names = inner.containers.values().map(|c| &c.spec.image.image);

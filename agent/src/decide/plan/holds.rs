@@ -3,7 +3,7 @@
 //! A kubelet repeats the whole pod's sync 10 to 15 s after an action failed, or when something of the pod starts or ends (an
 //! event of its PLEG). Here each action has a hold of its own, so that one container's failure does not delay the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use jiff::Timestamp;
 
@@ -27,9 +27,9 @@ pub enum HoldKey {
 /// The actions that are put off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    until: BTreeMap<HoldKey, Timestamp>,
+    until: Map<HoldKey, Timestamp>,
     /// The holds that an event of the pod ends.
-    until_event: BTreeSet<HoldKey>,
+    until_event: Set<HoldKey>,
 }
 
 impl Holds {

@@ -70,7 +70,7 @@ fn progress(pod: &Pod, observed: &Observed) -> InitStep {
     } else {
         step.advance(pod, front, container, seen);
     }
-    step.start.sort_by_key(|pick| pick.index);
+    compact::sort_by_key(&mut step.start, |pick| pick.index);
     step
 }
 
@@ -232,7 +232,7 @@ impl InitStep {
                 self.replace(index, seen, KillReason::DefinitionChanged, message);
             }
         }
-        self.start.sort_by_key(|pick| pick.index);
+        compact::sort_by_key(&mut self.start, |pick| pick.index);
     }
 
     fn replace_unknown(&mut self, index: usize, seen: &ObservedContainer) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, is_sidecar};
 use api::totals::{self, Kind};
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::{Deserialize, Serialize};
@@ -100,7 +101,7 @@ impl PodLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actuated {
     /// Each container's, by its name.
-    pub containers: BTreeMap<String, CpuMemory>,
+    pub containers: Map<String, CpuMemory>,
     /// The pod's as a whole.
     pub pod: CpuMemory,
     /// The pod's cgroup.

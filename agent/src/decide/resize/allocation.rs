@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use api::totals::{self, Amounts, Kind};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Allocation {
     /// Each init and app container's, by its name.
-    containers: BTreeMap<String, ResourceRequirements>,
+    containers: Map<String, ResourceRequirements>,
     /// The pod's as a whole.
     pod: Option<ResourceRequirements>,
 }
@@ -67,7 +67,7 @@ fn same(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> b
 }
 
 fn same_amounts(a: Option<&Amounts>, b: Option<&Amounts>) -> bool {
-    let parsed = |list: Option<&Amounts>| -> BTreeMap<String, api::quantity::Quantity> {
+    let parsed = |list: Option<&Amounts>| -> Map<String, api::quantity::Quantity> {
         let amounts = list.into_iter().flatten();
         amounts.map(|(name, amount)| (name.clone(), totals::amount(amount))).collect()
     };

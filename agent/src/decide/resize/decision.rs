@@ -4,7 +4,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/apis/core/validation/validation.go ValidatePodResize.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use api::qos::qos_class;
@@ -104,7 +104,7 @@ pub(crate) fn counted(pod: &Pod, status: Option<&PodStatus>) -> Option<Pod> {
         let of = all.find(|of| of.name == name)?;
         Kind::Requests.of(of.resources.as_ref())
     };
-    let more = |container: &Container| -> BTreeMap<String, ApiQuantity> {
+    let more = |container: &Container| -> Map<String, ApiQuantity> {
         let own = Kind::Requests.of(container.resources.as_ref());
         let amounts = reported(&container.name).into_iter().flatten();
         amounts

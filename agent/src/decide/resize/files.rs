@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::actuated::{Actuated, has_resources};
 use super::allocation::Allocation;
-use crate::blocking::blocking;
+use tasks::blocking;
 
 const ALLOCATED: &str = "allocated-resources.json";
 const ACTUATED: &str = "actuated-resources.json";

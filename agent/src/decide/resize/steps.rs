@@ -4,7 +4,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doPodResizeAction. A kubelet writes the limits of
 //! the pod's cgroup after it has told the runtime; here they are the runtime's business alone.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use api::totals;
@@ -52,7 +52,7 @@ pub(crate) struct NewLimits {
     /// The pod's, if it shrinks.
     pub(crate) pod: Option<i64>,
     /// Those of containers that shrink, by name.
-    pub(crate) containers: BTreeMap<String, i64>,
+    pub(crate) containers: Map<String, i64>,
 }
 
 impl NewLimits {
@@ -125,7 +125,7 @@ pub(crate) fn steps(pod: &Pod, resize: &Resize, actuated: &Actuated, node: &Node
         pod,
         node,
         now: actuated.cgroup,
-        containers: BTreeMap::new(),
+        containers: Map::new(),
         whole: resize.of_pod.then_some(actuated.pod),
         steps: Vec::new(),
     };
@@ -162,7 +162,7 @@ struct Walk<'a> {
     pod: &'a Pod,
     node: &'a Node,
     now: PodLimits,
-    containers: BTreeMap<ContainerId, CpuMemory>,
+    containers: Map<ContainerId, CpuMemory>,
     /// The pod as a whole, if it is resized.
     whole: Option<CpuMemory>,
     steps: Vec<Step>,

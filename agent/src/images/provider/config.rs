@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/credentialprovider/plugin/config.go and kubelet.config.k8s.io/v1.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::duration::parse_go_duration;
+use compact::Set;
 use serde::Deserialize;
 
 use crate::images::keyring;
@@ -114,7 +114,7 @@ pub(super) fn parse<'a>(
     if documents.is_empty() {
         problems.push("providers: at least 1 item is required".to_owned());
     }
-    let mut names = BTreeSet::new();
+    let mut names = Set::new();
     let mut providers = Vec::new();
     for document in documents {
         if !names.insert(document.name.clone()) {
@@ -207,7 +207,7 @@ impl TokenDocument {
             ),
             Some(_) => {}
         }
-        let mut seen = BTreeSet::new();
+        let mut seen = Set::new();
         for key in required.iter().chain(&optional) {
             if !seen.insert(key) {
                 problem("tokenAttributes", &format!("annotation key {key:?} appears twice"));

@@ -1,9 +1,9 @@
 //! ◆ What credential providers are asked and answer: documents of credentialprovider.kubelet.k8s.io.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::duration::parse_go_duration;
+use compact::Map;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ struct ResponseDocument {
     #[serde(default)]
     cache_duration: Option<String>,
     #[serde(default)]
-    auth: Option<BTreeMap<String, AuthDocument>>,
+    auth: Option<Map<String, AuthDocument>>,
 }
 
 #[derive(Deserialize)]
@@ -153,7 +153,7 @@ impl CacheKey {
 /// Responses of one provider.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseCache {
-    entries: BTreeMap<CacheKey, (DockerConfig, Timestamp)>,
+    entries: Map<CacheKey, (DockerConfig, Timestamp)>,
 }
 
 impl ResponseCache {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::duration::parse_go_duration;
 use api::quantity::{Format, Quantity, QuantityError, canonical};
+use compact::Map;
 
 use super::Signal;
 
@@ -195,7 +196,7 @@ fn percentage(text: &str) -> Result<f32, ConfigError> {
 
 fn grace_periods(
     statements: &BTreeMap<String, String>,
-) -> Result<BTreeMap<Signal, Duration>, ConfigError> {
+) -> Result<Map<Signal, Duration>, ConfigError> {
     let period = |(name, text): (&String, &String)| {
         let signal = signal(name)?;
         let nanos = parse_go_duration(text).ok_or_else(|| ConfigError::Duration(text.clone()))?;
@@ -208,7 +209,7 @@ fn grace_periods(
 
 fn minimum_reclaims(
     statements: &BTreeMap<String, String>,
-) -> Result<BTreeMap<Signal, ThresholdValue>, ConfigError> {
+) -> Result<Map<Signal, ThresholdValue>, ConfigError> {
     let reclaim = |(name, text): (&String, &String)| {
         let signal = signal(name)?;
         if text.ends_with('%') {

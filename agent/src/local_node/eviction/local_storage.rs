@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go localStorageEviction.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::Pod;
 use api::totals::{self, Kind, amount};
@@ -17,9 +17,9 @@ const CRITICAL: i32 = 2_000_000_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalUsage {
     /// Its volumes in the agent's directory, by name.
-    pub(crate) volumes: BTreeMap<String, u64>,
+    pub(crate) volumes: Map<String, u64>,
     /// Logs and writable layers of its containers, by name.
-    pub(crate) containers: BTreeMap<String, u64>,
+    pub(crate) containers: Map<String, u64>,
 }
 
 impl LocalUsage {

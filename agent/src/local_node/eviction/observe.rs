@@ -1,6 +1,6 @@
 //! ◆ The signals of a node, and the thresholds that they meet.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::quantity::{Format, Quantity};
 
@@ -43,7 +43,7 @@ fn format(signal: Signal) -> Format {
 }
 
 /// The observed signals.
-pub type Observations = BTreeMap<Signal, Observation>;
+pub type Observations = Map<Signal, Observation>;
 
 /// The signals of a node. One whose measurements are missing is not observed.
 #[must_use]

@@ -3,8 +3,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go synchronize. A kubelet also passes over signals whose statistics
 //! have not been renewed since the last pass; here each pass measures anew. Times count from any moment, and never go back.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use compact::{Map, Set};
 
 use super::config::Threshold;
 use super::observe::{Observations, is_met};
@@ -15,11 +16,11 @@ use crate::node::Pressure;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
     /// When each threshold that is met was met first.
-    first_met: BTreeMap<usize, Duration>,
+    first_met: Map<usize, Duration>,
     /// Those whose grace period was over at the last pass: they count as met until their minimum reclaim is free too.
-    unresolved: BTreeSet<usize>,
+    unresolved: Set<usize>,
     /// When each condition was last observed.
-    conditions: BTreeMap<&'static str, Duration>,
+    conditions: Map<&'static str, Duration>,
 }
 
 /// What a pass decides.
@@ -58,7 +59,7 @@ impl Passes {
         let due: Vec<&(usize, &'a Threshold)> = met.iter().filter(is_over).collect();
         self.unresolved = due.iter().map(|(index, _)| *index).collect();
         let mut due: Vec<&Threshold> = due.into_iter().map(|(_, threshold)| *threshold).collect();
-        due.sort_by_key(|threshold| threshold.signal.resource() != Resource::Memory);
+        compact::sort_by_key(&mut due, |threshold| threshold.signal.resource() != Resource::Memory);
         let has = |signal: Signal| self.conditions.contains_key(signal.node_condition());
         let pressure = Pressure {
             memory: has(Signal::MemoryAvailable),
@@ -72,6 +73,8 @@ impl Passes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use rstest::rstest;
 
     use super::*;

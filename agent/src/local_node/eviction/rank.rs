@@ -45,7 +45,7 @@ pub fn rank<'a>(
 ) -> Vec<Vec<Candidate<'a>>> {
     let order = |a: &Candidate<'_>, b: &Candidate<'_>| compare(signal, layout, a, b);
     let mut sorted = candidates.to_vec();
-    sorted.sort_by(order);
+    compact::sort_by(&mut sorted, order);
     let mut groups: Vec<Vec<Candidate<'a>>> = Vec::new();
     for candidate in sorted {
         match groups.last_mut() {

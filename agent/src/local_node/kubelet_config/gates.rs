@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/features/kube_features.go and those of k8s.io/apiserver, apiextensions-apiserver, client-go and
 //! component-base.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::FieldProblem;
 
@@ -195,7 +195,7 @@ const NEEDS: [(&str, &str); 49] = [
 /// Which features are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    given: BTreeMap<String, bool>,
+    given: Map<String, bool>,
 }
 
 fn group(name: &str) -> Option<&'static Group> {
@@ -219,7 +219,7 @@ fn all_of(name: &str) -> Option<Stage> {
 impl Gates {
     /// The gates as `featureGates` sets them.
     #[must_use]
-    pub fn new(given: &BTreeMap<String, bool>) -> Self {
+    pub fn new(given: &Map<String, bool>) -> Self {
         Self { given: given.clone() }
     }
 

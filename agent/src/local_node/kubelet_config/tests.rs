@@ -1,7 +1,7 @@
 //! What a configuration becomes: files, defaults, drop-ins, what has no effect, and what `/configz` shows.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use rstest::rstest;
 use serde_json::json;
@@ -71,11 +71,11 @@ fn table_has_every_field_once() {
     let Ok(Value::Object(of_types)) = serde_json::to_value(KubeletConfiguration::default()) else {
         panic!("an object");
     };
-    let of_types: BTreeSet<&str> = of_types.keys().map(String::as_str).collect();
+    let of_types: Set<&str> = of_types.keys().map(String::as_str).collect();
     let first = |field: &Field| field.name.split('.').next().unwrap();
-    let of_table: BTreeSet<&str> = FIELDS.iter().map(first).collect();
+    let of_table: Set<&str> = FIELDS.iter().map(first).collect();
     assert_eq!(of_table, of_types);
-    let names: BTreeSet<&str> = FIELDS.iter().map(|field| field.name).collect();
+    let names: Set<&str> = FIELDS.iter().map(|field| field.name).collect();
     assert_eq!(names.len(), FIELDS.len());
     for name in fields::ZERO_COUNTS {
         assert!(names.contains(name), "{name}");

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use api::duration::parse_go_duration;
+use compact::Map;
 use k8s_openapi::api::core::v1::Taint;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,7 +27,7 @@ pub struct KubeletConfiguration {
     #[serde(rename = "staticPodURL")]
     pub static_pod_url: Option<String>,
     #[serde(rename = "staticPodURLHeader")]
-    pub static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+    pub static_pod_url_header: Option<Map<String, Vec<String>>>,
     pub address: Option<String>,
     pub port: Option<i32>,
     pub read_only_port: Option<i32>,
@@ -120,7 +121,7 @@ pub struct KubeletConfiguration {
     pub make_iptables_util_chains: Option<bool>,
     pub iptables_masquerade_bit: Option<i32>,
     pub iptables_drop_bit: Option<i32>,
-    pub feature_gates: Option<BTreeMap<String, bool>>,
+    pub feature_gates: Option<Map<String, bool>>,
     pub fail_swap_on: Option<bool>,
     pub memory_swap: Option<MemorySwap>,
     pub container_log_max_size: Option<String>,
@@ -252,7 +253,7 @@ pub struct ShutdownGracePeriodByPodPriority {
 #[allow(missing_docs, reason = "the names are Kubernetes'")]
 pub struct ReservedMemory {
     pub numa_node: Option<i32>,
-    pub limits: Option<BTreeMap<String, Value>>,
+    pub limits: Option<Map<String, Value>>,
 }
 
 /// `tracing`

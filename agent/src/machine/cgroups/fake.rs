@@ -1,8 +1,9 @@
 //! Control groups that a test reads.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use compact::{Map, Set};
 
 use super::{CgroupValues, ControlGroups};
 
@@ -12,7 +13,7 @@ pub(crate) struct FakeCgroups(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    groups: BTreeMap<String, CgroupValues>,
+    groups: Map<String, CgroupValues>,
     calls: Vec<String>,
     refused: Option<io::ErrorKind>,
     refused_values: bool,
@@ -129,7 +130,7 @@ impl ControlGroups for FakeCgroups {
         self.state().groups.contains_key(path)
     }
 
-    fn children(&self, path: &str) -> io::Result<BTreeSet<String>> {
+    fn children(&self, path: &str) -> io::Result<Set<String>> {
         let state = self.state();
         let below = state.groups.keys().filter_map(|group| group.strip_prefix(path));
         let names = below.filter_map(|rest| rest.strip_prefix('/')?.split('/').next());

@@ -1,10 +1,10 @@
 //! Lists the whole runtime, and inspects one pod: lists it, and gets the details that the last inspection did not already get.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::pod::PodUid;
+use compact::Map;
 use jiff::Timestamp;
 
 use super::diff::Listing;
@@ -109,11 +109,11 @@ fn listed_state(seen: &ObservedContainer) -> ListedState {
 
 /// What was found, the newest first; the ids decide about what was made at the same time.
 fn inspection(mut observed: Observed, listing: Listing) -> Inspection {
-    observed.sandboxes.sort_by(|one, other| {
+    compact::sort_by(&mut observed.sandboxes, |one, other| {
         let age = |of: &ObservedSandbox| Reverse((of.created_at, of.attempt));
         age(one).cmp(&age(other)).then_with(|| one.id.cmp(&other.id))
     });
-    observed.containers.sort_by(|one, other| {
+    compact::sort_by(&mut observed.containers, |one, other| {
         let age = |of: &ObservedContainer| Reverse((of.created_at, of.restart_count));
         age(one).cmp(&age(other)).then_with(|| one.id.cmp(&other.id))
     });
@@ -147,7 +147,7 @@ pub(crate) struct RuntimeListing {
 }
 
 /// What is listed of each pod.
-pub(crate) type ListedPods = BTreeMap<PodUid, (PodRef, Arc<Listing>)>;
+pub(crate) type ListedPods = Map<PodUid, (PodRef, Arc<Listing>)>;
 
 /// Lists all sandboxes and containers, grouped by pod; `before` if they are as they were.
 pub(super) async fn list(
@@ -160,7 +160,7 @@ pub(super) async fn list(
         let pods = before;
         return Ok(RuntimeListing { begun, pods });
     };
-    let mut pods = BTreeMap::new();
+    let mut pods = Map::new();
     for sandbox in sandboxes {
         listing_of(&mut pods, sandbox.pod).add_sandbox(sandbox.id, sandbox.ready);
     }
@@ -173,7 +173,7 @@ pub(super) async fn list(
     Ok(RuntimeListing { begun, pods })
 }
 
-fn listing_of(pods: &mut BTreeMap<PodUid, (PodRef, Listing)>, pod: PodRef) -> &mut Listing {
+fn listing_of(pods: &mut Map<PodUid, (PodRef, Listing)>, pod: PodRef) -> &mut Listing {
     let found = pods.entry(pod.uid.clone());
     &mut found.or_insert_with(|| (pod, Listing::default())).1
 }

@@ -1,16 +1,16 @@
 //! When the runtime is listed again, and when pods are to be inspected later: after a failure, or after events that follow each other quickly.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::pod::PodUid;
+use compact::{Map, Set};
 use tokio::time::Instant;
 
 /// At most one time for each pod.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    by_time: BTreeSet<(Instant, PodUid)>,
-    by_pod: BTreeMap<PodUid, Instant>,
+    by_time: Set<(Instant, PodUid)>,
+    by_pod: Map<PodUid, Instant>,
 }
 
 impl Timers {

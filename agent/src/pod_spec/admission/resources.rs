@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use api::pod::Pod;
 use api::quantity::Quantity;
+use compact::Map;
 
 use super::taken::{requests, whole};
 use super::{Rejection, Taken};
@@ -79,7 +80,7 @@ pub(super) fn shortages(
 }
 
 /// CPU, memory and storage come first, as in the scheduler; the others by name.
-fn in_order(wanted: &BTreeMap<String, i64>) -> impl Iterator<Item = &str> {
+fn in_order(wanted: &Map<String, i64>) -> impl Iterator<Item = &str> {
     const FIRST: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
     let first = FIRST.into_iter().filter(|name| wanted.contains_key(*name));
     let others = wanted.keys().map(String::as_str);

@@ -1,7 +1,7 @@
 //! ◆ What the pods that the node has taken use of it, kept as sums: a pod is counted when it comes, changes or goes, and not
 //! for each pod that is admitted beside it. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use api::pod::{Pod, PodUid, is_sidecar};
 use api::quantity::Quantity;
@@ -12,11 +12,11 @@ use crate::pod_spec::spec::resources::pod_requests;
 /// The pods that the node has taken, and the sums of what they request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taken {
-    pods: BTreeMap<PodUid, Share>,
+    pods: Map<PodUid, Share>,
     /// What all of them request by resource name; none is zero.
-    sums: BTreeMap<String, i128>,
+    sums: Map<String, i128>,
     /// Those that have host ports.
-    with_ports: BTreeSet<PodUid>,
+    with_ports: Set<PodUid>,
 }
 
 /// What one pod takes.
@@ -24,7 +24,7 @@ pub struct Taken {
 struct Share {
     pod: Pod,
     /// What it requests: whole units, of CPU thousandths.
-    requests: BTreeMap<String, i64>,
+    requests: Map<String, i64>,
 }
 
 impl Taken {
@@ -98,7 +98,7 @@ impl FromIterator<Pod> for Taken {
     }
 }
 
-fn add(sums: &mut BTreeMap<String, i128>, requests: &BTreeMap<String, i64>, times: i128) {
+fn add(sums: &mut Map<String, i128>, requests: &Map<String, i64>, times: i128) {
     for (name, amount) in requests.iter().filter(|(_, amount)| **amount != 0) {
         let sum = sums.entry(name.clone()).or_default();
         *sum += i128::from(*amount) * times;
@@ -118,7 +118,7 @@ pub(super) fn request(pod: &Pod, name: &str) -> i64 {
 }
 
 /// What a pod requests of each resource: whole units, of CPU thousandths.
-pub(super) fn requests(pod: &Pod) -> BTreeMap<String, i64> {
+pub(super) fn requests(pod: &Pod) -> Map<String, i64> {
     let in_units = |(name, amount): (String, Quantity)| {
         let units = whole(&name, amount);
         (name, units)
@@ -167,7 +167,7 @@ mod tests {
             steps in proptest::collection::vec((0..5_u8, proptest::option::of(amounts())), 1..40),
         ) {
             let mut taken = Taken::default();
-            let mut all: BTreeMap<PodUid, Pod> = BTreeMap::new();
+            let mut all: Map<PodUid, Pod> = Map::new();
             for (number, amounts) in steps {
                 let name = number.to_string();
                 let uid = PodUid::new(name.as_str());

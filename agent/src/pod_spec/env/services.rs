@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use compact::Map;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::objects::ObjectMap;
@@ -23,7 +24,7 @@ pub(super) fn variables(
         (name, service)
     };
     let api_server = objects.services("default").into_iter().map(named);
-    let mut services: BTreeMap<String, Arc<Service>> =
+    let mut services: Map<String, Arc<Service>> =
         api_server.filter(|(name, service)| name == API_SERVER && has_address(service)).collect();
     if links {
         // A service of the namespace takes precedence over the API server's.

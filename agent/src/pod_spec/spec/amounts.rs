@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use api::pod::{Pod, is_sidecar};
 use api::quantity::Quantity;
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 /// Quantities by resource name.
-pub(super) type Amounts = BTreeMap<String, Quantity>;
+pub(super) type Amounts = Map<String, Quantity>;
 
 /// The prefix of the names of huge page resources.
 pub(super) const HUGE_PAGES: &str = "hugepages-";

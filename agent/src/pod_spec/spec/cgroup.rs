@@ -5,7 +5,7 @@
 
 pub(crate) mod values;
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
@@ -84,7 +84,7 @@ pub struct PodCgroup {
     /// Memory limit in bytes, 0 for none; `None`: not set.
     pub memory: Option<i64>,
     /// Limits of huge pages in bytes, by page size in bytes.
-    pub hugepages: BTreeMap<i64, i64>,
+    pub hugepages: Map<i64, i64>,
 }
 
 /// Annotation of sandboxes: which of the sandbox's resources limit the pod as a whole (docs/cri.md).
@@ -137,8 +137,8 @@ fn all_limited(pod: &Pod, name: &str) -> bool {
     limited(&amounts::pod_level(pod, Kind::Limits)) || apps.iter().chain(&inits).all(limited)
 }
 
-fn hugepages(requests: &Amounts) -> BTreeMap<i64, i64> {
-    let mut limits = BTreeMap::new();
+fn hugepages(requests: &Amounts) -> Map<i64, i64> {
+    let mut limits = Map::new();
     for (name, amount) in requests {
         let Some(size) = name.strip_prefix(HUGE_PAGES) else {
             continue;

@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go generateContainerConfig.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use api::pod::Pod;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::labels;
@@ -42,7 +42,7 @@ pub struct ContainerInputs {
     /// The user in the image's configuration.
     pub image_user: ImageUser,
     /// The mounted volumes by name.
-    pub volumes: BTreeMap<String, HostVolume>,
+    pub volumes: Map<String, HostVolume>,
     /// Files of environment variables in them.
     pub env_files: EnvFiles,
     /// The termination message file on the node; `None`: no such file.
@@ -111,14 +111,14 @@ pub fn container(
 
 type Envs = Vec<(String, String)>;
 
-fn by_name(envs: &Envs) -> BTreeMap<&str, &str> {
+fn by_name(envs: &Envs) -> Map<&str, &str> {
     let pairs = envs.iter();
     pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 /// The environment of assigned devices, and then the container's own, which counts more.
 fn with_assigned(assigned: &Assigned, own: Envs) -> Envs {
-    let names: BTreeSet<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Set<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
     let is_kept = |(name, _): &&(String, String)| !names.contains(name.as_str());
     let mut envs: Envs = assigned.envs.iter().filter(is_kept).cloned().collect();
     envs.extend(own);

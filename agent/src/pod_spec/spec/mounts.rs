@@ -5,10 +5,10 @@
 //! A kubelet bind-mounts each subPath to a directory of its own below the pod's and has the runtime mount that. The agent
 //! makes no mounts: at the same path it puts a link to what it found in the volume, and tells crib's runtime what that is.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use api::pod::Pod;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 
 use crate::node::Node;
@@ -178,8 +178,8 @@ pub(super) fn no_devices(container: &Container) -> Result<(), MountError> {
 pub fn plan(
     pod: &Pod,
     container: &Container,
-    envs: &BTreeMap<&str, &str>,
-    volumes: &BTreeMap<String, HostVolume>,
+    envs: &Map<&str, &str>,
+    volumes: &Map<String, HostVolume>,
     ips: &[String],
     node: &Node,
 ) -> MountPlan {
@@ -206,8 +206,8 @@ pub fn plan(
 struct Planner<'a> {
     pod: &'a Pod,
     container: &'a Container,
-    envs: &'a BTreeMap<&'a str, &'a str>,
-    volumes: &'a BTreeMap<String, HostVolume>,
+    envs: &'a Map<&'a str, &'a str>,
+    volumes: &'a Map<String, HostVolume>,
     node: &'a Node,
 }
 
@@ -297,7 +297,7 @@ impl Planner<'_> {
     }
 
     fn expanded(&self, expression: &str) -> Result<String, MountError> {
-        let missing = std::cell::RefCell::new(BTreeSet::new());
+        let missing = std::cell::RefCell::new(Set::new());
         let path = env::expand(expression, |name| {
             let value = self.envs.get(name).copied().unwrap_or_default();
             if value.is_empty() {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use api::pod::Pod;
 use api::quantity::Quantity;
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::node::CgroupVersion;
@@ -15,7 +16,7 @@ use crate::pod_spec::spec::{Node, Resources, cpu, memory_qos, qos};
 pub(crate) use crate::pod_spec::spec::memory_qos::may_swap;
 
 /// What the pod requests of the node at its peak, overhead included, by resource name.
-pub fn pod_requests(pod: &Pod) -> BTreeMap<String, Quantity> {
+pub fn pod_requests(pod: &Pod) -> Map<String, Quantity> {
     amounts::with_overhead(pod, Kind::Requests)
 }
 
@@ -81,7 +82,7 @@ fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
 
 /// A limit for each size of huge pages that the node has: the container's, or the pod's, or none at all.
 fn hugepage_limits(whole: &Amounts, own: &Amounts, node: &Node) -> Vec<(String, u64)> {
-    let mut limits: BTreeMap<String, u64> = BTreeMap::new();
+    let mut limits: Map<String, u64> = Map::new();
     for (name, amount) in whole.iter().chain(own) {
         let size = name.strip_prefix(HUGE_PAGES).and_then(|size| Quantity::parse(size).ok());
         if let Some(size) = size.and_then(|size| page_size_name(size.value())) {

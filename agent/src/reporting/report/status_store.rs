@@ -1,9 +1,10 @@
 //! Collects the workers' reports: one task keeps the latest report of each pod and sends every change to every subscriber.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::pod::PodUid;
+use compact::Map;
 use tokio::sync::{mpsc, watch};
 
 use super::transitions::{Stage, changes_share, published_status, readiness, transitions};
@@ -102,7 +103,7 @@ fn removed_report(published: &Reports, unseen: PodReport) -> PodReport {
 impl StatusStoreTask {
     /// Runs the store until every handle is dropped.
     pub(crate) async fn run(mut self, clock: Arc<dyn Clock>) {
-        let mut stages: BTreeMap<PodUid, Stage> = BTreeMap::new();
+        let mut stages: Map<PodUid, Stage> = Map::new();
         let mut removed: VecDeque<PodUid> = VecDeque::new();
         let mut subscribers: Vec<mpsc::UnboundedSender<Transition>> = Vec::new();
         let mut of_readiness: Vec<mpsc::UnboundedSender<ReadinessChange>> = Vec::new();

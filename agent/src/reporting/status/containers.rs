@@ -2,7 +2,7 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertToAPIContainerStatuses.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::{
@@ -36,7 +36,7 @@ pub(super) fn apps(inputs: &Inputs<'_>, old: &PodStatus, restarting: bool) -> Ve
         false,
         restarting,
     );
-    statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    compact::sort_by(&mut statuses, |a, b| a.name.cmp(&b.name));
     statuses
 }
 
@@ -69,7 +69,7 @@ pub(super) fn ephemeral(
         false,
         restarting,
     );
-    statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    compact::sort_by(&mut statuses, |a, b| a.name.cmp(&b.name));
     statuses
 }
 
@@ -80,7 +80,7 @@ fn statuses(
     init: bool,
     restarting: bool,
 ) -> Vec<ContainerStatus> {
-    let old: BTreeMap<&str, &ContainerStatus> =
+    let old: Map<&str, &ContainerStatus> =
         old.into_iter().flatten().map(|status| (status.name.as_str(), status)).collect();
     let one = |container: &Container| {
         let conversion = Conversion {

@@ -27,8 +27,9 @@ pub(crate) fn device_status(devices: DeviceHealth) -> Option<Vec<ResourceStatus>
         health: Some(if is_healthy { "Healthy" } else { "Unhealthy" }.to_owned()),
         message: None,
     };
-    let status = |(name, devices): (String, std::collections::BTreeMap<String, bool>)| {
-        ResourceStatus { name, resources: Some(devices.into_iter().map(health).collect()) }
+    let status = |(name, devices): (String, compact::Map<String, bool>)| ResourceStatus {
+        name,
+        resources: Some(devices.into_iter().map(health).collect()),
     };
     let statuses: Vec<ResourceStatus> = devices.into_iter().map(status).collect();
     (!statuses.is_empty()).then_some(statuses)

@@ -34,7 +34,7 @@ fn is_counted(status: &ContainerStatus) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
+    use compact::Map;
 
     use jiff::Timestamp;
     use serde_json::json;
@@ -80,7 +80,7 @@ mod tests {
                 pod: &pod,
                 observed,
                 previous: status.as_ref(),
-                start_errors: &BTreeMap::new(),
+                start_errors: &Map::new(),
                 terminated: false,
                 probes_registered: false,
                 agent_started_at: None,

@@ -45,7 +45,7 @@ fn kubelet_ends_the_pod_of_an_unreadable_manifest() {
 fn kubelet_keeps_pod_of_changed_manifest_that_became_invalid_until_next_listing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.yaml");
-    let event = Changed::Names(BTreeSet::from([OsString::from("a.yaml")]));
+    let event = Changed::Names(Set::from([OsString::from("a.yaml")]));
     let after_event = |files: &mut ManifestFiles| files.list(&event, Timestamp::now()).unwrap();
     fs::write(&path, manifest("a")).unwrap();
     let mut files = kubelet(dir.path());
@@ -64,7 +64,7 @@ fn kubelet_keeps_pod_of_changed_manifest_that_became_invalid_until_next_listing(
 fn kubelet_keeps_pod_of_renamed_manifest_until_next_listing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.yaml");
-    let event = Changed::Names(BTreeSet::from([OsString::from("a.yaml")]));
+    let event = Changed::Names(Set::from([OsString::from("a.yaml")]));
     let after_event = |files: &mut ManifestFiles| {
         let pods = files.list(&event, Timestamp::now()).unwrap();
         let names = pods.iter().map(|pod| pod.name().to_owned());

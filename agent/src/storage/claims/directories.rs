@@ -162,7 +162,7 @@ impl ClaimDirectories {
                 });
             }
         }
-        found.sort_by(|one, other| one.claim.cmp(&other.claim));
+        compact::sort_by(&mut found, |one, other| one.claim.cmp(&other.claim));
         Ok(found)
     }
 

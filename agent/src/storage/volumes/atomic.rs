@@ -11,12 +11,12 @@
 //!
 //! Containers cannot write to such a volume, so that all of it is the agent's.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 
+use compact::Set;
 use jiff::Timestamp;
 
 use super::content::Payload;
@@ -43,7 +43,7 @@ pub(super) fn write(
     };
     let present = match &old {
         Some(old) => paths(old)?,
-        None => BTreeSet::new(),
+        None => Set::new(),
     };
     let changed = match &old {
         Some(old) => differs(old, &present, files)?,
@@ -61,7 +61,7 @@ pub(super) fn write(
     // Links may be missing although the files are the same, after an agent was killed.
     link(volume, files)?;
     if changed {
-        let kept: BTreeSet<&Path> = files.keys().filter_map(|path| first(path)).collect();
+        let kept: Set<&Path> = files.keys().filter_map(|path| first(path)).collect();
         for name in present.iter().filter_map(|path| first(path)) {
             let link = volume.join(name);
             // A mount point below the volume may hide what is there.
@@ -90,8 +90,8 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 /// The files below a directory, as relative paths.
-fn paths(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
-    let mut found = BTreeSet::new();
+fn paths(directory: &Path) -> io::Result<Set<PathBuf>> {
+    let mut found = Set::new();
     let mut open = vec![PathBuf::new()];
     while let Some(part) = open.pop() {
         for entry in fs::read_dir(directory.join(&part))? {
@@ -108,7 +108,7 @@ fn paths(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
 }
 
 /// Whether other files are wanted than those in a directory. Modes do not count, as in a kubelet.
-fn differs(directory: &Path, present: &BTreeSet<PathBuf>, files: &Payload) -> io::Result<bool> {
+fn differs(directory: &Path, present: &Set<PathBuf>, files: &Payload) -> io::Result<bool> {
     if !present.iter().eq(files.keys()) {
         return Ok(true);
     }

@@ -2,11 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/volumemanager/populator, pkg/volume/{hostpath,local}.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 
 use super::directory::make_dir;
@@ -34,7 +34,7 @@ pub(crate) struct Claims {
 #[derive(Debug, Default)]
 struct State {
     bound: Bound,
-    held: BTreeMap<ClaimName, HeldDirectory>,
+    held: Map<ClaimName, HeldDirectory>,
 }
 
 /// What a claim is bound to, on the node.

@@ -2,10 +2,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/volume/{configmap,secret,downwardapi,projected} and pkg/volume/util/atomic_writer.go.
 
-use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath,
     ServiceAccountTokenProjection, Volume, VolumeProjection,
@@ -27,7 +27,7 @@ pub(crate) struct FileContent {
 }
 
 /// The files of a volume by their relative paths.
-pub(crate) type Payload = BTreeMap<PathBuf, FileContent>;
+pub(crate) type Payload = Map<PathBuf, FileContent>;
 
 /// Why a volume has no files: part of the message of a `FailedMount` event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -219,7 +219,7 @@ impl<'a> Wanted<'a> {
     /// The files of an object's entries. Without items, each entry is one.
     fn files(
         self,
-        entries: BTreeMap<&str, &[u8]>,
+        entries: Map<&str, &[u8]>,
         missing: impl Fn(String) -> ContentError,
     ) -> Result<Payload, ContentError> {
         let file = |data: &[u8], own: Option<i32>| FileContent {
@@ -265,7 +265,7 @@ impl Writer<'_> {
         if found.is_none() {
             self.missing(ObjectKind::ConfigMap, name, wanted.optional)?;
         }
-        let mut entries = BTreeMap::new();
+        let mut entries = Map::new();
         if let Some(map) = &found {
             let binary = map.binary_data.iter().flatten();
             entries.extend(binary.map(|(key, data)| (key.as_str(), data.0.as_slice())));

@@ -2,18 +2,18 @@
 //!
 //! Source: Kubernetes 1.36, pkg/volume/util/nested_volumes.go, MakeNestedMountpoints.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use api::pod::Pod;
+use compact::Set;
 use k8s_openapi::api::core::v1::Container;
 
 use super::VolumeError;
 use super::directory::make_dir;
 
 /// ◆ Where containers mount other volumes below this one: paths in the volume. What is below another mount is not the volume's.
-pub(super) fn mount_points(pod: &Pod, volume: &str) -> BTreeSet<PathBuf> {
+pub(super) fn mount_points(pod: &Pod, volume: &str) -> Set<PathBuf> {
     pod.all_containers().flat_map(|(_, container)| of_container(container, volume)).collect()
 }
 
@@ -51,7 +51,7 @@ fn clean(path: &str) -> PathBuf {
 }
 
 /// Makes the mount points. What is there already stays, a file too: a file may be mounted over it.
-pub(super) fn make(volume: &Path, mount_points: &BTreeSet<PathBuf>) -> Result<(), VolumeError> {
+pub(super) fn make(volume: &Path, mount_points: &Set<PathBuf>) -> Result<(), VolumeError> {
     for path in mount_points {
         let mut at = volume.to_owned();
         for name in path {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::Container;
 
-use crate::blocking::brief;
 use crate::observed::{ContainerId, ContainerState, Exit, Observed, ObservedContainer};
+use tasks::brief;
 
 /// Maximum bytes read from a message file.
 const MESSAGE_BYTES: u64 = 4096;

@@ -5,7 +5,6 @@
 //! has the public key, by which a program can verify the tokens of its clients. Claims and refresh as in Kubernetes 1.36,
 //! pkg/serviceaccount/claims.go and pkg/kubelet/token/token_manager.go.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::pod::{Pod, PodUid};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use compact::Map;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -65,9 +65,9 @@ pub(crate) struct Tokens {
 #[derive(Debug, Default)]
 struct State {
     key: Option<EcdsaKeyPair>,
-    issued: BTreeMap<TokenRequest, Issued>,
+    issued: Map<TokenRequest, Issued>,
     /// Why the issuer gave none.
-    refused: BTreeMap<TokenRequest, String>,
+    refused: Map<TokenRequest, String>,
 }
 
 #[derive(Clone, Debug)]

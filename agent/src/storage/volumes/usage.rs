@@ -1,9 +1,9 @@
 //! How much of the disk the trees of a pod use.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
+use compact::Set;
 use file_tree::{Entry, Errno, Mounts, Visitor};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -18,7 +18,7 @@ struct Sum {
     bytes: u64,
     inodes: u64,
     /// Files with several names, which count once.
-    linked: BTreeSet<(u64, u64)>,
+    linked: Set<(u64, u64)>,
 }
 
 impl Visitor for Sum {

@@ -1,6 +1,7 @@
 //! Pods that are evicted because the node is short of something.
 
 use rstest::rstest;
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::cri::fake::ContainerUsage;

@@ -42,7 +42,7 @@ struct Outcome {
     /// The containers of the runtime with their states, and how many sandboxes are ready and not ready.
     contents: (Vec<(String, String)>, (usize, usize)),
     /// How often each container was started.
-    starts: BTreeMap<String, usize>,
+    starts: Map<String, usize>,
     /// How many sandboxes were made.
     sandboxes: usize,
 }
@@ -71,7 +71,7 @@ struct Play {
     restart_at: Option<u64>,
     desired: Vec<Pod>,
     /// The restarts that the first agent reported last.
-    restarts: BTreeMap<String, u32>,
+    restarts: Map<String, u32>,
 }
 
 impl Play {
@@ -87,7 +87,7 @@ impl Play {
             killed: None,
             restart_at: None,
             desired: Vec::new(),
-            restarts: BTreeMap::new(),
+            restarts: Map::new(),
         }
     }
 
@@ -149,7 +149,7 @@ impl Play {
         desired.flat_map(|report| report.containers.clone()).collect()
     }
 
-    fn reported_restarts(&self) -> BTreeMap<String, u32> {
+    fn reported_restarts(&self) -> Map<String, u32> {
         let containers = self.containers().into_iter();
         containers.map(|seen| (seen.name, seen.restarts)).collect()
     }
@@ -178,8 +178,8 @@ impl Play {
     }
 
     /// How often a call was made, by the name of its object.
-    fn made(&self, call: &str) -> BTreeMap<String, usize> {
-        let mut made = BTreeMap::new();
+    fn made(&self, call: &str) -> Map<String, usize> {
+        let mut made = Map::new();
         for text in self.scene.calls() {
             if let Some(about) = text.strip_prefix(call) {
                 let name = about.split_once('/').map_or(about, |(name, _)| name);

@@ -4,6 +4,7 @@ use super::*;
 use crate::managers::DeviceResources;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::{Assigned, DeviceSpec, MountSpec};
+use std::collections::BTreeMap;
 
 fn two_containers(uid: &str) -> Pod {
     let mut app = container("app", "app");
@@ -184,7 +185,7 @@ async fn container_that_cannot_be_prepared_is_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn devices_are_counted_as_other_resources_are() {
     let scene = Scene::new();
-    let count = |count: u64| BTreeMap::from([("vendor.com/gpu".to_owned(), count)]);
+    let count = |count: u64| Map::from([("vendor.com/gpu".to_owned(), count)]);
     let mut view = scene.agent().view();
     assert_eq!(view.capacity().get("vendor.com/gpu"), None);
     // The runtime says what it can do.
@@ -193,11 +194,8 @@ async fn devices_are_counted_as_other_resources_are() {
     scene.sleep(1).await;
     assert!(!changed.is_finished());
     scene.managers.set(|answers| {
-        answers.devices = DeviceResources {
-            capacity: count(3),
-            allocatable: count(2),
-            allocated: BTreeMap::new(),
-        };
+        answers.devices =
+            DeviceResources { capacity: count(3), allocatable: count(2), allocated: Map::new() };
     });
     changed.await.unwrap();
     let view = scene.agent().view();
@@ -214,10 +212,10 @@ async fn status_has_the_health_of_devices_as_soon_as_it_changes() {
     let scene = Scene::new();
     let set = |is_healthy: bool| {
         scene.managers.set(|answers| {
-            let count = BTreeMap::from([("vendor.com/gpu".to_owned(), 1)]);
+            let count = Map::from([("vendor.com/gpu".to_owned(), 1)]);
             answers.devices = DeviceResources { allocatable: count, ..DeviceResources::default() };
-            let device = BTreeMap::from([("gpu0".to_owned(), is_healthy)]);
-            let of_app = BTreeMap::from([("vendor.com/gpu".to_owned(), device)]);
+            let device = Map::from([("gpu0".to_owned(), is_healthy)]);
+            let of_app = Map::from([("vendor.com/gpu".to_owned(), device)]);
             answers.health.insert("app".to_owned(), of_app);
         });
     };

@@ -205,7 +205,7 @@ async fn memory_in_use_is_not_taken() {
     scene.run(&sized("u1", 1, both("1", "128Mi"), json!([]))).await;
     let used = |bytes: u64| MemoryUsage {
         pod: Some(bytes),
-        containers: BTreeMap::from([("app".to_owned(), Some(0))]),
+        containers: Map::from([("app".to_owned(), Some(0))]),
     };
     scene.fake.set_memory(used(100 << 20));
     scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);

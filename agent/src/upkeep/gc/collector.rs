@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::limits::excess;
-use crate::blocking::blocking;
 use crate::clock::{Clock, after};
 use crate::config::Config;
 use crate::cri::{Cri, CriError, ListedContainer, ListedState};
 use crate::decide::plan::terminate::MIN_STOP_SECONDS;
 use crate::observed::ContainerId;
 use crate::upkeep::logs::files;
+use tasks::blocking;
 
 /// Removes dead containers.
 pub(crate) struct ContainerCollector {
@@ -114,7 +114,7 @@ mod tests {
                 ..Config::new(root.path().join("root"), root.path().join("logs"))
             },
         };
-        let task = tokio::spawn(collector.run());
+        let task = tasks::spawn(collector.run());
         tokio::time::sleep(59 * second).await;
         assert_eq!(fake.contents().0.len(), 3, "it collects once a minute");
         tokio::time::sleep(2 * second).await;

@@ -3,10 +3,10 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go evictContainers. The workers keep one ended attempt of
 //! each container (see [`super::garbage`]), so only other limits than the usual ones leave something to do here.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::pod::PodUid;
+use compact::Map;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::cri::{ListedContainer, ListedState};
@@ -48,7 +48,7 @@ pub(crate) fn excess<'a>(
     now: Timestamp,
 ) -> Vec<&'a ListedContainer> {
     let min_age = SignedDuration::try_from(limits.min_age).unwrap_or(SignedDuration::MAX);
-    let mut attempts: BTreeMap<(&PodUid, &str), Vec<&ListedContainer>> = BTreeMap::new();
+    let mut attempts: Map<(&PodUid, &str), Vec<&ListedContainer>> = Map::new();
     for container in containers {
         let is_old = now.duration_since(container.created_at) >= min_age;
         if container.state != ListedState::Running && is_old {
@@ -67,7 +67,7 @@ pub(crate) fn excess<'a>(
         return removed;
     };
     attempts.retain(|_, unit| !unit.is_empty());
-    let count = |attempts: &BTreeMap<_, Vec<_>>| attempts.values().map(Vec::len).sum::<usize>();
+    let count = |attempts: &Map<_, Vec<_>>| attempts.values().map(Vec::len).sum::<usize>();
     if count(&attempts) > most {
         let share = (most / attempts.len()).max(1);
         keep(&mut attempts, share, &mut removed);
@@ -79,12 +79,12 @@ pub(crate) fn excess<'a>(
 }
 
 fn newest_first(containers: &mut [&ListedContainer]) {
-    containers.sort_by_key(|container| std::cmp::Reverse(container.created_at));
+    compact::sort_by_key(containers, |container| std::cmp::Reverse(container.created_at));
 }
 
 /// Keeps so many attempts of each container.
 fn keep<'a>(
-    attempts: &mut BTreeMap<(&PodUid, &str), Vec<&'a ListedContainer>>,
+    attempts: &mut Map<(&PodUid, &str), Vec<&'a ListedContainer>>,
     most: usize,
     removed: &mut Vec<&'a ListedContainer>,
 ) {

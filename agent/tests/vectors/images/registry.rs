@@ -1,6 +1,6 @@
 //! A runtime that has images and pulls them from a scripted registry.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -261,7 +261,7 @@ impl Cri for Registry {
     async fn list_containers(&self, _: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError> {
         Err(unused("ListContainers"))
     }
-    async fn images_in_use(&self) -> Result<BTreeSet<String>, CriError> {
+    async fn images_in_use(&self) -> Result<compact::Set<String>, CriError> {
         Err(unused("ListContainers"))
     }
     async fn remove_image(&self, _: &ImageSpec) -> Result<(), CriError> {

@@ -1,6 +1,6 @@
 //! ◆ Failures with one cause: the same refusal of a call, or the same difference, in one rule after the other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use crate::outcome::Outcome;
 use crate::running::run::{Report, RuleResult};
@@ -12,7 +12,7 @@ const MANY: usize = 5;
 /// all of those rules in their order.
 #[must_use]
 pub(super) fn common(report: &Report) -> Vec<(String, Vec<&'static str>)> {
-    let mut causes: BTreeMap<String, (String, Vec<&'static str>)> = BTreeMap::new();
+    let mut causes: Map<String, (String, Vec<&'static str>)> = Map::new();
     for result in &report.results {
         if let Some((key, text)) = cause(result) {
             let cause = causes.entry(key).or_default();
@@ -24,13 +24,13 @@ pub(super) fn common(report: &Report) -> Vec<(String, Vec<&'static str>)> {
     }
     let mut causes: Vec<_> = causes.into_values().collect();
     causes.retain(|(_, rules)| rules.len() >= MANY);
-    causes.sort_by_key(|(_, rules)| std::cmp::Reverse(rules.len()));
+    compact::sort_by_key(&mut causes, |(_, rules)| std::cmp::Reverse(rules.len()));
     causes
 }
 
 /// The rules whose failure says nothing that the one of an earlier rule does not say.
 #[must_use]
-pub fn repeated(report: &Report) -> BTreeSet<&'static str> {
+pub fn repeated(report: &Report) -> Set<&'static str> {
     let causes = common(report).into_iter();
     causes.flat_map(|(_, rules)| rules.into_iter().skip(1)).collect()
 }

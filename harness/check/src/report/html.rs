@@ -23,7 +23,7 @@ pub fn html(report: &Report, baseline: &Baseline) -> String {
     let mut rows: Vec<Row> =
         report.results.iter().map(|result| Row::new(report, result, baseline)).collect();
     // Failures first; the sort is stable.
-    rows.sort_by_key(|row| row.word != "fail");
+    compact::sort_by_key(&mut rows, |row| row.word != "fail");
     let title = format!("crib check of {}", report.runtime);
     page(&title, &body(&title, report, &rows))
 }

@@ -1,6 +1,6 @@
 //! ◆ The report as JSON, and the recording of all calls.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub fn json(report: &Report) -> Value {
 
 /// How long the successful calls took, by name: what a later report is compared with.
 fn durations(report: &Report) -> Vec<Value> {
-    let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut all: Map<&str, Vec<f64>> = Map::new();
     for call in report.results.iter().flat_map(|result| &result.calls) {
         let succeeded = call.code.is_some_and(|code| i32::from(code) == 0);
         if let (Some(end), true) = (call.end, succeeded) {
@@ -34,7 +34,7 @@ fn durations(report: &Report) -> Vec<Value> {
         }
     }
     let medians = all.into_iter().map(|(call, mut durations)| {
-        durations.sort_by(f64::total_cmp);
+        compact::sort_by(&mut durations, f64::total_cmp);
         let median = durations.get(durations.len() / 2);
         json!({"call": call, "count": durations.len(), "medianSeconds": median})
     });

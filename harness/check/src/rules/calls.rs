@@ -4,9 +4,9 @@ pub(crate) mod agreement;
 pub(crate) mod cancellation;
 pub(crate) mod codes;
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use compact::Set;
 use tokio::task::JoinSet;
 
 use crate::prelude::*;
@@ -119,7 +119,7 @@ fn none_refused(refusals: Vec<String>) -> Verdict {
 }
 
 fn distinct<T: Ord + Clone + Debug>(what: &str, all: &[T]) -> Verdict {
-    let different: BTreeSet<T> = all.iter().cloned().collect();
+    let different: Set<T> = all.iter().cloned().collect();
     ensure(different.len() == all.len(), what, "all different", all)
 }
 
@@ -161,7 +161,7 @@ async fn containers_are_started_at_once(x: &Context, pod: Pod) -> Verdict {
     let ours = listed.filter(|one| {
         one.pod_sandbox_id == pod.id && one.state() == ContainerState::ContainerRunning
     });
-    let listed: BTreeSet<String> = ours.map(|one| one.id).collect();
+    let listed: Set<String> = ours.map(|one| one.id).collect();
     equal("the running containers of the sandbox", &listed, &ids.into_iter().collect())
 }
 
@@ -190,7 +190,7 @@ async fn container_is_stopped_and_removed_at_once(x: &Context, id: String) -> Ve
         let (client, id) = (x.client.clone(), id.clone());
         async move { client.stop(&id, 10).await }
     };
-    let stop = tokio::spawn(stop);
+    let stop = tasks::spawn(stop);
     x.client.remove(&id).await?;
     // The container may already be removed, so an error is fine too.
     match tokio::time::timeout(x.shared.patience, stop).await {
@@ -228,7 +228,7 @@ async fn same_pod_is_made_once(x: &Context) -> Verdict {
         async move { client.run_pod(config).await }
     });
     let answers = at_once(calls).await?;
-    let ids: BTreeSet<String> = answers.iter().flatten().cloned().collect();
+    let ids: Set<String> = answers.iter().flatten().cloned().collect();
     if ids.is_empty() {
         let refusals: Vec<_> = answers.iter().filter_map(|one| one.as_ref().err()).collect();
         return failed("concurrent RunPodSandbox", "at least one success", format!("{refusals:?}"));
@@ -236,7 +236,7 @@ async fn same_pod_is_made_once(x: &Context) -> Verdict {
     let all = x.client.pods(v1::PodSandboxFilter::default()).await?;
     let uid = |metadata: &Option<v1::PodSandboxMetadata>| metadata.clone().unwrap_or_default().uid;
     let ours = all.iter().filter(|pod| uid(&pod.metadata) == uid(&config.metadata));
-    let listed: BTreeSet<String> = ours.map(|pod| pod.id.clone()).collect();
+    let listed: Set<String> = ours.map(|pod| pod.id.clone()).collect();
     equal("the number of sandboxes", &listed.len(), &1)?;
     equal("the ids that RunPodSandbox returned", &ids, &listed)
 }
@@ -267,7 +267,7 @@ async fn grace_period_keeps_nothing_waiting(x: &Context, pod: Pod) -> Verdict {
     let stubborn = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = x.start_ready(&pod, x.script("c", stubborn)).await?;
     let (client, stopped) = (x.client.clone(), id.clone());
-    let stop = tokio::spawn(async move { client.stop(&stopped, 3600).await });
+    let stop = tasks::spawn(async move { client.stop(&stopped, 3600).await });
     x.logged(&pod, "asked").await?;
     x.container_is(&id, ContainerState::ContainerRunning).await?;
     let beside = pod.start(x.forever("d")).await?;

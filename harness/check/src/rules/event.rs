@@ -91,11 +91,11 @@ pub(crate) async fn subscribe(
     x: &Context,
 ) -> Verdict<tokio::task::JoinHandle<Result<Subscription, Status>>> {
     let client = x.client.clone();
-    let mut subscribing = tokio::spawn(async move { client.events().await });
+    let mut subscribing = tasks::spawn(async move { client.events().await });
     // Runtimes refuse immediately; a slow call counts as subscribed.
     let answer = tokio::time::timeout(Duration::from_millis(500), &mut subscribing).await;
     match answer {
-        Ok(Ok(Ok(stream))) => Ok(tokio::spawn(std::future::ready(Ok(stream)))),
+        Ok(Ok(Ok(stream))) => Ok(tasks::spawn(std::future::ready(Ok(stream)))),
         Ok(Ok(Err(status))) => Err(status.into()),
         Ok(Err(error)) => failed("GetContainerEvents", "an answer", error.to_string()),
         Err(_) => Ok(subscribing),
@@ -313,12 +313,12 @@ async fn burst_of_events_is_complete(x: &Context) -> Verdict {
     let mut lives = JoinSet::new();
     for name in names {
         let (x, pod) = (x.clone(), pod.clone());
-        lives.spawn(async move {
+        lives.spawn(tasks::boxed(async move {
             let id = pod.start(x.script(&name, "exit 0")).await?;
             x.exited(&id).await?;
             x.client.remove(&id).await?;
             Verdict::Ok(id)
-        });
+        }));
     }
     let mut ids = Vec::new();
     while let Some(ended) = lives.join_next().await {

@@ -280,7 +280,7 @@ async fn concurrent_removals_succeed(x: &Context) -> Verdict {
     let mut removals = tokio::task::JoinSet::new();
     for _ in 0..5 {
         let (client, id) = (x.client.clone(), image.id.clone());
-        removals.spawn(async move { client.remove_image(&id).await });
+        removals.spawn(tasks::boxed(async move { client.remove_image(&id).await }));
     }
     while let Some(removal) = removals.join_next().await {
         joined("RemoveImage", removal)??;

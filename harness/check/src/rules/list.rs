@@ -5,7 +5,7 @@ pub(crate) mod exact_matches;
 pub(crate) mod members;
 pub(crate) mod streams;
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use cri::v1::{ContainerFilter, PodSandboxFilter};
 
@@ -80,13 +80,13 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// The ids of this rule's sandboxes in the list.
-pub(crate) async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<BTreeSet<String>> {
+pub(crate) async fn pods(x: &Context, filter: PodSandboxFilter) -> Verdict<Set<String>> {
     let all = x.client.pods(filter).await?.into_iter();
     let ours = all.filter(|pod| is_ours(x, &pod.labels));
     Ok(ours.map(|pod| pod.id).collect())
 }
 
-pub(crate) async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<BTreeSet<String>> {
+pub(crate) async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<Set<String>> {
     let all = x.client.containers(filter).await?.into_iter();
     let ours = all.filter(|container| is_ours(x, &container.labels));
     Ok(ours.map(|container| container.id).collect())
@@ -98,7 +98,7 @@ pub(crate) fn is_ours(x: &Context, labels: &std::collections::HashMap<String, St
         && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)
 }
 
-pub(crate) fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> BTreeSet<String> {
+pub(crate) fn ids<'a>(all: impl IntoIterator<Item = &'a String>) -> Set<String> {
     all.into_iter().cloned().collect()
 }
 

@@ -192,7 +192,7 @@ async fn log_is_reopened_in_grace_period(x: &Context, pod: Pod) -> Verdict {
     let text = "trap 'echo stopping' TERM; echo ready; while :; do sleep 0.1; echo still; done";
     let id = x.start_ready(&pod, x.script("c", text)).await?;
     let (client, stopped) = (x.client.clone(), id.clone());
-    let stopping = tokio::spawn(async move { client.stop(&stopped, 600).await });
+    let stopping = tasks::spawn(async move { client.stop(&stopped, 600).await });
     x.logged(&pod, "stopping").await?;
     let path = x.log_path(&pod);
     std::fs::rename(&path, pod.log_directory().join("c.log.old"))

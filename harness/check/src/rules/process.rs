@@ -163,7 +163,7 @@ async fn exec_ends_with_container(x: &Context, pod: Pod) -> Verdict {
     let (client, container) = (x.client.clone(), id.clone());
     let script = format!("{HOLD}{STUBBORN}");
     let exec =
-        tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await });
+        tasks::spawn(async move { client.exec(&container, ["/bin/sh", "-c", &script], 0).await });
     held.up(x, 1).await?;
     x.client.stop(&id, 1).await?;
     held.ends(x, "StopContainer").await?;

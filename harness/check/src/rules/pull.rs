@@ -145,7 +145,7 @@ async fn concurrent_pulls_return_the_same(x: &Context) -> Verdict {
             async move { client.pull(&name).await }
         })
         .collect();
-    let mut references = std::collections::BTreeSet::new();
+    let mut references = compact::Set::new();
     while let Some(ended) = pulls.join_next().await {
         references.insert(joined("PullImage", ended)?.map_err(refusal)?);
     }

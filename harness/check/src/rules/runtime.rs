@@ -1,6 +1,6 @@
 //! Rules for Version, Status, RuntimeConfig and ImageFsInfo.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use crate::prelude::*;
 use crate::rules::image::{add, pull};
@@ -155,7 +155,7 @@ async fn status_lists_default_handler(x: &Context) -> Verdict {
     let default = handlers.iter().find(|handler| handler.name.is_empty());
     let complete = default.is_some_and(|handler| handler.features.is_some());
     ensure(complete, "runtime_handlers", "one with the name \"\" and features", &handlers)?;
-    let names: BTreeSet<&String> = handlers.iter().map(|handler| &handler.name).collect();
+    let names: Set<&String> = handlers.iter().map(|handler| &handler.name).collect();
     ensure(names.len() == handlers.len(), "runtime_handlers", "each name once", &handlers)
 }
 
@@ -167,7 +167,7 @@ struct Told {
     handlers: Vec<v1::RuntimeHandler>,
     features: Option<v1::RuntimeFeatures>,
     config: Result<v1::RuntimeConfigResponse, Code>,
-    mount_points: BTreeSet<String>,
+    mount_points: Set<String>,
     descriptors: Result<Vec<v1::MetricDescriptor>, Code>,
 }
 
@@ -179,13 +179,13 @@ async fn told(x: &Context, verbose: bool, version: &str) -> Verdict<Told> {
     let conditions = status.status.unwrap_or_default().conditions.into_iter();
     let mut conditions: Vec<_> = conditions.map(|one| (one.r#type, one.status)).collect();
     conditions.sort();
-    status.runtime_handlers.sort_by(|one, other| one.name.cmp(&other.name));
+    compact::sort_by(&mut status.runtime_handlers, |one, other| one.name.cmp(&other.name));
     let config = runtime.runtime_config(v1::RuntimeConfigRequest {}).await;
     let file_systems = x.client.image_fs_info().await?;
     let all = file_systems.image_filesystems.into_iter().chain(file_systems.container_filesystems);
     let mut descriptors = x.client.metric_descriptors().await.map_err(|status| status.code());
     if let Ok(descriptors) = &mut descriptors {
-        descriptors.sort_by(|one, other| one.name.cmp(&other.name));
+        compact::sort_by(descriptors, |one, other| one.name.cmp(&other.name));
     }
     Ok(Told {
         version,

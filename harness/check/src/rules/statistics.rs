@@ -6,7 +6,7 @@ pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod reclaim;
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use cri::v1::ContainerStatsFilter;
 
@@ -120,7 +120,7 @@ async fn container_stats_are_filtered(x: &Context) -> Verdict {
     };
     for (what, filter) in [("id", by_id), ("sandbox", by_sandbox), ("labels", by_labels)] {
         let all = x.client.list_container_stats(filter).await?.into_iter();
-        let ids: BTreeSet<String> = all.filter_map(|stats| Some(stats.attributes?.id)).collect();
+        let ids: Set<String> = all.filter_map(|stats| Some(stats.attributes?.id)).collect();
         let what = format!("ListContainerStats by {what}");
         let ours = ids.contains(&red) && !ids.contains(&other);
         ensure(ours, &what, &format!("{red} and not {other}"), ids)?;
@@ -175,7 +175,7 @@ async fn sandbox_stats_are_filtered(x: &Context) -> Verdict {
     };
     for (what, filter) in [("id", by_id), ("labels", by_labels)] {
         let all = without_cgroup_parent(x.client.list_pod_stats(filter).await)?.into_iter();
-        let ids: BTreeSet<String> = all.filter_map(|stats| Some(stats.attributes?.id)).collect();
+        let ids: Set<String> = all.filter_map(|stats| Some(stats.attributes?.id)).collect();
         let ours = ids.contains(&first.id) && !ids.contains(&second.id);
         let expected = format!("{} and not {}", first.id, second.id);
         ensure(ours, &format!("ListPodSandboxStats by {what}"), &expected, ids)?;
@@ -190,7 +190,7 @@ async fn descriptors(x: &Context) -> Verdict<Vec<v1::MetricDescriptor>> {
 }
 
 async fn metric_descriptors_are_complete(x: &Context) -> Verdict {
-    let mut names = BTreeSet::new();
+    let mut names = Set::new();
     for descriptor in descriptors(x).await? {
         let complete = !descriptor.name.is_empty()
             && !descriptor.help.is_empty()

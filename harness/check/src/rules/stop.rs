@@ -114,7 +114,7 @@ fn stop_in_background(
     grace: i64,
 ) -> tokio::task::JoinHandle<Result<(), Status>> {
     let (client, id) = (x.client.clone(), id.to_owned());
-    tokio::spawn(async move { client.stop(&id, grace).await })
+    tasks::spawn(async move { client.stop(&id, grace).await })
 }
 
 async fn stopped_container_is_exited(x: &Context, id: String) -> Verdict {

@@ -1,9 +1,9 @@
 //! Removes what a check or a benchmark made, found by its labels, and by the ids that RunPodSandbox answered, for runtimes that lose
 //! labels.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
+use compact::Set;
 use cri::v1;
 use harness::client::{Answer, Client};
 use proxy::Call;
@@ -28,7 +28,7 @@ async fn in_time<T>(limit: Duration, list: impl Future<Output = Answer<T>>) -> A
 }
 
 /// The ids of pods that RunPodSandbox answered.
-pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> BTreeSet<String> {
+pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Set<String> {
     let calls = calls.into_iter().filter(|call| call.method == "RunPodSandbox");
     let ids = calls.filter_map(|call| {
         let response = call.response();
@@ -43,7 +43,7 @@ pub(crate) async fn remove_pods(
     client: &Client,
     run: &str,
     rule: Option<&str>,
-    answered: &BTreeSet<String>,
+    answered: &Set<String>,
     listing: Duration,
 ) -> Vec<String> {
     let mut labels = vec![(RUN_LABEL.to_owned(), run.to_owned())];
@@ -63,7 +63,7 @@ pub(crate) async fn remove_pods(
         let has = |(key, value): &(String, String)| pod.labels.get(key) == Some(value);
         labels.iter().all(has)
     };
-    let mut ids: BTreeSet<&String> = pods.iter().filter(ours).map(|pod| &pod.id).collect();
+    let mut ids: Set<&String> = pods.iter().filter(ours).map(|pod| &pod.id).collect();
     for id in answered {
         if !ids.contains(id) && is_of_check(client, run, id).await {
             ids.insert(id);
@@ -116,7 +116,7 @@ pub(crate) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
 
 /// Removes the pods, those with the run's label and those of `answered`, the images and the control groups of a run. Returns what
 /// could not be removed.
-pub async fn remove_run(client: &Client, run: &str, answered: &BTreeSet<String>) -> Vec<String> {
+pub async fn remove_run(client: &Client, run: &str, answered: &Set<String>) -> Vec<String> {
     let mut left = remove_pods(client, run, None, answered, LISTING).await;
     left.extend(remove_images(client, run).await);
     left.extend(cgroup::remove(run));

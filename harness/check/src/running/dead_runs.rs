@@ -1,10 +1,10 @@
 //! Checks and benchmarks that were killed: what tells that they are dead, and the removal of what they left. A runtime that was
 //! killed with them may have forgotten their pods, so their control groups and directories tell of them too.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use compact::{Map, Set};
 use cri::v1;
 use harness::client::{Answer, Client};
 use nix::errno::Errno;
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_hours(1);
 /// Removes what runs left that live no more.
 pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
     let temporary = std::env::temp_dir();
-    let mut dead: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    let mut dead: Map<String, Set<PathBuf>> = Map::new();
     for pod in runtime.pods(v1::PodSandboxFilter::default()).await? {
         let directory = pod.annotations.get(DIRECTORY_ANNOTATION).map(PathBuf::from);
         if let (Some(run), Some(directory)) = (pod.labels.get(RUN_LABEL), directory)
@@ -32,7 +32,7 @@ pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
         }
     }
     for (run, directories) in dead {
-        report(&run, remove_pods(runtime, &run, None, &BTreeSet::new(), LISTING).await);
+        report(&run, remove_pods(runtime, &run, None, &Set::new(), LISTING).await);
         remove_images(images, &run).await;
         // Label and annotation are the runtime's word: only what a check makes is removed.
         if process(&run).is_some() {
@@ -94,7 +94,7 @@ fn parse(run: &str) -> Option<(Duration, Pid)> {
 }
 
 /// The runs that have their name in that of an image.
-fn runs_of(images: &[v1::Image]) -> BTreeSet<String> {
+fn runs_of(images: &[v1::Image]) -> Set<String> {
     let names = images.iter().flat_map(|image| image.repo_tags.iter().chain(&image.repo_digests));
     let words = names.flat_map(|name| name.split('/'));
     words.filter(|word| parse(word).is_some()).map(str::to_owned).collect()
@@ -132,7 +132,7 @@ mod tests {
             ..Default::default()
         }];
         let runs = runs_of(&images);
-        assert_eq!(runs, BTreeSet::from(["crib-check-64ab-12-0".to_owned()]));
+        assert_eq!(runs, Set::from(["crib-check-64ab-12-0".to_owned()]));
         assert!(age("crib-check-64ab-12-0").is_some_and(|age| age > LONGEST));
     }
 

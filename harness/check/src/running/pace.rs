@@ -1,10 +1,10 @@
 //! How many rules run at once, and how long they wait for a call that the runtime never answers: so that a check of any runtime
 //! ends soon, and one that works has no more to do at once than `--parallel` says.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use compact::Set;
 use proxy::Call;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ struct Known {
     /// How many rules waited for nothing.
     kept_waiting: usize,
     /// The calls that were never answered.
-    silent: BTreeSet<String>,
+    silent: Set<String>,
     /// Of how many rules in a row the pods could not be removed in time.
     keeps_pods: usize,
 }
@@ -61,7 +61,7 @@ impl Pace {
     pub(crate) fn new(
         parallel: usize,
         end: Instant,
-        (fastest, silent): (Duration, BTreeSet<String>),
+        (fastest, silent): (Duration, Set<String>),
     ) -> Self {
         let wanted = u32::try_from(parallel).map_or(MOST_SLOTS, |slots| slots.clamp(1, MOST_SLOTS));
         let times = u32::try_from(fastest.as_millis() / LATE.as_millis()).unwrap_or(u32::MAX);
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn pace(parallel: usize, fastest: Duration) -> Pace {
-        Pace::new(parallel, Instant::now() + Duration::from_secs(10), (fastest, BTreeSet::new()))
+        Pace::new(parallel, Instant::now() + Duration::from_secs(10), (fastest, Set::new()))
     }
 
     /// Whether a rule can begin at once.

@@ -1,11 +1,11 @@
 //! What a check asks of the runtime before its first rule. A call that hangs there must not hang the check.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use compact::Set;
 use cri::v1;
 use harness::client::{Answer, Client};
 use harness::shown::brief;
@@ -27,16 +27,16 @@ const SILENCE: Duration = Duration::from_secs(3);
 pub(crate) struct CallLimit {
     deadline: Duration,
     interrupt: CancellationToken,
-    seen: Arc<Mutex<(Duration, BTreeSet<String>)>>,
+    seen: Arc<Mutex<(Duration, Set<String>)>>,
 }
 
 impl CallLimit {
     pub(crate) fn new(deadline: Duration, interrupt: CancellationToken) -> Self {
-        Self { deadline, interrupt, seen: Arc::new(Mutex::new((Duration::MAX, BTreeSet::new()))) }
+        Self { deadline, interrupt, seen: Arc::new(Mutex::new((Duration::MAX, Set::new()))) }
     }
 
     /// How soon the fastest call was answered, and the names of those that were not.
-    pub(crate) fn seen(&self) -> (Duration, BTreeSet<String>) {
+    pub(crate) fn seen(&self) -> (Duration, Set<String>) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

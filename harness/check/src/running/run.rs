@@ -138,12 +138,12 @@ pub async fn check(
     for rule in options.rules.iter().copied() {
         let (pace, shared, direct) = (Arc::clone(&pace), Arc::clone(&shared), direct.clone());
         let (options, interrupted) = (options.clone(), interrupt.clone());
-        rules.spawn(async move {
+        rules.spawn(tasks::boxed(async move {
             let alone = rule.runs_alone() && (!rule.restarts() || options.restart.is_some());
             // There is none when the check ends early: then no other rule begins.
             let slot = pace.slot(alone).await?;
             run_rule(rule, &options, shared, &direct, &interrupted, (&pace, slot)).await
-        });
+        }));
     }
     let mut results = Vec::new();
     // Beside the rules: a runtime that answers late would have all of them wait.
@@ -158,7 +158,7 @@ pub async fn check(
             Some(gone) = asking.join_next() => match gone {
                 Ok(Some(why)) => break Some(CutShort::RuntimeGone(why)),
                 Ok(None) | Err(_) => if std::mem::take(&mut ask_again) {
-                    asking.spawn(ask());
+                    asking.spawn(tasks::boxed(ask()));
                 },
             },
             next = rules.join_next(), if !rules.is_empty() || asking.is_empty() => match next {
@@ -169,7 +169,7 @@ pub async fn check(
                     let lost = interruption::may_be_gone(&result.calls);
                     results.push(result);
                     match asking.is_empty() {
-                        true if lost => drop(asking.spawn(ask())),
+                        true if lost => drop(asking.spawn(tasks::boxed(ask()))),
                         _ => ask_again |= lost,
                     }
                 }
@@ -185,7 +185,7 @@ pub async fn check(
     }
     rules.shutdown().await;
     let position = |id: &str| options.rules.iter().position(|rule| rule.id == id);
-    results.sort_by_key(|result: &RuleResult| position(result.rule.id));
+    compact::sort_by_key(&mut results, |result: &RuleResult| position(result.rule.id));
     let left = clean_up(shared, &direct, directory).await;
     Ok(Report {
         runtime: format!("{} {}", version.runtime_name, version.runtime_version),
@@ -260,11 +260,11 @@ async fn run_rule(
             proxies.iter().for_each(zero);
             let body = context.clone();
             // A task of its own: a rule that panics fails, and ends nothing else.
-            let body = tokio::spawn(async move { (rule.body)(&body).await });
+            let body = tasks::spawn(async move { (rule.body)(&body).await });
             let calls = || {
                 let calls = proxies.iter().flat_map(|proxy| proxy.recording().calls());
                 let mut calls: Vec<Call> = calls.collect();
-                calls.sort_by(|a, b| a.start.total_cmp(&b.start));
+                compact::sort_by(&mut calls, |a, b| a.start.total_cmp(&b.start));
                 calls
             };
             let looked_at = (pace, &mut slot);

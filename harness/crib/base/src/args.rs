@@ -91,7 +91,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let found = found.map_err(|error| format!("failed to look up the host {host}: {error}"))?;
     // Clients try 127.0.0.1 of localhost's addresses, too.
     let mut addresses: Vec<SocketAddr> = found.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6);
+    compact::sort_by_key(&mut addresses, SocketAddr::is_ipv6);
     addresses.first().copied().ok_or_else(|| format!("the host {host} has no address"))
 }
 

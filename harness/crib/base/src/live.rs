@@ -98,7 +98,7 @@ pub fn endpoints(directory: &Path) -> io::Result<Vec<UnixEndpoint>> {
         // Fails while runs have names.
         let _ = std::fs::remove_dir(directory);
     }
-    found.sort_by(|a, b| a.path().cmp(b.path()));
+    compact::sort_by(&mut found, |a, b| a.path().cmp(b.path()));
     Ok(found)
 }
 

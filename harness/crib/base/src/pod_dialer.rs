@@ -83,10 +83,10 @@ impl PodDialer {
             // It has ended already; what it sent can still be read.
             Ok(Ok(())) => {}
             Err(_) => {
-                carrying.spawn(async move {
+                carrying.spawn(tasks::boxed(async move {
                     let _ = carried.await;
                     drop(ports);
-                });
+                }));
             }
         }
         Ok(Box::new(Forwarded { near, _carrying: carrying }))

@@ -2,12 +2,12 @@
 //!
 //! A run leases addresses from it. The node of a cluster has those of the cluster, and opens it again when the runtime has been away.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::services::{ServiceNetwork, ServiceTable, Transport};
+use compact::Set;
 use cri::services as wire;
 use harness::client::Client;
 use tokio::sync::{mpsc, watch};
@@ -174,7 +174,7 @@ async fn follow(
     served: &mut impl FnMut(),
 ) -> Result<(), Status> {
     let (requests, mut answers, _) = open(client, 0).await?;
-    let mut told = BTreeSet::new();
+    let mut told = Set::new();
     loop {
         tokio::select! {
             changed = tables.changed() => if changed.is_err() {
@@ -191,7 +191,7 @@ async fn follow(
         let _ = requests.send(wire::ServeRequest { addresses: 0, table: Some(table) }).await;
         let ended = || Status::unavailable("the runtime ended the stream");
         let answer = answers.message().await?.ok_or_else(ended)?;
-        let problems: BTreeSet<String> = answer.problems.into_iter().collect();
+        let problems: Set<String> = answer.problems.into_iter().collect();
         for problem in problems.difference(&told) {
             tracing::warn!(problem, "a part of the cluster's Services is not served");
         }

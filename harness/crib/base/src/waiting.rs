@@ -12,7 +12,7 @@ pub fn sentence<'p>(
     now: Timestamp,
 ) -> Option<String> {
     let mut pods: Vec<(&str, Timestamp)> = pods.into_iter().collect();
-    pods.sort_by_key(|(name, until)| (std::cmp::Reverse(*until), *name));
+    compact::sort_by_key(&mut pods, |(name, until)| (std::cmp::Reverse(*until), *name));
     let named: Vec<String> = pods.iter().take(NAMED).map(|pod| one(*pod, now)).collect();
     let more = match pods.len().saturating_sub(NAMED) {
         0 => String::new(),

@@ -1,6 +1,5 @@
 //! A runtime whose calls are counted, and timed while one pod at a time is measured.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use agent::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandb
 use agent::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 use api::pod::PodUid;
 use async_trait::async_trait;
+use compact::Set;
 
 /// See the module.
 pub(crate) struct Counted {
@@ -128,7 +128,7 @@ forward! {
     image_status(image: &ImageSpec) -> Option<Image>, if true;
     pull_image(image: &ImageSpec, sandbox: &SandboxSpec, auth: Option<&RegistryAuth>) -> String, if true;
     list_images() -> Vec<Image>, if false;
-    images_in_use() -> BTreeSet<String>, if false;
+    images_in_use() -> Set<String>, if false;
     remove_image(image: &ImageSpec) -> (), if false;
     image_fs_info() -> Vec<FsUsage>, if false;
     exec_sync(id: &ContainerId, command: &[String], timeout: Option<Duration>) -> ExecOutput, if true;

@@ -1,11 +1,12 @@
 //! The pods and containers of a scripted runtime, in memory: every call succeeds at once, init containers end at once, all
 //! others run until they are stopped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use compact::Map;
 use cri::v1;
 use tokio::sync::broadcast;
 use tonic::Status;
@@ -34,8 +35,8 @@ struct Container {
 
 /// The runtime's state.
 pub(crate) struct Runtime {
-    sandboxes: BTreeMap<String, Sandbox>,
-    containers: BTreeMap<String, Container>,
+    sandboxes: Map<String, Sandbox>,
+    containers: Map<String, Container>,
     /// The sandboxes of each pod.
     of_pod: HashMap<String, Vec<String>>,
     serial: u64,
@@ -45,8 +46,8 @@ pub(crate) struct Runtime {
 impl Runtime {
     pub(crate) fn new() -> Self {
         Self {
-            sandboxes: BTreeMap::new(),
-            containers: BTreeMap::new(),
+            sandboxes: Map::new(),
+            containers: Map::new(),
             of_pod: HashMap::new(),
             serial: 0,
             events: broadcast::channel(EVENTS).0,

@@ -1,11 +1,11 @@
 //! ◆ Why the pods end, in words. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agent::{Transition, source};
 use api::pod::{Pod, PodUid};
 use cluster::controllers::Controllers;
+use compact::{Map, Set};
 
 use crate::lifecycle::Event;
 
@@ -16,12 +16,12 @@ const IMPATIENT_GRACE: i64 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
     /// The pods of manifests, and the objects that create pods, that name no grace period, if the user waits.
-    without_grace: BTreeSet<String>,
+    without_grace: Set<String>,
 }
 
 impl Ending {
     /// How they end after an event, if these name no grace period.
-    pub(super) fn of(event: Event, without_grace: &BTreeSet<String>) -> Self {
+    pub(super) fn of(event: Event, without_grace: &Set<String>) -> Self {
         let user_waits = matches!(event, Event::Signal | Event::Down);
         let without_grace = user_waits.then(|| without_grace.clone());
         Self { without_grace: without_grace.unwrap_or_default() }
@@ -38,7 +38,7 @@ impl Ending {
 /// The transition with the cause that the agent does not know: why its source lost the pod.
 pub(super) fn with_cause_of_removal(
     mut transition: Transition,
-    removed: &BTreeMap<PodUid, &str>,
+    removed: &Map<PodUid, &str>,
 ) -> Transition {
     if let Some(why) = removed.get(&transition.uid) {
         transition.cause = transition.cause.replace(source::REMOVED, why);
@@ -105,7 +105,7 @@ mod tests {
             cause: cause.to_owned(),
             exit_code: None,
         };
-        let removed = BTreeMap::from([(PodUid::new("a"), "it cannot run")]);
+        let removed = Map::from([(PodUid::new("a"), "it cannot run")]);
         let cause = |uid, cause| with_cause_of_removal(transition(uid, cause), &removed).cause;
         let stopped = format!("stopped: {}", source::REMOVED);
         assert_eq!(cause("a", &stopped), "stopped: it cannot run");

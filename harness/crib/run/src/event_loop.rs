@@ -1,6 +1,5 @@
 //! What happens while pods run: signals, timer, runtime, agent and controllers are events, [`Lifecycle`] decides, the loop executes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use api::manifest::Workload;
 use api::pod::Pod;
 use cluster::controllers::Changes;
 use cluster::manager::Manager;
+use compact::{Map, Set};
 use crib_base::exit::Exit;
 use crib_base::signals::Signals;
 use crib_base::waiting;
@@ -82,7 +82,7 @@ pub(super) struct Loop {
     /// Whether only output of containers and errors are printed.
     is_quiet: bool,
     /// The warnings about manifests that were printed.
-    warned: BTreeSet<String>,
+    warned: Set<String>,
     objects: Arc<ObjectStore>,
     /// The runtime's socket.
     socket: PathBuf,
@@ -100,7 +100,7 @@ pub(super) struct Loop {
     /// When the pods that are waited for are printed next.
     waiting_due: Option<Alarm>,
     /// The pods of manifests, and the objects that create pods, that name no grace period.
-    without_grace: BTreeSet<String>,
+    without_grace: Set<String>,
     /// The objects that roll out a change.
     rollouts: Rollouts,
     /// Whether the run goes on when its pods have ended, until `crib down`.
@@ -293,7 +293,7 @@ impl Loop {
         if !changes.created.is_empty() || !changes.deleted.is_empty() {
             self.notes.add(&changes.created);
             let now = SystemClock.now();
-            let deleted: BTreeMap<_, _> = changes.deleted.into_iter().collect();
+            let deleted: Map<_, _> = changes.deleted.into_iter().collect();
             self.delete(|pod| deleted.get(pod.uid()).copied(), Deletion::Forgotten);
             self.hub.create(changes.created, now);
         }

@@ -4,7 +4,6 @@
 //! become their statuses. A deleted pod stays in the store until the agent has removed it. Of one that was stopped, or can never
 //! run, the last state stays here.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
 use cluster::apply::{Applied, ManifestObject};
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
+use compact::{Map, Set};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
@@ -40,13 +40,13 @@ pub(super) struct Hub {
     /// The pods that the agent is to run, in the order of their creation.
     desired: Vec<Pod>,
     /// Why the others were deleted.
-    deleted: BTreeMap<PodUid, &'static str>,
+    deleted: Map<PodUid, &'static str>,
     /// The pods that are shown.
-    pods: BTreeMap<PodUid, KnownPod>,
+    pods: Map<PodUid, KnownPod>,
     /// How many pods were removed and are not shown any more.
     removed: usize,
     /// The objects of manifests that are no pods and create none.
-    others: BTreeSet<Key>,
+    others: Set<Key>,
     /// Where claims have their directories.
     directories: ClaimDirectories,
     /// The claims and volumes, as they were when pods or manifests last changed.
@@ -66,10 +66,10 @@ impl Hub {
             node: cluster.node().to_owned(),
             watch,
             desired: Vec::new(),
-            deleted: BTreeMap::new(),
-            pods: BTreeMap::new(),
+            deleted: Map::new(),
+            pods: Map::new(),
             removed: 0,
-            others: BTreeSet::new(),
+            others: Set::new(),
             directories,
             storage: Vec::new(),
             is_storage_old: true,
@@ -82,7 +82,7 @@ impl Hub {
     }
 
     /// Why pods were deleted.
-    pub(super) fn deleted(&self) -> &BTreeMap<PodUid, &'static str> {
+    pub(super) fn deleted(&self) -> &Map<PodUid, &'static str> {
         &self.deleted
     }
 
@@ -91,7 +91,7 @@ impl Hub {
     pub(super) fn pods(&self) -> Vec<Arc<Object>> {
         let mut pods: Vec<Arc<Object>> =
             self.pods.values().map(|known| known.object.clone()).collect();
-        pods.sort_by(|one, other| one.key.cmp(&other.key));
+        compact::sort_by(&mut pods, |one, other| one.key.cmp(&other.key));
         pods
     }
 
@@ -315,7 +315,7 @@ impl Hub {
 
     fn set_all(&mut self, list: &List) {
         let objects = list.items.iter().map(|object| (object.uid(), object));
-        let objects: BTreeMap<&str, &Arc<Object>> = objects.collect();
+        let objects: Map<&str, &Arc<Object>> = objects.collect();
         for (uid, known) in &mut self.pods {
             match objects.get(uid.as_str()) {
                 Some(object) if known.object.version < object.version => {
@@ -363,7 +363,7 @@ impl Hub {
     /// Returns those that there were, and that have changed.
     pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> Vec<Key> {
         self.is_storage_old = true;
-        let (mut kept, mut changed) = (BTreeSet::new(), Vec::new());
+        let (mut kept, mut changed) = (Set::new(), Vec::new());
         for value in values {
             let mut value = without_cluster(value);
             let Some(key) = written(Key::of(&value)) else {

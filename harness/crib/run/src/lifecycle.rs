@@ -12,7 +12,7 @@
 //!  any state ──the runtime ended───────────────────▶ Over(3)
 //! ```
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use agent::PodReport;
 use api::pod::PodUid;
@@ -67,7 +67,7 @@ pub(crate) struct PodCounts {
 
 /// Sums up what the agent reported about the pods of manifests (`wanted`), which are to be kept or not, and the objects.
 pub(crate) fn count_pods(
-    wanted: &BTreeSet<PodUid>,
+    wanted: &Set<PodUid>,
     objects: Tally,
     reports: &Reports,
     keep: bool,

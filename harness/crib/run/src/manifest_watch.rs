@@ -37,7 +37,7 @@ pub(crate) fn start(
     let manifests = Manifests { paths: args.manifests(), how: args.how };
     let stream = watched.0.into_event_stream(vec![0; 4096])?;
     let (sender, receiver) = mpsc::unbounded_channel();
-    tokio::spawn(follow(stream, manifests, sender));
+    tasks::spawn(follow(stream, manifests, sender));
     Ok(receiver)
 }
 
@@ -54,7 +54,7 @@ async fn follow(
         let _ = tokio::time::timeout(LONGEST_DELAY, settled).await;
         let again = manifests.clone();
         // A file may be a pipe that nobody writes to.
-        let loaded = tokio::task::spawn_blocking(move || {
+        let loaded = tasks::spawn_blocking(move || {
             inputs::load_or_none(&again.paths, again.how, Empty::Accepted)
         });
         let Ok(loaded) = loaded.await else {

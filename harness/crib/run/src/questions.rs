@@ -34,12 +34,12 @@ pub(super) enum Reply {
 pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>> {
     let listener = UnixListener::bind(run_socket::path(run))?;
     let (sender, questions) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let sender = sender.clone();
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         if let Err(error) = answer(stream, &sender).await {
                             tracing::warn!(%error, "failed to answer a question about the run");
                         }
@@ -135,7 +135,7 @@ mod tests {
 
     fn ask(run: &Path, request: Request) -> tokio::task::JoinHandle<Option<Answer>> {
         let run = run.to_owned();
-        tokio::task::spawn_blocking(move || {
+        tasks::spawn_blocking(move || {
             let mut connection = RunConnection::open(&run).unwrap()?;
             connection.ask(request).unwrap()
         })

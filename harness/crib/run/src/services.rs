@@ -1,12 +1,12 @@
 //! Services of a run: their addresses from the runtime, and their names and ports to it, by the stream of `proto/services.proto`.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
 use agent::objects::ObjectMap;
 use agent::services::{self, Assigner, ServiceNetwork, ServiceTable};
+use compact::Set;
 use cri::services as wire;
 use crib_base::service_stream::{self, Opened, Tables, reason, transport, wire_table};
 use harness::client::Client;
@@ -21,7 +21,7 @@ pub(super) struct Services {
     /// `Err`: why the runtime serves none.
     leases: Result<mpsc::Sender<Lease>, String>,
     /// The ports that were said to be served, in sentences.
-    printed: BTreeSet<String>,
+    printed: Set<String>,
     refusal_told: bool,
 }
 
@@ -68,7 +68,7 @@ impl Services {
         let (leases, leased) = mpsc::channel(1);
         opened.leases = Ok(leases);
         let told = taken.iter().cloned().collect();
-        tokio::spawn(follow(receiver, leased, requests, answers, (sender, told)));
+        tasks::spawn(follow(receiver, leased, requests, answers, (sender, told)));
         let served = Served { taken, network: Arc::new(tables), dns: first.dns_server, notes };
         (opened, Some(served))
     }
@@ -78,7 +78,7 @@ impl Services {
         Self {
             assigner: Assigner::new(seed),
             leases: Err("no pod uses the cluster's name server".to_owned()),
-            printed: BTreeSet::new(),
+            printed: Set::new(),
             refusal_told: false,
         }
     }
@@ -161,9 +161,9 @@ async fn follow(
     mut leases: mpsc::Receiver<Lease>,
     requests: mpsc::Sender<wire::ServeRequest>,
     mut answers: Streaming<wire::ServeResponse>,
-    (notes, mut told_problems): (mpsc::UnboundedSender<String>, BTreeSet<String>),
+    (notes, mut told_problems): (mpsc::UnboundedSender<String>, Set<String>),
 ) {
-    let mut told_ports = BTreeSet::new();
+    let mut told_ports = Set::new();
     loop {
         // Both can be cancelled: a table stays unseen, and a lease in the channel.
         let leased = tokio::select! {
@@ -214,10 +214,7 @@ async fn follow(
 }
 
 /// The host's ports of the table, in sentences: all, and those that are served.
-fn host_ports(
-    table: &ServiceTable,
-    served: &[wire::HostPort],
-) -> (BTreeSet<String>, BTreeSet<String>) {
+fn host_ports(table: &ServiceTable, served: &[wire::HostPort]) -> (Set<String>, Set<String>) {
     let of_host = table.balancers.iter();
     let of_host = of_host.filter(|balancer| balancer.address.is_none());
     let is_served = |balancer: &&services::Balancer| {

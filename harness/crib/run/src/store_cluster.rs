@@ -3,7 +3,6 @@
 //! A pod that is deleted leaves the agent's set at once, after a last change that says how it ends if that is not in its spec: the
 //! agent ends what no source has.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::Reports;
@@ -16,6 +15,7 @@ use async_trait::async_trait;
 use cluster::{
     DeleteOptions, Error, Event, Key, Kind, List, Object, Part, Selection, Store, Watch,
 };
+use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(super) struct StoreCluster {
     /// What pods refer to, as the manifests have it.
     objects: Arc<ObjectStore>,
     /// The statuses that are in the store.
-    statuses: Mutex<BTreeMap<PodUid, Arc<PodStatus>>>,
+    statuses: Mutex<Map<PodUid, Arc<PodStatus>>>,
     /// The reports that are in the store.
     recorded: watch::Sender<Arc<Reports>>,
 }
@@ -76,12 +76,7 @@ impl StoreCluster {
     }
 
     /// Writes what is new of the reports: statuses, and the end of deleted pods of which nothing is left.
-    fn write(
-        &self,
-        reports: &Reports,
-        statuses: &mut BTreeMap<PodUid, Arc<PodStatus>>,
-        now: Timestamp,
-    ) {
+    fn write(&self, reports: &Reports, statuses: &mut Map<PodUid, Arc<PodStatus>>, now: Timestamp) {
         statuses.retain(|uid, _| reports.contains_key(uid));
         for (uid, report) in reports {
             let before = statuses.get(uid);
@@ -109,7 +104,7 @@ impl StoreCluster {
         }
     }
 
-    fn statuses(&self) -> MutexGuard<'_, BTreeMap<PodUid, Arc<PodStatus>>> {
+    fn statuses(&self) -> MutexGuard<'_, Map<PodUid, Arc<PodStatus>>> {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,13 +113,8 @@ impl StoreCluster {
         let selection = Selection::of(Kind::pod()).with_field("spec.nodeName", &self.node);
         let list = self.store.list(&selection);
         let watch = self.store.watch(selection.clone(), list.version)?;
-        let mut pods = NodePods {
-            store: self.store.clone(),
-            selection,
-            watch,
-            pods: BTreeMap::new(),
-            first: None,
-        };
+        let mut pods =
+            NodePods { store: self.store.clone(), selection, watch, pods: Map::new(), first: None };
         pods.first = Some(pods.listed(list));
         Ok(pods)
     }
@@ -161,7 +151,7 @@ struct NodePods {
     selection: Selection,
     watch: Watch,
     /// The pods that the agent has, as they were last.
-    pods: BTreeMap<PodUid, Arc<Object>>,
+    pods: Map<PodUid, Arc<Object>>,
     /// The first changes.
     first: Option<Vec<PodChange>>,
 }

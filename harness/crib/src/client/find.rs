@@ -3,7 +3,7 @@
 //! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, and a pod by an object
 //! that it belongs to: `deploy/web`. Of a pod's containers, that is the one of `-c`, else the default one.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use clap::Args;
 use cri::v1;
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
         let all = self.known.iter().flat_map(containers);
         let mut of_pod: Vec<FoundContainer<'a, '_>> =
             all.filter(|found| found.container.pod_sandbox_id == pod.id).collect();
-        of_pod.sort_by_key(|found| found.container.created_at);
+        compact::sort_by_key(&mut of_pod, |found| found.container.created_at);
         let mut names: Vec<String> = object.map(all_containers).unwrap_or_default();
         for found in &of_pod {
             if !names.iter().any(|name| name == found.name()) {
@@ -338,8 +338,8 @@ fn only<'a, 'k>(
     if name.is_none() && fit.iter().any(|found| found.runs()) {
         fit.retain(|found| found.runs());
     }
-    fit.sort_by_key(|found| std::cmp::Reverse(found.container.created_at));
-    let known: BTreeSet<&str> = of_pod.iter().map(|found| found.name()).collect();
+    compact::sort_by_key(&mut fit, |found| std::cmp::Reverse(found.container.created_at));
+    let known: Set<&str> = of_pod.iter().map(|found| found.name()).collect();
     let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
     let Some(newest) = fit.first() else {
         return Err(match name.filter(|_| !known.is_empty()) {
@@ -355,7 +355,7 @@ fn only<'a, 'k>(
             ..newest.copy()
         }),
         false => {
-            let names: BTreeSet<&str> = fit.iter().map(|found| found.name()).collect();
+            let names: Set<&str> = fit.iter().map(|found| found.name()).collect();
             Err(CallError::Ambiguous {
                 what: "container",
                 name: text.to_owned(),

@@ -57,7 +57,7 @@ pub(crate) async fn list(
     let mut client = cri.images.images.clone();
     let answer = cri.call("ListImages", client.list_images(request));
     let mut images = answer.await?.into_inner().images;
-    images.sort_by(|a, b| key(a).cmp(key(b)));
+    compact::sort_by(&mut images, |a, b| key(a).cmp(key(b)));
     for filter in &args.filter {
         images = apply(filter, images);
     }

@@ -83,7 +83,7 @@ pub(crate) fn runs(all: &[Cri]) -> Result<Vec<RunObjects>, CallError> {
         let answer = cri.ask_run(Request::Objects)?;
         runs.extend(answer.map(|answer| RunObjects::new(cri, answer.objects)));
     }
-    runs.sort_by(|one, other| one.name.cmp(&other.name));
+    compact::sort_by(&mut runs, |one, other| one.name.cmp(&other.name));
     if runs.is_empty() { Err(CallError::NoRun) } else { Ok(runs) }
 }
 
@@ -144,7 +144,7 @@ impl RunWatch {
         for cri in all {
             opened.extend(open(cri).await?);
         }
-        opened.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        compact::sort_by(&mut opened, |(one, _), (other, _)| one.name.cmp(&other.name));
         if opened.is_empty() {
             return Err(CallError::NoRun);
         }
@@ -152,7 +152,7 @@ impl RunWatch {
         let (mut runs, mut readers) = (Vec::new(), JoinSet::new());
         for (index, (run, mut lines)) in opened.into_iter().enumerate() {
             let (sender, choice) = (sender.clone(), run.choice.clone());
-            readers.spawn(async move {
+            readers.spawn(tasks::boxed(async move {
                 loop {
                     let event = next(&choice, &mut lines).await;
                     let is_last = !matches!(event, Ok(Some(_)));
@@ -160,7 +160,7 @@ impl RunWatch {
                         return;
                     }
                 }
-            });
+            }));
             runs.push(run);
         }
         Ok(Self { runs, changes, _readers: readers })

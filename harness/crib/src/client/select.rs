@@ -74,7 +74,7 @@ fn fits(pattern: Option<&Regex>, name: &str) -> bool {
 
 /// The newest first, and only so many.
 pub(crate) fn newest<T>(all: &mut Vec<T>, created: impl Fn(&T) -> i64, count: Option<usize>) {
-    all.sort_by_key(|item| std::cmp::Reverse(created(item)));
+    compact::sort_by_key(all, |item| std::cmp::Reverse(created(item)));
     if let Some(count) = count {
         all.truncate(count);
     }

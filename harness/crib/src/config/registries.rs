@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use compact::Map;
 use image::Reference;
 use image::{Credentials, EVERY_HOST, Host, Mirror, Registries, Rewrite, Secret, is_host};
 use serde::Deserialize;
@@ -11,8 +12,8 @@ use super::sections::{AbsolutePath, Timeout};
 
 /// `registries:`, by host.
 #[derive(Debug, Default, Deserialize)]
-#[serde(try_from = "BTreeMap<HostName, HostSection>")]
-pub(crate) struct RegistriesSection(BTreeMap<HostName, HostSection>);
+#[serde(try_from = "Map<HostName, HostSection>")]
+pub(crate) struct RegistriesSection(Map<HostName, HostSection>);
 
 /// A registry's host as image names have it, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -96,10 +97,10 @@ impl TryFrom<LoginFields> for Login {
     }
 }
 
-impl TryFrom<BTreeMap<HostName, HostSection>> for RegistriesSection {
+impl TryFrom<Map<HostName, HostSection>> for RegistriesSection {
     type Error = &'static str;
 
-    fn try_from(hosts: BTreeMap<HostName, HostSection>) -> Result<Self, &'static str> {
+    fn try_from(hosts: Map<HostName, HostSection>) -> Result<Self, &'static str> {
         let every = hosts.get(&HostName(EVERY_HOST.to_owned()));
         match every.and_then(|host| host.credentials.as_ref()) {
             Some(_) => {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use compact::Map;
 use crib_base::args;
 use image::NamedScript;
 use network::PodCidrs;
@@ -98,7 +99,7 @@ impl CdiSection {
 
 /// `handlers:`, by name.
 #[derive(Debug, Default, Deserialize)]
-#[serde(try_from = "BTreeMap<String, HandlerSection>")]
+#[serde(try_from = "Map<String, HandlerSection>")]
 pub(crate) struct HandlersSection(Handlers);
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,10 +110,10 @@ struct HandlerSection {
     seccomp_default: bool,
 }
 
-impl TryFrom<BTreeMap<String, HandlerSection>> for HandlersSection {
+impl TryFrom<Map<String, HandlerSection>> for HandlersSection {
     type Error = String;
 
-    fn try_from(sections: BTreeMap<String, HandlerSection>) -> Result<Self, String> {
+    fn try_from(sections: Map<String, HandlerSection>) -> Result<Self, String> {
         let mut handlers = Handlers::default();
         for (name, section) in sections {
             let handler = Handler {

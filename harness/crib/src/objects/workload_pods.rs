@@ -3,9 +3,10 @@
 //! Source: Kubernetes 1.36, kubectl/pkg/polymorphichelpers/helpers.go, kubectl/pkg/util/podutils and kubectl/pkg/util/service_port.go.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::selector::matches_selector;
+use compact::Set;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
@@ -68,8 +69,8 @@ pub(crate) fn pods_of<'v>(
 }
 
 /// The uids of what an object owns, directly or by what it owns.
-fn owned<'v>(uid: &'v str, objects: &'v [Value]) -> BTreeSet<&'v str> {
-    let mut found = BTreeSet::from([uid]);
+fn owned<'v>(uid: &'v str, objects: &'v [Value]) -> Set<&'v str> {
+    let mut found = Set::from([uid]);
     loop {
         let before = found.len();
         for object in objects {

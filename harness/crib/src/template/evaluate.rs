@@ -87,7 +87,7 @@ impl Run {
             }
             Value::Json(Json::Object(all)) => {
                 let mut all: Vec<(String, Json)> = all.into_iter().collect();
-                all.sort_by(|(a, _), (b, _)| a.cmp(b));
+                compact::sort_by(&mut all, |(a, _), (b, _)| a.cmp(b));
                 let pair = |(key, value)| (Value::text(key), Value::Json(value));
                 all.into_iter().map(pair).collect()
             }

@@ -36,7 +36,7 @@ fn inner(json: &Json) -> String {
         }
         Json::Object(all) => {
             let mut pairs: Vec<(&String, &Json)> = all.iter().collect();
-            pairs.sort_by_key(|(key, _)| *key);
+            compact::sort_by_key(&mut pairs, |(key, _)| *key);
             let pairs: Vec<String> =
                 pairs.into_iter().map(|(key, value)| format!("{key}:{}", inner(value))).collect();
             format!("map[{}]", pairs.join(" "))

@@ -246,7 +246,7 @@ impl FromStr for Script {
             }
             steps.push(step);
         }
-        steps.sort_by_key(|step| step.topic());
+        compact::sort_by_key(&mut steps, |step| step.topic());
         Ok(Self(steps))
     }
 }

@@ -103,7 +103,7 @@ impl Downloads {
             tasks: self.tasks.clone(),
         };
         let until = gone.clone();
-        self.tasks.spawn(async move {
+        self.tasks.spawn(tasks::boxed(async move {
             let tell = fetch.tell.clone();
             // Cancel-safe: the file has no name, and the writer ends when the queue is closed.
             let ended = tokio::select! {
@@ -113,7 +113,7 @@ impl Downloads {
             if let Err(error) = ended {
                 tell.send_replace(Progress::Failed(error));
             }
-        });
+        }));
         let download = Arc::new(Download { file, progress, gone });
         running.insert(wanted.digest, Arc::downgrade(&download));
         Ok((download, false))

@@ -59,7 +59,7 @@ async fn datagrams(socket: UdpSocket, pool: Slots) {
             continue;
         };
         let (query, socket) = (buffer[..length].to_vec(), socket.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let resolved = tokio::select! {
                 resolved = resolver::resolve(query, false) => resolved,
                 () = slot.closed() => None,
@@ -78,7 +78,7 @@ async fn streams(listener: TcpListener, pool: Slots) {
             continue;
         };
         if let Some(slot) = pool.take(client.ip()) {
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 tokio::select! {
                     _ = converse(stream, || slot.answered()) => {}
                     () = slot.closed() => {}

@@ -1,6 +1,6 @@
 //! Resource claims of a pod, and which of them its containers use.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec, ResourceClaim};
 
@@ -8,7 +8,7 @@ use crate::manifest::validate::{Check, Rule, duplicate, names};
 
 /// The claims of a pod. A mirror pod may have none.
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec, is_mirror: bool) {
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, claim) in spec.resource_claims.iter().flatten().enumerate() {
         if is_mirror {
             check.forbidden("", "static pods do not support resource claims");
@@ -18,7 +18,7 @@ pub(super) fn of_pod(check: &mut Check, spec: &PodSpec, is_mirror: bool) {
     }
 }
 
-fn one(check: &mut Check, field: &str, claim: &PodResourceClaim, seen: &mut BTreeSet<String>) {
+fn one(check: &mut Check, field: &str, claim: &PodResourceClaim, seen: &mut Set<String>) {
     if claim.name.is_empty() {
         check.required(format!("{field}.name"), "");
     } else if seen.contains(&claim.name) {
@@ -48,7 +48,7 @@ pub(super) fn used(check: &mut Check, field: &str, claims: &[ResourceClaim], spe
         claims.filter(|claim| !claim.name.is_empty()).any(|claim| claim.name == name)
     };
     // A whole claim by its name, one request of it as NAME/REQUEST.
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, claim) in claims.iter().enumerate() {
         let field = format!("{field}[{index}]");
         let name = &claim.name;

@@ -2,9 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/validation and pkg/apis/discovery/validation.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use compact::Set;
 use k8s_openapi::api::core::v1::{EndpointAddress, Endpoints};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -70,7 +70,7 @@ pub(in crate::manifest) fn endpoint_slice(slice: &EndpointSlice) -> Vec<FieldErr
             check.formed(format!("{field}.hostname"), hostname, names::dns_label);
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, of) in slice.ports.iter().flatten().enumerate() {
         let field = format!("ports[{index}]");
         let name = of.name.as_deref().unwrap_or_default();

@@ -11,14 +11,14 @@ pub(crate) mod security;
 pub(crate) mod volume;
 pub(crate) mod windows;
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, Volume};
 
 use crate::manifest::validate::{Check, names};
 
 /// The valid volumes of a pod by name.
-pub(crate) type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
+pub(crate) type Volumes<'a> = Map<&'a str, &'a Volume>;
 
 /// The DNS policy and configuration of a pod.
 pub(crate) fn check_dns(check: &mut Check, spec: &PodSpec) {

@@ -2,9 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go and pkg/apis/core/v1/defaults.go.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use compact::Set;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -78,8 +78,8 @@ fn spec(check: &mut Check, spec: &ServiceSpec) {
         let detail = format!("may not be set to \"None\" for {kind} services");
         check.invalid("spec.clusterIP", "None", detail);
     }
-    let (mut port_names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    let mut node_ports = BTreeSet::new();
+    let (mut port_names, mut numbers) = (Set::new(), Set::new());
+    let mut node_ports = Set::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("spec.ports[{index}]");
         self::port(check, &field, port, ports.len() > 1);

@@ -1,6 +1,6 @@
 //! ClusterTrustBundles. Kubernetes 1.36, pkg/apis/certificates/validation/validation.go.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -56,7 +56,7 @@ fn certificates(check: &mut Check, bundle: &str) {
     if blocks.is_empty() {
         wrong("at least one trust anchor must be provided");
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, block) in blocks.iter().enumerate() {
         let is_x509 = || anchor_from_trusted_cert(&CertificateDer::from(block.contents())).is_ok();
         if block.tag() != "CERTIFICATE" {

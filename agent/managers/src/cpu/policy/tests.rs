@@ -173,7 +173,7 @@ fn state_that_does_not_fit_is_refused(
     let (policy, _) = policy(Options::default());
     let mut state = State { shared: set(shared), ..State::default() };
     if !exclusive.is_empty() {
-        let of = BTreeMap::from([("a".to_owned(), set(exclusive))]);
+        let of = Map::from([("a".to_owned(), set(exclusive))]);
         state.exclusive.insert("u1".to_owned(), of);
     }
     assert_eq!(policy.start(state).unwrap_err(), expected);

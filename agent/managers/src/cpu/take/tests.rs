@@ -1,7 +1,7 @@
 //! What Kubernetes' own code takes, on machines of several forms.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use super::super::distribute::distributed;
 use super::super::layout::Cpu;
@@ -18,7 +18,7 @@ fn layout(sockets: &str, cores: &str, text: &str) -> Layout {
         let [core, socket, node, cache] = numbers[..] else { panic!("{text}") };
         Cpu { core, socket, node, cache }
     };
-    let cpus = Cpus(text.split_whitespace().map(cpu).enumerate().collect::<BTreeMap<_, _>>());
+    let cpus = Cpus(text.split_whitespace().map(cpu).enumerate().collect::<Map<_, _>>());
     let count = |part| cpus.parts(part).len();
     Layout {
         sockets: sockets.parse().unwrap(),

@@ -51,7 +51,7 @@ fn checkpoint_is_written_as_by_a_kubelet() {
     let entries = |file: &File| serde_json::to_value(&file.data.pod_device_entries).unwrap();
     assert_eq!(entries(&own), entries(&other));
     assert_eq!(own.checksum, checksum(&own.data.text()));
-    write(&file, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+    write(&file, &Map::new(), &Map::new()).unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), EMPTY);
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "nothing beside it");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
+use std::collections::BTreeMap;
 
 use super::*;
 
@@ -12,7 +13,7 @@ fn ids(ids: &[&str]) -> Ids {
 }
 
 /// Devices by id, with their memory nodes; those that begin with `bad` are not healthy.
-fn devices(devices: &[(&str, &[i64])]) -> BTreeMap<String, Device> {
+fn devices(devices: &[(&str, &[i64])]) -> Map<String, Device> {
     let device =
         |id: &str, nodes: &[i64]| Device { healthy: !id.starts_with("bad"), nodes: nodes.to_vec() };
     devices.iter().map(|(id, nodes)| ((*id).to_owned(), device(id, nodes))).collect()
@@ -102,7 +103,7 @@ fn devices_that_are_not_healthy_are_neither_given_nor_given_again() {
 #[test]
 fn container_that_runs_already_needs_nothing() {
     let mut inventory = Inventory::default();
-    inventory.restore(BTreeMap::new(), [GPU.to_owned()], Instant::now());
+    inventory.restore(Map::new(), [GPU.to_owned()], Instant::now());
     assert_eq!(inventory.begin(request("p", "c", 1), true), Ok(Step::Nothing));
     assert!(inventory.begin(request("p", "c", 1), false).is_err());
 }
@@ -113,8 +114,8 @@ fn devices_of_an_earlier_agent_are_not_given_to_others() {
     allocate(&mut before, request("p", "c", 1)).unwrap();
     let mut after = Inventory::default();
     after.restore(before.pods().clone(), [GPU.to_owned()], Instant::now());
-    assert_eq!(after.resources().capacity, BTreeMap::from([(GPU.to_owned(), 0)]));
-    assert_eq!(after.resources().allocated, BTreeMap::from([(GPU.to_owned(), 1)]));
+    assert_eq!(after.resources().capacity, Map::from([(GPU.to_owned(), 0)]));
+    assert_eq!(after.resources().allocated, Map::from([(GPU.to_owned(), 1)]));
     after.connected(GPU);
     after.listed(GPU, devices(&[("a", &[0, 1]), ("b", &[])]));
     assert_eq!(allocate(&mut after, request("q", "c", 1)), Ok(ids(&["b"])));
@@ -173,7 +174,7 @@ fn plugin_that_fails_to_list_leaves_a_resource_without_devices() {
     inventory.connected("a/gpu");
     assert_eq!(inventory.resources(), DeviceResources::default());
     inventory.disconnected("a/gpu", Instant::now());
-    let none = BTreeMap::from([("a/gpu".to_owned(), 0)]);
+    let none = compact::Map::from([("a/gpu".to_owned(), 0)]);
     let resources = inventory.resources();
     assert_eq!((&resources.capacity, &resources.allocatable), (&none, &none));
 }

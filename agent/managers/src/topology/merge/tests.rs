@@ -58,7 +58,7 @@ fn single_node_is_all_or_nothing(
 #[test]
 fn closest_nodes_are_chosen_if_that_is_asked_for() {
     let distances =
-        BTreeMap::from([(0, vec![10, 30, 11]), (1, vec![30, 10, 30]), (2, vec![11, 30, 10])]);
+        Map::from([(0, vec![10, 30, 11]), (1, vec![30, 10, 30]), (2, vec![11, 30, 10])]);
     let near = Nodes { distances: Some(distances), ..nodes(3) };
     let all = vec![hint(&[0, 1], true), hint(&[0, 2], true), hint(&[1, 2], true)];
     let managers = [hints(&[("cpu", Some(all))])];

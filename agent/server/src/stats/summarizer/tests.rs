@@ -1,11 +1,11 @@
 //! Summaries of scripted answers of a runtime and a machine.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use agent::cri::{ListedSandbox, PodRef};
 use api::pod::PodUid;
+use compact::Map;
 
 use super::*;
 use crate::stats::proc::{Load, Memory};
@@ -16,7 +16,7 @@ use crate::stats::summary::InterfaceStats;
 struct FakeMachine {
     load: Load,
     interfaces: Vec<InterfaceStats>,
-    disks: BTreeMap<PathBuf, FsStats>,
+    disks: Map<PathBuf, FsStats>,
     tasks: (Option<u64>, Option<u64>),
 }
 

@@ -1,7 +1,7 @@
 //! The order of steps, and what is in each.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ fn limit_does_not_shrink_below_what_is_used(
     let limits = NewLimits::of(&new, &resize, &actuated, &node());
     let usage = MemoryUsage {
         pod: Some(used << 20),
-        containers: BTreeMap::from([("a".to_owned(), Some(used << 20))]),
+        containers: Map::from([("a".to_owned(), Some(used << 20))]),
     };
     assert_eq!(
         limits.any(),

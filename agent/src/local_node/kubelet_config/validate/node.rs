@@ -1,6 +1,6 @@
 //! ◆ Rules about the node: what is reserved of it, its taints, its managers, its shutdown. Pure.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use api::quantity::Quantity;
 
@@ -82,7 +82,7 @@ fn reservations(findings: &mut Findings<'_>) {
             findings.add("reservedSystemCPUs", problem);
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for reservation in c.reserved_memory.iter().flatten() {
         let node = reservation.numa_node.unwrap_or_default();
         for (resource, amount) in reservation.limits.iter().flatten() {
@@ -186,7 +186,7 @@ fn enforcement(findings: &mut Findings<'_>) {
             findings.add(field, format!("{level} and {compressible} exclude each other"));
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for level in levels {
         if !seen.insert(level) {
             findings.add(field, format!("{level} is given twice"));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use api::pod::Pod;
 use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
+use compact::Map;
 
 use super::{PodCgroup, pod_cgroup};
 use crate::machine::cgroups::CgroupValues;
@@ -33,7 +34,7 @@ pub(crate) fn of_pod(pod: &Pod, node: &Node, pids: Option<i64>) -> CgroupValues 
 }
 
 /// The limits of huge pages of all sizes that the machine has: none may be used of a size that is not named.
-fn huge_pages(named: &BTreeMap<String, i64>, node: &Node) -> BTreeMap<String, i64> {
+fn huge_pages(named: &Map<String, i64>, node: &Node) -> Map<String, i64> {
     let limit = |size: &String| (size.clone(), named.get(size).copied().unwrap_or_default());
     node.hugepage_sizes.iter().map(limit).collect()
 }
@@ -91,7 +92,7 @@ pub(crate) fn of_classes<'a>(
         }
     }
     let unbounded = |size: &String| (size.clone(), UNBOUNDED);
-    let unbounded: BTreeMap<String, i64> = node.hugepage_sizes.iter().map(unbounded).collect();
+    let unbounded: Map<String, i64> = node.hugepage_sizes.iter().map(unbounded).collect();
     let mut values = ClassValues {
         guaranteed: CgroupValues::default(),
         burstable: CgroupValues {

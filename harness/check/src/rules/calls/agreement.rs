@@ -1,6 +1,6 @@
 //! Rules of agreement: calls that report the same fact agree.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use cri::v1::{ContainerEventType, ContainerFilter, PodSandboxFilter};
 
@@ -203,7 +203,7 @@ async fn statuses_in_sandbox_status_agree(x: &Context) -> Verdict {
         return unsupported("PodSandboxStatus has neither container statuses nor their timestamp");
     }
     for statuses in [&mut alone, &mut answer.containers_statuses] {
-        statuses.sort_by(|one, other| one.id.cmp(&other.id));
+        compact::sort_by(statuses, |one, other| one.id.cmp(&other.id));
     }
     let what = "containers_statuses in PodSandboxStatus";
     equal(what, &answer.containers_statuses, &alone)
@@ -275,7 +275,7 @@ async fn answers_are_of_now(x: &Context, pod: Pod) -> Verdict {
 }
 
 fn no_duplicates(what: &str, all: impl IntoIterator<Item = String>) -> Verdict {
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     let twice = all.into_iter().find(|id| !seen.insert(id.clone()));
     equal(&format!("a duplicate id in {what}"), &twice, &None)
 }

@@ -135,7 +135,7 @@ async fn container_is_stopped_after_cancelled_stop(x: &Context, pod: Pod) -> Ver
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let id = x.start_ready(&pod, x.script("c", script)).await?;
     let (client, stopped) = (x.client.clone(), id.clone());
-    let stop = tokio::spawn(async move { client.stop(&stopped, 3600).await });
+    let stop = tasks::spawn(async move { client.stop(&stopped, 3600).await });
     x.logged(&pod, "asked").await?;
     stop.abort();
     x.container_is(&id, ContainerState::ContainerRunning).await?;
@@ -152,7 +152,7 @@ async fn container_is_usable_after_cancelled_exec(x: &Context) -> Verdict {
     let (client, container) = (x.client.clone(), id.clone());
     let script = "echo begun >/proc/1/fd/1; exec sleep 1000";
     let exec =
-        tokio::spawn(async move { client.exec(&container, ["/bin/sh", "-c", script], 0).await });
+        tasks::spawn(async move { client.exec(&container, ["/bin/sh", "-c", script], 0).await });
     x.logged(&pod, "begun").await?;
     exec.abort();
     let answer = x.client.exec(&id, ["/bin/sh", "-c", "echo usable"], 30).await?;
@@ -168,7 +168,7 @@ async fn image_is_pulled_after_cancelled_pull(x: &Context) -> Verdict {
     // The registry stalls the first blob.
     images.fail(Fault::stall(0).method("GET").on(&blobs).times(1));
     let (pulling, client) = (name.clone(), x.client.clone());
-    let mut pull = tokio::spawn(async move { client.pull(&pulling).await });
+    let mut pull = tasks::spawn(async move { client.pull(&pulling).await });
     let asked = x.until("PullImage to request a blob", async || match images.seen(&blobs) {
         0 => Err(digest.clone()),
         _ => Ok(()),

@@ -1,9 +1,10 @@
 //! Rules of repeated values, minimal configurations and special characters: search domains, sysctls, addresses, variables, keys,
 //! paths.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use compact::Set;
 use cri::v1::{ContainerFilter, PodSandboxFilter};
 
 use crate::prelude::*;
@@ -107,8 +108,8 @@ async fn network_settings_are_all_set(x: &Context) -> Verdict {
 }
 
 /// The network namespace's own IPv4 addresses in `/proc/net/fib_trie`, without loopback and link-local ones.
-fn own_ipv4(table: &str) -> BTreeSet<IpAddr> {
-    let mut own = BTreeSet::new();
+fn own_ipv4(table: &str) -> Set<IpAddr> {
+    let mut own = Set::new();
     let mut last: Option<Ipv4Addr> = None;
     for line in table.lines().map(str::trim) {
         if let Some(address) = line.strip_prefix("|-- ") {
@@ -125,7 +126,7 @@ fn own_ipv4(table: &str) -> BTreeSet<IpAddr> {
 
 /// The permanent IPv6 addresses of global scope in `/proc/net/if_inet6`. Addresses from router advertisements, and those
 /// that are deprecated, tentative or duplicate, are not the runtime's.
-fn own_ipv6(table: &str) -> BTreeSet<IpAddr> {
+fn own_ipv6(table: &str) -> Set<IpAddr> {
     const PERMANENT: u8 = 0x80;
     const NOT_IN_USE: u8 = 0x08 | 0x20 | 0x40;
     let lines = table.lines().filter_map(|line| {
@@ -150,7 +151,7 @@ async fn every_address_is_told(x: &Context, pod: Pod, id: String) -> Verdict {
     let mut own = own_ipv4(&ipv4);
     own.extend(own_ipv6(&ipv6.await?));
     let others = network.additional_ips.iter().map(|one| one.ip.as_str());
-    let told: BTreeSet<IpAddr> = [network.ip.as_str()]
+    let told: Set<IpAddr> = [network.ip.as_str()]
         .into_iter()
         .chain(others)
         .filter_map(|text| text.parse().ok())

@@ -1,9 +1,9 @@
 //! Rules of the fields of ContainerStatus: those of each state, those that never change, and the message of
 //! a container that failed to start.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
+use compact::Map;
 use cri::v1::ContainerState::ContainerExited;
 
 use crate::prelude::*;
@@ -66,9 +66,9 @@ pub(crate) const RULES: &[Rule] = rules! {
 };
 
 /// The fields of a status that never change after the creation.
-fn settings(status: v1::ContainerStatus) -> BTreeMap<&'static str, String> {
-    let annotations: BTreeMap<_, _> = status.annotations.into_iter().collect();
-    let labels: BTreeMap<_, _> = status.labels.into_iter().collect();
+fn settings(status: v1::ContainerStatus) -> Map<&'static str, String> {
+    let annotations: Map<_, _> = status.annotations.into_iter().collect();
+    let labels: Map<_, _> = status.labels.into_iter().collect();
     [
         ("id", status.id),
         ("metadata", format!("{:?}", status.metadata)),
@@ -169,7 +169,7 @@ fn is_quick(what: &str, took: &[Duration], limit: Duration) -> Verdict {
 
 async fn reading_calls_are_quick(x: &Context, pod: Pod, id: String) -> Verdict {
     let client = &x.client;
-    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    let mut took: Map<&str, Vec<Duration>> = Map::new();
     for _ in 0..TRIES {
         let mut began = Instant::now();
         let mut note = |call| {
@@ -202,7 +202,7 @@ const CHANGED: Duration = Duration::from_secs(5);
 
 async fn life_of_pod_is_quick(x: &Context) -> Verdict {
     let client = &x.client;
-    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    let mut took: Map<&str, Vec<Duration>> = Map::new();
     for _ in 0..TRIES {
         let mut note = |call, began: Instant| took.entry(call).or_default().push(began.elapsed());
         let mut began = Instant::now();

@@ -1,7 +1,8 @@
 //! Rules of the removal of images, and of their sizes and tags.
 
-use std::collections::BTreeSet;
 use std::io::Read as _;
+
+use compact::Set;
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
@@ -132,8 +133,8 @@ async fn image_of_two_registries_is_one(x: &Context) -> Verdict {
     let image = status(x, &first).await?;
     let again = status(x, &second).await?;
     equal("the id of the image from the other registry", &again.id, &image.id)?;
-    let names = |names: &[String]| -> BTreeSet<String> { names.iter().cloned().collect() };
-    let both = BTreeSet::from([first.clone(), second.clone()]);
+    let names = |names: &[String]| -> Set<String> { names.iter().cloned().collect() };
+    let both = Set::from([first.clone(), second.clone()]);
     let all = x.client.list_images().await?;
     let listed = all.into_iter().filter(|one| one.id == image.id);
     let listed: Vec<v1::Image> = listed.collect();

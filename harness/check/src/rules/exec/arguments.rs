@@ -38,7 +38,7 @@ async fn commands_run_beside_each_other(x: &Context, id: String) -> Verdict {
     // The first one ends when the second one has run.
     let waiting = "until [ -e /tmp/go ]; do sleep 0.05; done; echo went";
     let (client, container) = (x.client.clone(), id.clone());
-    let first = tokio::spawn(async move { client.sh(&container, waiting).await });
+    let first = tasks::spawn(async move { client.sh(&container, waiting).await });
     x.client.sh(&id, "echo >/tmp/go").await?;
     let output = joined("the first ExecSync", first.await)??;
     equal("the first command's output", &output, &"went\n".to_owned())

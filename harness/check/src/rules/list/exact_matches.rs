@@ -1,7 +1,8 @@
 //! Rules of filters that match too much: labels match exactly, and every field of a stats filter counts.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
+use compact::Set;
 use cri::v1::{ContainerFilter, ContainerStatsFilter, PodSandboxFilter, PodSandboxStatsFilter};
 
 use crate::prelude::*;
@@ -109,7 +110,7 @@ async fn measured(
     x: &Context,
     filter: ContainerStatsFilter,
     of: &[&String],
-) -> Verdict<BTreeSet<String>> {
+) -> Verdict<Set<String>> {
     let all = x.client.list_container_stats(filter).await?.into_iter();
     let all = all.filter_map(|stats| Some(stats.attributes?.id));
     Ok(all.filter(|id| of.contains(&id)).collect())
@@ -168,7 +169,7 @@ async fn parts_of_sandbox_stats_filter_are_all_met(x: &Context) -> Verdict {
         let answer = without_cgroup_parent(answer)?.into_inner();
         let seen = answer.stats.into_iter();
         let seen = seen.filter_map(|stats| Some(stats.attributes?.id));
-        let seen: BTreeSet<String> = seen.filter(|id| [&red.id, &blue.id].contains(&id)).collect();
+        let seen: Set<String> = seen.filter(|id| [&red.id, &blue.id].contains(&id)).collect();
         equal(&what, &seen, &ids(expected.iter().copied()))?;
     }
     Ok(())

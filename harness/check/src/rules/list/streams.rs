@@ -103,8 +103,8 @@ fn same<T: PartialEq + Debug>(
     mut listed: Vec<T>,
     id: fn(&T) -> String,
 ) -> Verdict {
-    streamed.sort_by_key(id);
-    listed.sort_by_key(id);
+    compact::sort_by_key(&mut streamed, id);
+    compact::sort_by_key(&mut listed, id);
     equal(&beside(what), &streamed, &listed)
 }
 
@@ -120,8 +120,8 @@ fn same_measured<T: PartialEq + Debug + Clone>(
     mut listed: Vec<(T, Numbers)>,
     id: fn(&T) -> String,
 ) -> Verdict {
-    streamed.sort_by_key(|(of, _)| id(of));
-    listed.sort_by_key(|(of, _)| id(of));
+    compact::sort_by_key(&mut streamed, |(of, _)| id(of));
+    compact::sort_by_key(&mut listed, |(of, _)| id(of));
     let all =
         |items: &[(T, Numbers)]| -> Vec<T> { items.iter().map(|(of, _)| of.clone()).collect() };
     equal(&beside(what), &all(&streamed), &all(&listed))?;
@@ -293,7 +293,7 @@ async fn streamed_metrics_are_the_listed_ones(x: &Context, pod: Pod, id: String)
     let names = |all: Vec<v1::PodSandboxMetrics>| -> Vec<(Vec<String>, Vec<String>)> {
         let names = |metrics: &[v1::Metric]| {
             let names = metrics.iter().map(|metric| metric.name.clone());
-            names.collect::<std::collections::BTreeSet<String>>()
+            names.collect::<compact::Set<String>>()
         };
         let ours = all.into_iter().filter(|one| one.pod_sandbox_id == pod.id);
         ours.map(|one| {

@@ -49,12 +49,12 @@ async fn loopback_is_of_host(x: &Context) -> Verdict {
     let (port, listener) =
         listener.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
     let mut server = JoinSet::new();
-    server.spawn(async move {
+    server.spawn(tasks::boxed(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             // An error means that the client has disconnected.
             let _ = client.write_all(HELLO.as_bytes()).await;
         }
-    });
+    }));
     let own = x.pod().await?;
     let within = own.start(x.forever("c")).await?;
     let answer = asked(x, &within, Ipv4Addr::LOCALHOST, port).await?;

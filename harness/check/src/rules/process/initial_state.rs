@@ -1,7 +1,7 @@
 //! Rules for the initial state of a container's process: umask, signals, open files, environment, `/dev`, `/sys` and default
 //! capabilities.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use crate::prelude::*;
 use crate::rules::content::{image, script};
@@ -84,7 +84,7 @@ fn is_afresh(what: &str, text: &str) -> Verdict {
     equal(&format!("the umask of {what}"), mask, "22")?;
     no_signals(what, text)?;
     let files = text.lines().skip_while(|line| !line.is_empty()).skip(1);
-    let mut files: BTreeSet<u32> = files.filter_map(|file| file.trim().parse().ok()).collect();
+    let mut files: Set<u32> = files.filter_map(|file| file.trim().parse().ok()).collect();
     let streams = [0, 1, 2].iter().all(|stream| files.remove(stream));
     // ls opens the directory that it lists.
     let expected = "0, 1, 2 and the listed directory";

@@ -31,7 +31,7 @@ async fn pull_hinders_nothing(x: &Context, pod: Pod) -> Verdict {
     let (blobs, manifests) = (format!("{repository}/blobs/"), format!("{repository}/manifests/"));
     images.fail(Fault::delay(PULL).method("GET").on(&blobs).times(1));
     let client = x.client.clone();
-    let mut pull = tokio::spawn(async move { client.pull(&name).await });
+    let mut pull = tasks::spawn(async move { client.pull(&name).await });
     // The registry counts a request when it has answered it, so the delayed request for the content is not counted yet.
     let asked = x.until("the runtime to get the image's manifest", async || {
         match images.seen(&manifests) {

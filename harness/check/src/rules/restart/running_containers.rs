@@ -1,6 +1,6 @@
 //! Rules for containers that run during a runtime restart: logs, events, names, commands, statistics.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
 
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 
 async fn addresses_stay_taken(x: &Context) -> Verdict {
     x.needs_namespaces()?;
-    let mut taken = BTreeMap::new();
+    let mut taken = Map::new();
     for number in 0..4 {
         if number == 2 {
             x.restart().await?;

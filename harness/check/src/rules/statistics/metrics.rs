@@ -1,6 +1,6 @@
 //! Rules for metrics: their types, timestamps, labels and units.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use crate::prelude::*;
 use crate::rules::limits::with;
@@ -72,7 +72,7 @@ fn is_measured(metric: &v1::Metric) -> Verdict {
     equal(&what, &metric.metric_type(), &kind)
 }
 
-type Counters = BTreeMap<(String, Vec<String>), u64>;
+type Counters = Map<(String, Vec<String>), u64>;
 
 fn counters(metrics: &[v1::Metric]) -> Counters {
     let counters = metrics.iter().filter(|metric| is_counter(&metric.name));
@@ -119,8 +119,7 @@ async fn labels_name_container(x: &Context, pod: Pod) -> Verdict {
         let Some(descriptor) = all.find(|one| one.name == metric.name) else {
             return failed("the descriptor of a metric", "to exist", metric.name.as_str());
         };
-        let labels: BTreeMap<_, _> =
-            descriptor.label_keys.iter().zip(&metric.label_values).collect();
+        let labels: Map<_, _> = descriptor.label_keys.iter().zip(&metric.label_values).collect();
         for (key, value) in &expected {
             let what = format!("the label {key} of {}", metric.name);
             match labels.get(&(*key).to_owned()) {

@@ -1,6 +1,6 @@
 //! Rules for a pod's network statistics: its interfaces, and the bytes received and sent.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use crate::prelude::*;
 use crate::rules::sandbox::echo::of_now;
@@ -129,7 +129,7 @@ async fn every_interface_is_measured(x: &Context, pod: Pod) -> Verdict {
     let names = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
     let stats = sandbox_stats(x, &pod.id).await?;
     let others = |name: &String| name != "lo";
-    let expected: BTreeSet<String> = names.filter(others).collect();
-    let seen: BTreeSet<String> = interfaces(&stats).into_iter().filter(others).collect();
+    let expected: Set<String> = names.filter(others).collect();
+    let seen: Set<String> = interfaces(&stats).into_iter().filter(others).collect();
     equal("default_interface and interfaces", &seen, &expected)
 }

@@ -99,17 +99,17 @@ async fn echo_server() -> Verdict<(u16, tokio::task::JoinSet<()>)> {
     let (port, listener) =
         bound.await.map_err(|error| Outcome::Skipped(format!("no port to listen on: {error}")))?;
     let mut serving = tokio::task::JoinSet::new();
-    serving.spawn(async move {
+    serving.spawn(tasks::boxed(async move {
         let mut connections = tokio::task::JoinSet::new();
         while let Ok((mut client, _)) = listener.accept().await {
-            connections.spawn(async move {
+            connections.spawn(tasks::boxed(async move {
                 let (mut read, mut write) = client.split();
                 drop(tokio::io::copy(&mut read, &mut write).await);
                 drop(write.write_all(b"bye").await);
                 drop(write.shutdown().await);
-            });
+            }));
         }
-    });
+    }));
     Ok((port, serving))
 }
 

@@ -121,7 +121,7 @@ pub fn selector(object: &Value, pointer: &str) -> String {
         };
         all.push((key.to_owned(), shown));
     }
-    all.sort_by(|(left, _), (right, _)| left.cmp(right));
+    compact::sort_by(&mut all, |(left, _), (right, _)| left.cmp(right));
     let all: Vec<String> = all.into_iter().map(|(_, shown)| shown).collect();
     or(all.join(","), NONE)
 }

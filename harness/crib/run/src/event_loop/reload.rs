@@ -1,6 +1,6 @@
 //! Takes manifests that changed during `crib run --watch`.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::clock::{Clock as _, SystemClock};
 use api::manifest::Workload;
@@ -50,7 +50,7 @@ impl Loop {
         self.without_grace = inputs.without_grace;
         self.notes.add(&applied.started);
         let ended = applied.ended.iter().map(|(pod, why)| (pod.uid().clone(), *why));
-        let ended: BTreeMap<PodUid, &'static str> = ended.collect();
+        let ended: Map<PodUid, &'static str> = ended.collect();
         self.delete(|pod| ended.get(pod.uid()).copied(), Deletion::Forgotten);
         self.hub.update(&applied.updated);
         self.hub.create(applied.started, now);

@@ -48,7 +48,7 @@ impl Loop {
             later.into_iter().for_each(|line| self.printer.note(line));
             let line = if succeeded { STARTED } else { FAILED };
             let reported = starting.background.started(self.printer.clone(), starting.log, line);
-            tokio::spawn(reported);
+            tasks::spawn(reported);
         }
     }
 }

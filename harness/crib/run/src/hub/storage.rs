@@ -4,7 +4,6 @@
 //!
 //! Source: Kubernetes 1.36, bindVolumeToClaim and bindClaimToVolume of pkg/controller/volume/persistentvolume/pv_controller.go.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use agent::objects::ObjectMap;
@@ -12,6 +11,7 @@ use agent::storage::claims::directories::ClaimDirectories;
 use agent::storage::claims::{Binding, Bound, ClaimName};
 use api::generated_names::generated_name;
 use api::manifest::to_json;
+use compact::Map;
 use serde_json::{Value, json};
 
 use crate::input::claims::bindings;
@@ -54,7 +54,7 @@ pub(super) fn objects(
 }
 
 /// The volumes of manifests, by name.
-fn volumes(objects: &ObjectMap, bound: &Bound) -> BTreeMap<String, Value> {
+fn volumes(objects: &ObjectMap, bound: &Bound) -> Map<String, Value> {
     let volumes = objects.persistent_volumes();
     let named = volumes.iter().map(|volume| {
         let name = volume.metadata.name.clone().unwrap_or_default();

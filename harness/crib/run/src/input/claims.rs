@@ -1,6 +1,6 @@
 //! ◆ Which claims the pods of a run use, and what is wrong with them. Pure.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::objects::ObjectMap;
 use agent::storage::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
@@ -22,7 +22,7 @@ pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName
 }
 
 /// What claims are bound to.
-type Bindings = BTreeMap<ClaimName, Result<Binding, Unbound>>;
+type Bindings = Map<ClaimName, Result<Binding, Unbound>>;
 
 /// What the claims that exist, and `claims`, will be bound to, and the claims of volumes then.
 pub fn bindings(claims: &[ClaimName], objects: &ObjectMap) -> (Bindings, Bound) {

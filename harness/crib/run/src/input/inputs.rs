@@ -1,6 +1,5 @@
 //! Loads the manifests of the command line: pods, or all errors at once.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use agent::objects::ObjectMap;
@@ -16,6 +15,7 @@ use api::manifest_set::{
 };
 use api::pod::Pod;
 use clap::Args;
+use compact::{Map, Set};
 use crib_base::named_text;
 use crib_base::pull_secrets::PullSecrets;
 
@@ -57,7 +57,7 @@ pub struct Inputs {
     /// Credentials for registries.
     pub pull_secrets: PullSecrets,
     /// The pods, and the objects that create pods, that name no termination grace period.
-    pub without_grace: BTreeSet<String>,
+    pub without_grace: Set<String>,
 }
 
 const NOTHING: &str = "no pod in the manifests: nothing to run";
@@ -299,12 +299,12 @@ fn merge(
     empty: Empty,
 ) -> Result<Inputs, Vec<String>> {
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
-    let (mut names, mut uids) = (BTreeMap::new(), BTreeMap::new());
+    let (mut names, mut uids) = (Map::new(), Map::new());
     let mut all_objects: Vec<(String, Object)> = Vec::new();
     let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
-    let mut without_grace = BTreeSet::new();
+    let mut without_grace = Set::new();
     for (file, parsed) in files {
         without_grace.extend(parsed.without_grace);
         for object in parsed.objects {

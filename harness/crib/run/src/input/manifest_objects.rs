@@ -6,13 +6,14 @@ use api::manifest::Workload;
 use api::pod::{Pod, PodUid};
 use cluster::apply::{self, Applied, ManifestObject};
 use cluster::controllers::Controllers;
+use compact::Set;
 
 /// The pods of manifests, or their objects with controllers. What controllers create is not among them.
 #[derive(Debug)]
 pub(crate) struct ManifestObjects<T> {
     all: Vec<T>,
     /// Their uids.
-    uids: BTreeSet<PodUid>,
+    uids: Set<PodUid>,
     /// The uids of all that there ever were.
     used: BTreeSet<String>,
 }
@@ -20,7 +21,7 @@ pub(crate) struct ManifestObjects<T> {
 impl<T: ManifestObject> ManifestObjects<T> {
     /// The first ones.
     pub(crate) fn new(objects: Vec<T>) -> Self {
-        let mut all = Self { all: Vec::new(), uids: BTreeSet::new(), used: BTreeSet::new() };
+        let mut all = Self { all: Vec::new(), uids: Set::new(), used: BTreeSet::new() };
         all.set(objects);
         all
     }
@@ -34,7 +35,7 @@ impl<T: ManifestObject> ManifestObjects<T> {
 
 impl ManifestObjects<Pod> {
     /// The uids of the pods.
-    pub(crate) fn uids(&self) -> &BTreeSet<PodUid> {
+    pub(crate) fn uids(&self) -> &Set<PodUid> {
         &self.uids
     }
 

@@ -1,9 +1,9 @@
 //! ◆ What of the manifests is not run, in words. Pure.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use api::manifest::Skipped;
+use compact::Map;
 
 const KUSTOMIZATION: &str = "Kustomization";
 
@@ -17,7 +17,7 @@ pub(crate) fn kustomizations(skipped: &[Skipped]) -> Vec<String> {
 pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
     let (hooks, others): (Vec<_>, Vec<_>) =
         skipped.iter().partition(|object| object.helm_hook.is_some());
-    let mut kinds: BTreeMap<(&str, &str), Vec<&Skipped>> = BTreeMap::new();
+    let mut kinds: Map<(&str, &str), Vec<&Skipped>> = Map::new();
     for object in others {
         let kind = (object.kind.as_str(), object.api_version.as_str());
         kinds.entry(kind).or_default().push(object);

@@ -1,6 +1,5 @@
 //! ◆ Claims and PersistentVolumes that are not supported: an error if a pod uses them, else a warning. Pure.
 
-use std::collections::BTreeSet;
 use std::slice;
 
 use agent::objects::ObjectMap;
@@ -10,6 +9,7 @@ use api::manifest::{Problem, Workload, WorkloadObject};
 use api::manifest_set::named_pods;
 use api::manifest_set::reserved_names::has_pod;
 use api::pod::Pod;
+use compact::Set;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
@@ -67,9 +67,9 @@ fn warning(object: &str, problems: &[&Problem]) -> Option<String> {
 }
 
 /// The full names of the claims and PersistentVolumes that pods use.
-fn used(pods: &[Pod], workloads: &[Workload], objects: &ObjectMap) -> BTreeSet<String> {
+fn used(pods: &[Pod], workloads: &[Workload], objects: &ObjectMap) -> Set<String> {
     let users: Vec<Pod> = named_pods(pods, workloads).map(|(_, pod)| pod).collect();
-    let mut mounted: BTreeSet<ClaimName> = claims::used(&users).into_iter().collect();
+    let mut mounted: Set<ClaimName> = claims::used(&users).into_iter().collect();
     let volumes = objects.persistent_volumes();
     let given = objects.persistent_volume_claims();
     let reserved = volumes.iter().filter_map(|volume| reserved_for(volume));

@@ -2,10 +2,10 @@
 //!
 //! The directory of a file is watched, not the file: an editor replaces it by another one.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use compact::Set;
 use inotify::{Inotify, WatchMask};
 
 /// What is watched, and what has happened there since.
@@ -32,7 +32,7 @@ pub(crate) fn watch(paths: &[PathBuf]) -> io::Result<Watched> {
 }
 
 /// The directories in which the manifests are, and to which links among them lead.
-fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
+fn directories(paths: &[PathBuf]) -> Set<PathBuf> {
     let of = |path: &Path| {
         if path.is_dir() {
             return path.to_owned();
@@ -42,7 +42,7 @@ fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
             _ => PathBuf::from("."),
         }
     };
-    let mut all = BTreeSet::new();
+    let mut all = Set::new();
     for path in paths {
         all.insert(of(path));
         if let Ok(target) = path.canonicalize() {

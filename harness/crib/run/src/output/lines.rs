@@ -1,6 +1,6 @@
 //! ◆ Plain lines: a container's line with its prefix, a transition, the last words about a pod. Pure.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::{ContainerPhase, Event, PodReport, Transition};
 use crib_base::terminal_text::tame;
@@ -13,7 +13,7 @@ use crate::reports::{is_failure_reason, is_refused};
 /// What stands before the lines of each container.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
-    of: BTreeMap<Label, String>,
+    of: Map<Label, String>,
     /// The namespace that is not shown, because all containers are in it.
     hidden: Option<String>,
     /// The width of a container's name.
@@ -151,7 +151,7 @@ pub(crate) fn failures<'a>(reports: impl Iterator<Item = &'a PodReport>) -> Vec<
     let mut pods: Vec<&PodReport> = reports
         .filter(|pod| pod.status.phase.as_deref() == Some("Failed") || is_refused(pod))
         .collect();
-    pods.sort_by_key(|pod| (&pod.namespace, &pod.name));
+    compact::sort_by_key(&mut pods, |pod| (&pod.namespace, &pod.name));
     pods.into_iter().map(failure).collect()
 }
 

@@ -102,7 +102,7 @@ impl Mark {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use compact::Set;
 
     use rstest::rstest;
 
@@ -155,11 +155,11 @@ mod tests {
         let all =
             [Mark::Done, Mark::Running, Mark::Waiting, Mark::Retrying, Mark::Stopped, Mark::Failed];
         for tick in [None, Some(0), Some(9)] {
-            let signs: BTreeSet<String> = all.iter().map(|mark| mark.sign(tick, false)).collect();
+            let signs: Set<String> = all.iter().map(|mark| mark.sign(tick, false)).collect();
             assert_eq!(signs.len(), all.len());
         }
         let painted = |mark: &Mark| mark.sign(None, true).replace(&mark.sign(None, false), "");
-        let colours: BTreeSet<String> = all.iter().map(painted).collect();
+        let colours: Set<String> = all.iter().map(painted).collect();
         assert_eq!(colours.len(), all.len() - 1, "what waits and what was stopped");
     }
 }

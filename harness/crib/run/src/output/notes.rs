@@ -1,10 +1,10 @@
 //! ◆ What a user should be told once while pods run: that something will not end by itself. Pure; it remembers what it said.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent::{ContainerPhase, ContainerReport, PodReport};
 use api::pod::{Pod, PodUid, RestartPolicy};
+use compact::Set;
 
 use crate::output::lines::without_call;
 use crate::reports::{Reports, is_failure_reason};
@@ -14,16 +14,15 @@ use crate::reports::{Reports, is_failure_reason};
 pub(crate) struct Notes {
     until: String,
     /// Pods that run each container once.
-    once: BTreeSet<PodUid>,
-    said: BTreeSet<(PodUid, String, String)>,
+    once: Set<PodUid>,
+    said: Set<(PodUid, String, String)>,
 }
 
 impl Notes {
     /// Nothing was said yet of `pods`. `timeout` is what `--timeout` set.
     pub(crate) fn new(timeout: Option<Duration>, pods: &[Pod]) -> Self {
         let until = if timeout.is_some() { "until --timeout or Ctrl-C" } else { "until Ctrl-C" };
-        let mut notes =
-            Self { until: until.to_owned(), once: BTreeSet::new(), said: BTreeSet::new() };
+        let mut notes = Self { until: until.to_owned(), once: Set::new(), said: Set::new() };
         notes.add(pods);
         notes
     }

@@ -1,6 +1,6 @@
 //! ◆ How far changed objects are, until their pods are those of the change. Pure; it remembers what it said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use api::manifest::Workload;
 use crib_base::columns::fields::number;
@@ -14,7 +14,7 @@ use crate::shown::{PodEnd, Shown, ShownPod};
 #[derive(Debug, Default)]
 pub(crate) struct Rollouts {
     /// By their full names, each with what was said last.
-    all: BTreeMap<String, Option<Progress>>,
+    all: Map<String, Option<Progress>>,
 }
 
 /// How far an object is.
@@ -26,9 +26,9 @@ struct Progress {
     updated: i64,
     ready: i64,
     /// The pods that end.
-    ending: BTreeSet<String>,
+    ending: Set<String>,
     /// The others that are not ready, each with its STATUS.
-    unready: BTreeSet<String>,
+    unready: Set<String>,
 }
 
 impl Progress {
@@ -92,7 +92,7 @@ impl Progress {
 
 impl Rollouts {
     /// These objects may have changed.
-    pub(crate) fn begin(&mut self, names: BTreeSet<String>) {
+    pub(crate) fn begin(&mut self, names: Set<String>) {
         self.all = names.into_iter().map(|name| (name, None)).collect();
     }
 
@@ -110,7 +110,7 @@ impl Rollouts {
         owner: impl Fn(&ShownPod) -> Option<String>,
         now: Timestamp,
     ) -> Vec<String> {
-        let mut pods: BTreeMap<String, Vec<&ShownPod>> = BTreeMap::new();
+        let mut pods: Map<String, Vec<&ShownPod>> = Map::new();
         for pod in &shown.pods {
             if let Some(name) = owner(pod) {
                 pods.entry(name).or_default().push(pod);
@@ -182,7 +182,7 @@ mod tests {
             let owner = |_: &ShownPod| Some("deployment default/web".to_owned());
             let statuses = std::iter::once((&workload, status));
             if updated < 0 {
-                rollouts.begin(BTreeSet::from(["deployment default/web".to_owned()]));
+                rollouts.begin(Set::from(["deployment default/web".to_owned()]));
                 return vec![];
             }
             rollouts.on_statuses(statuses, &shown, owner, Timestamp::UNIX_EPOCH)

@@ -51,7 +51,7 @@ impl Tail {
         let lines = Lines { printer, permits: Arc::new(Semaphore::new(BATCHES)) };
         let task =
             Task { watches: stream.watches(), logs: HashMap::new(), waiting: Vec::new(), lines };
-        tokio::spawn(task.run(stream, inbox));
+        tasks::spawn(task.run(stream, inbox));
         Ok(Self { orders })
     }
 

@@ -1,10 +1,10 @@
 //! ◆ The state of all pods as lines: a picture that fits a terminal while they run, and a table in the end. Pure; the printer
 //! draws them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent::PodReport;
+use compact::Set;
 use crib_base::columns::age::age;
 use jiff::Timestamp;
 
@@ -76,11 +76,11 @@ pub(crate) fn picture(shown: &Shown, reports: &Reports, frame: Frame, size: Size
     // The last line says how many are left out.
     let count = if pods.len() <= height { pods.len() } else { height - 1 };
     let mut urgent: Vec<Pod<'_>> = pods.clone();
-    urgent.sort_by_key(|(_, report)| report.is_some_and(|report| report.finished));
+    compact::sort_by_key(&mut urgent, |(_, report)| report.is_some_and(|report| report.finished));
     let (chosen, hidden) = urgent.split_at(count);
-    let chosen: BTreeSet<_> = chosen.iter().map(|(pod, _)| &pod.uid).collect();
+    let chosen: Set<_> = chosen.iter().map(|(pod, _)| &pod.uid).collect();
     let mut room = height - pods.len().min(height);
-    let unfolded: BTreeSet<_> = urgent
+    let unfolded: Set<_> = urgent
         .iter()
         .filter(|(_, report)| {
             let containers = report.map_or(0, |report| report.containers.len());
@@ -116,13 +116,13 @@ fn rows_of((pod, report): Pod<'_>, now: Timestamp) -> Vec<Row> {
 fn by_name<'s>(shown: &'s Shown, reports: &'s Reports) -> Vec<Pod<'s>> {
     let with_report = |pod: &'s std::sync::Arc<ShownPod>| (&**pod, reports.get(&pod.uid));
     let mut pods: Vec<Pod<'s>> = shown.pods.iter().map(with_report).collect();
-    pods.sort_by_key(|(pod, _)| (&pod.namespace, &pod.name, pod.created));
+    compact::sort_by_key(&mut pods, |(pod, _)| (&pod.namespace, &pod.name, pod.created));
     pods
 }
 
 /// How many pods are left out, by their STATUS.
 fn more(hidden: &[Pod<'_>]) -> String {
-    let statuses: BTreeSet<&str> = hidden.iter().map(|(pod, _)| pod.status()).collect();
+    let statuses: Set<&str> = hidden.iter().map(|(pod, _)| pod.status()).collect();
     let counts = statuses.into_iter().map(|status| {
         let count = hidden.iter().filter(|(pod, _)| pod.status() == status).count();
         format!("{count} {status}")

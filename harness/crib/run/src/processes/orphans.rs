@@ -43,7 +43,7 @@ pub(crate) async fn end() {
 
 /// Waits until no child is left; false on timeout.
 async fn gone_in_time() -> bool {
-    let all = tokio::task::spawn_blocking(|| {
+    let all = tasks::spawn_blocking(|| {
         loop {
             match waitpid(None, None) {
                 Ok(_) | Err(Errno::EINTR) => {}

@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &StatsArgs) -> Result<Exit, CallError> {
                         answer.stats.extend(of_one.stats);
                     }
                 }
-                answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
+                compact::sort_by(&mut answer.stats, |a, b| id_of(a).cmp(id_of(b)));
                 if args.output == Form::Table {
                     *pods.borrow_mut() = containers::pods_of_containers(&all).await?;
                 }

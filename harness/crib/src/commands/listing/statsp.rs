@@ -66,7 +66,7 @@ async fn measure(
     let mut client = cri.runtime.runtime.clone();
     let answer = cri.call("ListPodSandboxStats", client.list_pod_sandbox_stats(request));
     let mut answer = answer.await?.into_inner();
-    answer.stats.sort_by(|a, b| id_of(a).cmp(id_of(b)));
+    compact::sort_by(&mut answer.stats, |a, b| id_of(a).cmp(id_of(b)));
     Ok(answer)
 }
 

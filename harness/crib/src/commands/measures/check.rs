@@ -2,7 +2,6 @@
 
 mod compare;
 
-use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use check::{
     Baseline, CheckError, ConfigurableRuntime, CutShort, Options, Profile, Report, Restart, Rule,
     RuleResult, Severity, registry_configuration,
 };
+use compact::Set;
 use crib_base::logging::{self, LogArgs, LogLevel};
 use crib_base::named_text;
 use crib_base::report::chain;
@@ -222,7 +222,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     let interrupt = CancellationToken::new();
     let bar = bar(options.rules.len());
     // On a terminal the bar shows how far it is.
-    let mut lines = Lines { live: !io::stdout().is_terminal(), printed: BTreeSet::new() };
+    let mut lines = Lines { live: !io::stdout().is_terminal(), printed: Set::new() };
     let (mut failed, mut written) = (0, Ok(()));
     let checking = check::check(options, interrupt.clone(), |result| {
         if lines.live && written.is_ok() {
@@ -319,7 +319,7 @@ struct Lines {
     /// As soon as a rule has ended.
     live: bool,
     /// The ids of the rules.
-    printed: BTreeSet<&'static str>,
+    printed: Set<&'static str>,
 }
 
 impl Lines {

@@ -1,9 +1,9 @@
 //! `crib down`: ends runs in the background, and removes what killed ones have left.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use compact::{Map, Set};
 use crib_base::live::{self, RunName};
 use crib_base::run_socket::{PodAnswer, Request, RunConnection};
 use crib_base::waiting;
@@ -48,7 +48,7 @@ pub(crate) struct DownArgs {
 }
 
 /// The directories of runs, by their names. A name has several when earlier runs with it were killed.
-type Runs = BTreeMap<RunName, BTreeSet<PathBuf>>;
+type Runs = Map<RunName, Set<PathBuf>>;
 
 /// A run that was asked to end.
 struct Ending {
@@ -260,7 +260,7 @@ fn grace_seconds(pod: &PodAnswer) -> i64 {
 
 /// What a run ended with: its pods, by their phases.
 fn summary(name: &RunName, pods: &[PodAnswer]) -> String {
-    let mut phases: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut phases: Map<&str, usize> = Map::new();
     for pod in pods {
         let status = pod.pod.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref());
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     fn runs(names: &[&str]) -> Runs {
-        let each = names.iter().map(|name| (name.parse().unwrap(), BTreeSet::new()));
+        let each = names.iter().map(|name| (name.parse().unwrap(), Set::new()));
         each.collect()
     }
 

@@ -1,7 +1,9 @@
 //! `crib top`: what pods use of the machine, as `kubectl top pod` shows it.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use compact::Map;
 
 use crate::client::output::Columns;
 use crate::commands::listing::stats::share;
@@ -173,7 +175,7 @@ struct PodUsage {
 
 /// The usage of containers that ran at both times, by pod.
 fn usage(before: &Measurement, now: &Measurement) -> Vec<PodUsage> {
-    let mut pods: BTreeMap<&str, PodUsage> = BTreeMap::new();
+    let mut pods: Map<&str, PodUsage> = Map::new();
     for (id, measured) in now {
         let earlier = before.get(id).and_then(|measured| measured.cpu.as_ref());
         let percent = share(earlier, measured.cpu.as_ref()).unwrap_or_default();
@@ -212,7 +214,7 @@ fn compare(one: &Usage, other: &Usage, by: Option<SortBy>) -> Ordering {
 }
 
 fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
-    pods.sort_by(|one, other| {
+    compact::sort_by(&mut pods, |one, other| {
         match args.sort_by {
             None => one.namespace.cmp(&other.namespace),
             Some(_) => Ordering::Equal,
@@ -228,7 +230,7 @@ fn table(args: &TopArgs, mut pods: Vec<PodUsage>) -> Result<(), CallError> {
         false => Columns::new(&headings),
     };
     for mut pod in pods {
-        pod.containers.sort_by(|one, other| compare(one, other, args.sort_by));
+        compact::sort_by(&mut pod.containers, |one, other| compare(one, other, args.sort_by));
         let rows = match args.containers {
             true => pod.containers,
             false => vec![pod.pod.clone()],
@@ -293,7 +295,7 @@ mod tests {
     fn most_comes_first_and_names_decide(#[case] by: Option<SortBy>, #[case] expected: [&str; 3]) {
         let of = |name: &str, cpu, memory| Usage { name: name.to_owned(), cpu, memory };
         let mut all = [of("c", 1, 9), of("b", 5, 2), of("a", 1, 2)];
-        all.sort_by(|one, other| compare(one, other, by));
+        compact::sort_by(&mut all, |one, other| compare(one, other, by));
         assert_eq!(all.map(|usage| usage.name), expected.map(str::to_owned));
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use agent::local_node::kubelet_config::{self, label_problems};
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
+use compact::Map;
 use crib_base::exit::Exit;
 use crib_base::report::{or_failed, or_say};
 
@@ -44,7 +45,7 @@ pub(crate) struct KubeletArgs {
 }
 
 /// The texts of each flag that was given.
-type Given = BTreeMap<&'static str, Vec<String>>;
+type Given = Map<&'static str, Vec<String>>;
 
 impl FromArgMatches for KubeletArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {

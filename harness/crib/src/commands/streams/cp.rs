@@ -202,7 +202,7 @@ impl Archive {
                     source.rename(name);
                 }
                 let (writer, chunks) = ChunkWriter::new();
-                let packed = tokio::task::spawn_blocking(move || file_copy::pack(source, writer));
+                let packed = tasks::spawn_blocking(move || file_copy::pack(source, writer));
                 Ok(Packing { chunks, packed: Some(packed) })
             }
             Self::Standard => Ok(Packing { chunks: standard_input(), packed: None }),
@@ -249,7 +249,7 @@ impl Sink {
         };
         let (reader, chunks) = ChunkReader::new();
         let unpack = move || file_copy::unpack(reader, to, top, Side::Host);
-        let unpacked = Some(tokio::task::spawn_blocking(unpack));
+        let unpacked = Some(tasks::spawn_blocking(unpack));
         Self { chunks: Some(chunks), unpacked }
     }
 

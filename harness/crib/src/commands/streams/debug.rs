@@ -1,8 +1,8 @@
 //! `crib debug`: adds an ephemeral container to a pod of a `crib run`, and attaches to it.
 
-use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 
+use compact::Set;
 use crib_base::run_socket::{Answer, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -164,7 +164,7 @@ enum Started {
 
 /// Waits until the container has started, and says once what it waits for.
 async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError> {
-    let mut said = BTreeSet::new();
+    let mut said = Set::new();
     loop {
         let answer = cri.ask_run(Request::Pods)?.ok_or(CallError::Lost)?;
         match look(&answer, uid, name) {

@@ -136,12 +136,12 @@ pub(crate) async fn run(args: &PortForwardArgs) -> Result<Exit, CallError> {
         tokio::select! {
             Some((socket, port)) = connections.recv() => {
                 let carried = ports.carry(port, socket);
-                running.spawn(async move {
+                running.spawn(tasks::boxed(async move {
                     // A lost connection is reported once, below.
                     if let Err(ForwardError::Refused(complaint)) = carried.await {
                         say(&format!("port {port}: {complaint}"));
                     }
-                });
+                }));
             }
             Some(_) = running.join_next() => {}
             () = ports.ended() => return Err(CallError::Lost),
@@ -175,11 +175,11 @@ async fn to_object(all: Arc<Vec<Cri>>, args: &PortForwardArgs) -> Result<Exit, C
         tokio::select! {
             Some((socket, port)) = connections.recv() => {
                 let (all, destination) = (all.clone(), destination.clone());
-                running.spawn(async move {
+                running.spawn(tasks::boxed(async move {
                     if let Err(error) = destination.carry(&all, socket, port).await {
                         say(&format!("port {port}: {}", chain(&error)));
                     }
-                });
+                }));
             }
             Some(_) = running.join_next() => {}
         }
@@ -227,7 +227,7 @@ async fn listen(
                     source,
                 })?;
                 print(&format!("Forwarding from {local} -> {}", pair.remote))?;
-                listeners.spawn(accept(listener, pair.remote, accepted.clone()));
+                listeners.spawn(tasks::boxed(accept(listener, pair.remote, accepted.clone())));
             }
         }
     }

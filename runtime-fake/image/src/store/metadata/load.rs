@@ -144,7 +144,9 @@ impl Metadata {
     /// keeps it.
     fn settle_names(&mut self) {
         let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
-        by_age.sort_by_key(|id| std::cmp::Reverse(self.records.get(id).map(|r| r.serial)));
+        compact::sort_by_key(&mut by_age, |id| {
+            std::cmp::Reverse(self.records.get(id).map(|r| r.serial))
+        });
         let mut taken = BTreeSet::new();
         for id in by_age {
             if let Some(record) = self.records.get_mut(&id) {

@@ -122,7 +122,7 @@ impl Datagrams {
         let flow = Arc::new(Flow { socket, slot, last: Mutex::default() });
         lock(&self.flows).insert(key, flow.clone());
         let (flows, served) = (self.clone(), flow.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             flows.answer(&key, &served).await;
             lock(&flows.flows).remove(&key);
         });

@@ -80,7 +80,7 @@ impl Streams {
         };
         self.attempts().insert(flow, Attempt::Connecting);
         let (streams, syn) = (self.clone(), syn.to_vec());
-        tokio::spawn(async move { streams.connect(flow, &syn, target, slot).await });
+        tasks::spawn(async move { streams.connect(flow, &syn, target, slot).await });
     }
 
     async fn connect(self: &Arc<Self>, flow: Flow, syn: &[u8], target: SocketAddrV4, slot: Slot) {
@@ -93,7 +93,7 @@ impl Streams {
         match connected {
             Ok(stream) => {
                 let (number, slot) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(slot));
-                let forgetting = tokio::spawn(self.clone().forget(flow, number, slot.clone()));
+                let forgetting = tasks::spawn(self.clone().forget(flow, number, slot.clone()));
                 let forgetting = forgetting.abort_handle();
                 let connected = Connected { number, stream, slot, forgetting };
                 self.attempts().insert(flow, Attempt::Connected(connected));
@@ -138,7 +138,7 @@ impl Streams {
                 Some(Attempt::Connected(connected)) => {
                     connected.forgetting.abort();
                     let Connected { stream, slot, .. } = connected;
-                    tokio::spawn(async move { join(&client, &stream, &slot).await });
+                    tasks::spawn(async move { join(&client, &stream, &slot).await });
                 }
                 // Its time was over.
                 Some(Attempt::Connecting) | None => drop(client.set_zero_linger()),

@@ -1,6 +1,6 @@
 //! Containers: names, images, ports, restart rules.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
@@ -19,8 +19,8 @@ pub(crate) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes<'_>) {
     if spec.containers.is_empty() {
         check.required("spec.containers", "a pod has at least one container");
     }
-    let mut container_names = BTreeSet::new();
-    let mut host_ports = BTreeSet::new();
+    let mut container_names = Set::new();
+    let mut host_ports = Set::new();
     for (index, container) in spec.containers.iter().enumerate() {
         let field = format!("spec.containers[{index}]");
         one(check, &field, container, spec, volumes);
@@ -54,7 +54,7 @@ fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
         check.required(format!("{field}.restartPolicy"), detail);
     }
     // Init containers run one by one; the API server checks each by itself, and names the first.
-    host_ports(check, "spec.initContainers[0]", init, &mut BTreeSet::new());
+    host_ports(check, "spec.initContainers[0]", init, &mut Set::new());
     if is_sidecar(init) {
         long_running(check, field, init, spec);
         return;
@@ -130,7 +130,7 @@ pub(crate) fn pull_policy(check: &mut Check, field: String, policy: Option<&str>
 }
 
 fn ports(check: &mut Check, field: &str, ports: &[ContainerPort]) {
-    let mut port_names = BTreeSet::new();
+    let mut port_names = Set::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("{field}.ports[{index}]");
         if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
@@ -153,7 +153,7 @@ fn ports(check: &mut Check, field: &str, ports: &[ContainerPort]) {
 }
 
 /// Two containers cannot publish the same host port.
-fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut BTreeSet<String>) {
+fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut Set<String>) {
     for (index, port) in container.ports.iter().flatten().enumerate() {
         let Some(host) = port.host_port.filter(|host| *host != 0) else {
             continue;

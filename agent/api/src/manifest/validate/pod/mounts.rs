@@ -1,6 +1,6 @@
 //! Mounts and block devices of containers.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
@@ -13,7 +13,7 @@ pub(crate) fn check(check: &mut Check, field: &str, container: &Container, volum
     let devices = container.volume_devices.as_deref().unwrap_or_default();
     // The API server omits the index of some of these paths; do the same.
     let list = format!("{field}.volumeMounts");
-    let mut paths = BTreeSet::new();
+    let mut paths = Set::new();
     for (index, mount) in mounts.iter().enumerate() {
         let item = format!("{list}[{index}]");
         one_mount(check, &item, &list, mount, volumes, container);
@@ -30,7 +30,7 @@ pub(crate) fn check(check: &mut Check, field: &str, container: &Container, volum
             check.invalid(format!("{item}.mountPath"), path, detail);
         }
     }
-    let (mut known, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    let (mut known, mut paths) = (Set::new(), Set::new());
     for (index, device) in devices.iter().enumerate() {
         let item = format!("{field}.volumeDevices[{index}]");
         let (name, path) = (device.name.as_str(), device.device_path.as_str());

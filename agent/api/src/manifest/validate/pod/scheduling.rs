@@ -1,6 +1,6 @@
 //! Where a pod may run: node selector, affinity, tolerations, topology spread, scheduling gates.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
@@ -38,7 +38,7 @@ pub(crate) fn check(check: &mut Check, spec: &PodSpec) {
 
 fn gates(check: &mut Check, spec: &PodSpec) {
     let gates = spec.scheduling_gates.as_deref().unwrap_or_default();
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, gate) in gates.iter().enumerate() {
         let field = format!("spec.schedulingGates[{index}]");
         check.formed(&field, &gate.name, names::qualified);
@@ -169,7 +169,7 @@ fn label_keys(
         }
     }
     if let Some(selector) = selector {
-        let mut seen: BTreeSet<&str> =
+        let mut seen: Set<&str> =
             selector.match_labels.iter().flatten().map(|(key, _)| key.as_str()).collect();
         for wanted in selector.match_expressions.iter().flatten() {
             let is_repeated = !seen.insert(&wanted.key);

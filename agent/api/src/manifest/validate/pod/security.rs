@@ -1,6 +1,6 @@
 //! Security contexts.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile, Sysctl};
 
@@ -44,7 +44,7 @@ pub(crate) fn of_pod(check: &mut Check, spec: &PodSpec) {
 }
 
 fn sysctls(check: &mut Check, spec: &PodSpec, sysctls: &[Sysctl]) {
-    let mut seen = BTreeSet::new();
+    let mut seen = Set::new();
     for (index, sysctl) in sysctls.iter().enumerate() {
         let field = format!("spec.securityContext.sysctls[{index}].name");
         let name = sysctl.name.as_str();

@@ -4,7 +4,7 @@ pub(crate) mod claim;
 mod legacy;
 mod projected;
 
-use std::collections::{BTreeMap, BTreeSet};
+use compact::{Map, Set};
 
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, NFSVolumeSource,
@@ -20,8 +20,8 @@ use crate::quantity::Quantity;
 
 /// Validates all volumes of a pod; returns the valid ones by name.
 pub(crate) fn all<'a>(check: &mut Check, pod_name: &str, volumes: &'a [Volume]) -> Volumes<'a> {
-    let mut found = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let mut found = Map::new();
+    let mut seen = Set::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = format!("spec.volumes[{index}]");
         let before = check.errors.len();

@@ -231,7 +231,7 @@ fn mounts(lines: &mut Lines, mounts: &[VolumeMount]) {
     }
     lines.line(4, "Mounts:");
     let mut mounts: Vec<&VolumeMount> = mounts.iter().collect();
-    mounts.sort_by(|a, b| a.mount_path.cmp(&b.mount_path));
+    compact::sort_by(&mut mounts, |a, b| a.mount_path.cmp(&b.mount_path));
     for mount in mounts {
         let mode = if mount.read_only == Some(true) { "ro" } else { "rw" };
         let path = mount.sub_path.as_ref().or(mount.sub_path_expr.as_ref());

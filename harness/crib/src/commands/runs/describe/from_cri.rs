@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use compact::Map;
 use cri::v1;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -13,13 +14,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 /// The pod. Of containers with one name the newest one is shown, with the state of the one before.
 pub(super) fn pod(sandbox: v1::PodSandboxStatus, containers: Vec<v1::ContainerStatus>) -> Pod {
     let metadata = sandbox.metadata.clone().unwrap_or_default();
-    let mut by_name: BTreeMap<String, Vec<v1::ContainerStatus>> = BTreeMap::new();
+    let mut by_name: Map<String, Vec<v1::ContainerStatus>> = Map::new();
     for container in containers {
         by_name.entry(name(&container)).or_default().push(container);
     }
     let (mut specs, mut statuses) = (Vec::new(), Vec::new());
     for (_, mut attempts) in by_name {
-        attempts.sort_by_key(|container| std::cmp::Reverse(attempt(container)));
+        compact::sort_by_key(&mut attempts, |container| std::cmp::Reverse(attempt(container)));
         let mut attempts = attempts.iter();
         if let Some(newest) = attempts.next() {
             specs.push(spec(newest));

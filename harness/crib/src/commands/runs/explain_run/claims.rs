@@ -1,6 +1,6 @@
 //! ◆ What the claims of a run will be bound to, in words. Pure.
 
-use std::collections::BTreeMap;
+use compact::Map;
 
 use agent::objects::ObjectMap;
 use agent::storage::claims::directories::ClaimDirectories;
@@ -8,7 +8,7 @@ use agent::storage::claims::{Binding, ClaimName};
 use crib_run::{Inputs, bindings};
 
 /// What claims will be bound to, in words.
-pub(super) struct BoundClaims(BTreeMap<ClaimName, String>);
+pub(super) struct BoundClaims(Map<ClaimName, String>);
 
 impl BoundClaims {
     pub(super) fn of(inputs: &Inputs) -> Self {

@@ -87,7 +87,7 @@ pub(super) fn sort_by<T>(
         let key = path.find(object(&thing))?.first().map(|value| (*value).clone());
         keyed.push((key, thing));
     }
-    keyed.sort_by(|(left, _), (right, _)| match (left, right) {
+    compact::sort_by(&mut keyed, |(left, _), (right, _)| match (left, right) {
         (Some(left), Some(right)) => order(left, right),
         (left, right) => left.is_some().cmp(&right.is_some()),
     });

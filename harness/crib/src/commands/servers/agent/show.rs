@@ -156,7 +156,7 @@ impl Sockets {
     pub(super) async fn serve(self, exposed: Arc<Exposed>) {
         let mut servers = JoinSet::new();
         for (listener, shown) in self.bound {
-            servers.spawn(serve(listener, shown, Arc::clone(&exposed)));
+            servers.spawn(tasks::boxed(serve(listener, shown, Arc::clone(&exposed))));
         }
         while servers.join_next().await.is_some() {}
         std::future::pending().await
@@ -170,7 +170,7 @@ async fn serve(listener: TcpListener, shown: Shown, exposed: Arc<Exposed>) {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((stream, _)) => {
                     let client = client(stream, shown, Arc::clone(&exposed));
-                    clients.spawn(tokio::time::timeout(PATIENCE, client));
+                    clients.spawn(tasks::boxed(tokio::time::timeout(PATIENCE, client)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a client");

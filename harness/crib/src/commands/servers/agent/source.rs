@@ -1,6 +1,5 @@
 //! Flags of `crib agent` about where pods come from.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
 use agent::source::{DirectorySource, ManifestMode, PodSource, UrlSource};
 use api::manifest::Strictness;
 use clap::{Args, ValueEnum};
+use compact::Map;
 use crib_base::args::duration;
 use crib_base::named_text;
 
@@ -183,7 +183,7 @@ fn read(path: &Path) -> Result<String, String> {
         .map_err(|error| format!("failed to read {}: {error}", path.display()))
 }
 
-fn lines(headers: &BTreeMap<String, Vec<String>>) -> String {
+fn lines(headers: &Map<String, Vec<String>>) -> String {
     let line = |(name, values): (&String, &Vec<String>)| -> String {
         let line = |value| format!("{name}: {value}\n");
         values.iter().map(line).collect()

@@ -428,7 +428,7 @@ impl Flag {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use compact::Set;
 
     use super::*;
 
@@ -439,7 +439,7 @@ mod tests {
     fn every_flag_is_there_once_and_its_field_exists() {
         let names: Vec<&str> = flags().map(|flag| flag.name).collect();
         assert_eq!(names.len(), OF_KUBELET);
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert_eq!(names.iter().collect::<Set<_>>().len(), names.len());
         for flag in flags() {
             let Target::Field(name) = flag.target else {
                 continue;

@@ -107,7 +107,7 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
     match sink.seen {
         None => Ok(Exit::Success),
         Some(mut seen) => {
-            seen.sort_by(SeenCall::by_start);
+            compact::sort_by(&mut seen, SeenCall::by_start);
             show(&seen, &[])
         }
     }

@@ -1,6 +1,6 @@
 //! Projected volumes.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, PodCertificateProjection, ProjectedVolumeSource,
@@ -13,7 +13,7 @@ use crate::manifest::validate::{Check, names, selectors};
 /// The sources of a projected volume, whose files must not have the same path.
 pub(super) fn check(check: &mut Check, field: &str, projected: &ProjectedVolumeSource) {
     mode(check, &format!("{field}.defaultMode"), projected.default_mode);
-    let mut paths = BTreeSet::new();
+    let mut paths = Set::new();
     let mut path = |check: &mut Check, path: &str| {
         if !path.is_empty() && !paths.insert(path.to_owned()) {
             check.invalid(field, path, "conflicting duplicate paths");

@@ -1,6 +1,6 @@
 //! ◆ Services and EndpointSlices. Pure.
 
-use std::collections::BTreeSet;
+use compact::Set;
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn external(object: &Value, kind: &str, look: Look) -> String {
 fn load_balancer(object: &Value, look: Look) -> String {
     let all = list(object, "/status/loadBalancer/ingress").iter();
     let all = all.map(|ingress| text_or(ingress, "/ip", text(ingress, "/hostname")));
-    let all: BTreeSet<String> = all.filter(|address| !address.is_empty()).collect();
+    let all: Set<String> = all.filter(|address| !address.is_empty()).collect();
     let all = all.into_iter().collect::<Vec<_>>().join(",");
     if look.wide || all.len() <= LOAD_BALANCER_WIDTH {
         return all;
