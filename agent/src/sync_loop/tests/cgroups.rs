@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 
 use super::*;
-use crate::cri::Code;
 
 const ALL: &str = "/own/kubepods";
 
@@ -221,11 +220,11 @@ async fn limits_of_all_pods_are_set_when_they_can_be() {
 #[tokio::test(start_paused = true)]
 async fn cgroup_that_is_gone_is_made_again_before_a_container_starts() {
     let (scene, cgroups) = scene();
-    scene.fake.fail("StartContainer", 1, Code::Internal, "not now");
+    scene.fake.image("app", Behaviour::ends(seconds(5), 1));
     scene.want(&[requesting("u1", "100m")]);
-    scene.until("u1", "started once", |_| !scene.times("StartContainer").is_empty()).await;
-    ControlGroups::destroy(&cgroups, &class("burstable/podu1")).unwrap();
     scene.until_running("u1").await;
+    ControlGroups::destroy(&cgroups, &class("burstable/podu1")).unwrap();
+    scene.until_restarted("u1").await;
     assert_eq!(shares(&cgroups, &class("burstable/podu1")), Some(102));
     assert_eq!(scene.times("RunPodSandbox").len(), 1);
 }
