@@ -109,8 +109,7 @@ async fn runtime_that_measures_containers_alone_has_pods_as_their_sums() {
     assert_eq!(memory(pod), memory(&pod["containers"][0]), "{pod}");
     assert_eq!(pod.get("network"), None, "{pod}");
     let (_, metrics) = shown.get("/metrics/cadvisor").await;
-    let of_app =
-        "container_memory_working_set_bytes{container=\"app\",id=\"\",image=\"crib.local/host\",";
+    let of_app = "container_memory_working_set_bytes{container=\"app\",id=\"\",image=\"crib.local/host:latest\",";
     assert!(metrics.contains(of_app), "{metrics}");
     shown.end().await;
 }
