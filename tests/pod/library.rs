@@ -9,7 +9,7 @@ use harness::binary::NoBinary;
 use harness::process::Process;
 use harness::{Node, Runtime, StartError, fixture};
 
-use super::support::{FOREVER, container_in, manifest};
+use super::support::{FOREVER, container_in, manifest, ready};
 
 #[tokio::test]
 async fn node_reports_exit_codes_and_logs_of_finished_pod() {
@@ -32,6 +32,7 @@ async fn node_waits_until_containers_run() {
     node.apply(&manifest("web", "Always", &[("app", FOREVER)])).unwrap();
     node.running("web", &["app"]).await.unwrap();
     assert!(node.apply("kind: Pod").is_err());
+    ready(&node, "web", "app").await;
     node.remove("web").await.unwrap();
     let error = node.remove("web").await.unwrap_err().to_string();
     assert!(error.contains("failed to remove its manifest"), "{error}");
