@@ -8,10 +8,10 @@
 //!
 //! Source: Kubernetes 1.36, client-go tools/record/events_cache.go. Each rule remembers 4096 entries.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use api::pod::PodUid;
-use compact::Map;
 use jiff::Timestamp;
 
 use super::{Event, EventObject};
@@ -141,16 +141,16 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 #[derive(Clone, Debug)]
 pub(super) struct Lru<K, V> {
     limit: usize,
-    entries: Map<K, (u64, V)>,
+    entries: BTreeMap<K, (u64, V)>,
     /// The keys by their last use.
-    uses: Map<u64, K>,
+    uses: BTreeMap<u64, K>,
     next_use: u64,
 }
 
 impl<K: Ord + Copy, V> Lru<K, V> {
     /// A map of at most `limit` entries.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, entries: Map::new(), uses: Map::new(), next_use: 0 }
+        Self { limit, entries: BTreeMap::new(), uses: BTreeMap::new(), next_use: 0 }
     }
 
     /// The entry of a key, which `make` provides if there is none.
@@ -194,7 +194,7 @@ mod tests {
             kind,
             reason: reason.to_owned(),
             message: message.to_owned(),
-            annotations: std::collections::BTreeMap::new(),
+            annotations: BTreeMap::new(),
             count: 1,
             first_at: at(second),
             last_at: at(second),
