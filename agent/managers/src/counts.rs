@@ -23,73 +23,39 @@ pub(crate) enum Asked {
     Get,
 }
 
-/// The metrics of requests and of those that failed.
-const METRICS: [[(&str, &str); 2]; 6] = [
+/// The metrics of requests, those of requests that failed, and what is asked for.
+const METRICS: [[&str; 3]; 6] = [
     [
-        (
-            "kubelet_cpu_manager_pinning_requests_total",
-            "[ALPHA] The number of cpu core allocations which required pinning.",
-        ),
-        (
-            "kubelet_cpu_manager_pinning_errors_total",
-            "[ALPHA] The number of cpu core allocations which required pinning failed.",
-        ),
+        "kubelet_cpu_manager_pinning_requests_total",
+        "kubelet_cpu_manager_pinning_errors_total",
+        "[ALPHA] Containers that asked for processors of their own; errors: that got none",
     ],
     [
-        (
-            "kubelet_memory_manager_pinning_requests_total",
-            "[ALPHA] The number of memory pages allocations which required pinning.",
-        ),
-        (
-            "kubelet_memory_manager_pinning_errors_total",
-            "[ALPHA] The number of memory pages allocations which required pinning that failed.",
-        ),
+        "kubelet_memory_manager_pinning_requests_total",
+        "kubelet_memory_manager_pinning_errors_total",
+        "[ALPHA] Containers that asked for memory of certain nodes; errors: that got none",
     ],
     [
-        (
-            "kubelet_topology_manager_admission_requests_total",
-            "[ALPHA] The number of admission requests where resources have to be aligned.",
-        ),
-        (
-            "kubelet_topology_manager_admission_errors_total",
-            "[ALPHA] The number of admission request failures where resources could not be aligned.",
-        ),
+        "kubelet_topology_manager_admission_requests_total",
+        "kubelet_topology_manager_admission_errors_total",
+        "[ALPHA] Pods that asked for resources from nodes that fit; errors: that were rejected",
     ],
     [
-        (
-            "kubelet_pod_resources_endpoint_requests_list",
-            "[ALPHA] Number of requests to the PodResource List endpoint.",
-        ),
-        (
-            "kubelet_pod_resources_endpoint_errors_list",
-            "[ALPHA] Number of requests to the PodResource List endpoint which returned error.",
-        ),
+        "kubelet_pod_resources_endpoint_requests_list",
+        "kubelet_pod_resources_endpoint_errors_list",
+        "[ALPHA] List calls to the pod resources endpoint; errors: that failed",
     ],
     [
-        (
-            "kubelet_pod_resources_endpoint_requests_get_allocatable",
-            "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint.",
-        ),
-        (
-            "kubelet_pod_resources_endpoint_errors_get_allocatable",
-            "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint which returned error.",
-        ),
+        "kubelet_pod_resources_endpoint_requests_get_allocatable",
+        "kubelet_pod_resources_endpoint_errors_get_allocatable",
+        "[ALPHA] GetAllocatableResources calls to the pod resources endpoint; errors: that failed",
     ],
     [
-        (
-            "kubelet_pod_resources_endpoint_requests_get",
-            "[ALPHA] Number of requests to the PodResource Get endpoint.",
-        ),
-        (
-            "kubelet_pod_resources_endpoint_errors_get",
-            "[ALPHA] Number of requests to the PodResource Get endpoint which returned error.",
-        ),
+        "kubelet_pod_resources_endpoint_requests_get",
+        "kubelet_pod_resources_endpoint_errors_get",
+        "[ALPHA] Get calls to the pod resources endpoint; errors: that failed",
     ],
 ];
-const REQUESTS: (&str, &str) = (
-    "kubelet_pod_resources_endpoint_requests_total",
-    "[ALPHA] Cumulative number of requests to the PodResource endpoint.",
-);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -112,17 +78,17 @@ impl Counts {
 
     /// The counts of all that managers can be asked for.
     pub(crate) fn all(&self) -> Vec<ManagerCount> {
-        let of = |(name, help), count| ManagerCount { name, help, count };
-        let mut requests = 0;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Vec::new();
-        for (index, counts) in self.0.iter().enumerate() {
-            let counts = [0, 1].map(|at: usize| counts[at].load(Ordering::Relaxed));
-            if index >= Asked::List as usize {
-                requests += counts[0];
-            }
-            all.extend([0, 1].map(|at: usize| of(METRICS[index][at], counts[at])));
+        for ([requests, errors, help], counts) in METRICS.into_iter().zip(&self.0) {
+            all.push(ManagerCount { name: requests, help, count: load(&counts[0]) });
+            all.push(ManagerCount { name: errors, help, count: load(&counts[1]) });
         }
-        all.push(of(REQUESTS, requests));
+        all.push(ManagerCount {
+            name: "kubelet_pod_resources_endpoint_requests_total",
+            help: "[ALPHA] Calls to the pod resources endpoint",
+            count: self.0[Asked::List as usize..].iter().map(|counts| load(&counts[0])).sum(),
+        });
         all
     }
 }
