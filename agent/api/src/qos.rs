@@ -3,7 +3,6 @@
 //! Source: Kubernetes 1.36, pkg/apis/core/v1/helper/qos.
 
 use compact::Map;
-
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use crate::pod::Pod;

@@ -1,9 +1,8 @@
 //! The pods that are bound to the node: they are followed with the objects that they refer to, and what becomes of them is written
 //! back. Those of other sources are shown by mirror pods.
 
-use compact::Map;
-
 use api::pod::{Pod, PodUid};
+use compact::Map;
 
 mod claim;
 pub(crate) mod due;

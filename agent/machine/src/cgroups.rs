@@ -12,7 +12,6 @@ use std::path::{Component, Path, PathBuf};
 
 use agent::machine::cgroups::{CgroupValues, ControlGroups};
 use compact::Set;
-
 use files::{CONTROLLERS, FileWrite, texts};
 pub use kernel::{HostKernel, Kernel};
 

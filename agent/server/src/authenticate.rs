@@ -172,7 +172,6 @@ fn texts(list: &Value) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use compact::Map;
-
     use http::HeaderValue;
     use rstest::rstest;
 

@@ -1,9 +1,8 @@
 //! Pods as the runtime has them, and containers of pods.
 
-use compact::Map;
-
 use agent::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
 use api::pod::PodUid;
+use compact::Map;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 

@@ -3,7 +3,6 @@
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/request/x509/x509.go CommonNameUserConversion.
 
 use compact::Map;
-
 use kube_node::der::{Elements, SEQUENCE};
 
 const SET: u8 = 0x31;

@@ -3,7 +3,6 @@
 //! Source: Kubernetes 1.36, pkg/probe/http/request.go and pkg/probe/util.go.
 
 use compact::Map;
-
 use fetch::{Url, UrlError};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

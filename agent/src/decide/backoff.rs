@@ -1,7 +1,6 @@
 //! Crash back-off: the delay before a crashing container is restarted.
 
 use compact::Map;
-
 use jiff::{SignedDuration, Timestamp};
 
 /// The limits of a back-off. Kubernetes 1.36 kubelet: 10 s doubling to 300 s, reset after a run of 600 s.

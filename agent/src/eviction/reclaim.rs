@@ -4,9 +4,8 @@
 //! (DeleteUnusedImages). Those of pods whose end the source does not know stay: they are the record of it, and the workers of pods that
 //! run keep one of each.
 
-use compact::Set;
-
 use api::pod::Pod;
+use compact::Set;
 use tokio::sync::oneshot;
 
 use super::Evictor;

@@ -3,7 +3,6 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/images/pullmanager/image_pull_policies.go.
 
 use compact::Set;
-
 use image_reference::{ReferenceError, without_version};
 
 /// `imagePullCredentialsVerificationPolicy`

@@ -4,7 +4,6 @@
 //! kubelet.config.k8s.io/v1beta1.
 
 use compact::Map;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -2,10 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, plugin/pkg/admission/priority and pkg/apis/scheduling.
 
-use compact::Map;
-
 use api::manifest::Workload;
 use api::pod::{Pod, SYSTEM_CLASSES};
+use compact::Map;
 use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::objects::ObjectMap;

@@ -14,10 +14,9 @@ mod resources;
 pub(crate) mod restarts;
 pub(crate) mod transition;
 
-use compact::Map;
-
 use api::pod::Pod;
 use api::qos::qos_class;
+use compact::Map;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 

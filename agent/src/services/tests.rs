@@ -1,9 +1,8 @@
 //! Tests of addresses and tables of Services.
 #![allow(clippy::unwrap_used)]
 
-use compact::Map;
-
 use api::pod::Pod;
+use compact::Map;
 use k8s_openapi::api::core::v1::{PodStatus, Service};
 use rstest::rstest;
 use serde_json::{Value, json};

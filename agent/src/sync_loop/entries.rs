@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use compact::Map;
-
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use tokio::sync::{mpsc, watch};
 
 use super::reconcile::WorkerState;

@@ -7,7 +7,6 @@ pub(crate) mod collector;
 pub(crate) mod limits;
 
 use compact::{Map, Set};
-
 use jiff::Timestamp;
 
 use self::limits::DeadContainerLimits;

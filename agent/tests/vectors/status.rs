@@ -1,8 +1,7 @@
 //! pod-phase and pod-status: the status for the API server.
 
-use compact::Map;
-
 use agent::reporting::status::{self, Inputs, StartError};
+use compact::Map;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! ◆ What differs between two reports of the same runtime: new failures, mended ones, other results, slower calls.
 
 use compact::Map;
-
 use serde::Deserialize;
 
 /// How many times as long a call must take to count as slower.

@@ -1,7 +1,6 @@
 //! The numbers of a message, by the names of its fields, and whether two measurements of one thing agree.
 
 use compact::Map;
-
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
 use proxy::dynamic;

@@ -49,7 +49,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use compact::Set;
-
     use rstest::rstest;
 
     use crate::manifest::{Parsed, Strictness, parse};

@@ -4,7 +4,6 @@
 //! between a key and its value. The parser here stops there and says where, so that only what it stopped at is altered.
 
 use compact::Map;
-
 use saphyr_parser::{Marker, ScanError};
 
 /// What is put before a line that is not indented far enough: more than any manifest indents.

@@ -4,9 +4,8 @@
 mod document;
 mod schema;
 
-use compact::{Map, Set};
-
 use api::manifest::fields::{self, Support};
+use compact::{Map, Set};
 use schema::Schema;
 
 /// Set to write docs/manifests.md anew.

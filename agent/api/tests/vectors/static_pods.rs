@@ -1,9 +1,8 @@
 //! static-pods: the pod that a kubelet makes of a manifest, or why it makes none.
 
-use compact::Map;
-
 use api::manifest::static_pod::{self, ErrorClass, Location};
 use api::quantity::Quantity;
+use compact::Map;
 use serde_json::{Value, json};
 
 use crate::judge::Set;

@@ -4,11 +4,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
 
-use compact::Map;
-
 use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
 use agent::pod_spec::references::{claims, named};
 use api::pod::Pod;
+use compact::Map;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

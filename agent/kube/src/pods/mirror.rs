@@ -12,10 +12,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go tryReconcileMirrorPods, pkg/kubelet/kubelet_pods.go HandlePodCleanups,
 //! pkg/kubelet/pod/mirror_client.go.
 
-use compact::Map;
-
 use api::manifest::to_json;
 use api::pod::{Pod, PodUid};
+use compact::Map;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 

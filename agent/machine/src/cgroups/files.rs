@@ -104,7 +104,6 @@ fn cpu_texts(values: &CgroupValues, is_v2: bool) -> Vec<FileWrite> {
 #[cfg(test)]
 mod tests {
     use compact::Map;
-
     use rstest::rstest;
 
     use super::*;

@@ -3,11 +3,10 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. Without the gate PodLevelResourceManagers, pods with resources as
 //! a whole share the processors.
 
-use compact::Map;
-
 use api::pod::{Pod, is_sidecar};
 use api::qos::{QosClass, qos_class};
 use api::totals::{Kind, amount};
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
 use super::distribute::distributed;

@@ -2,12 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go, without the gate PodLevelResourceManagers.
 
-use compact::Map;
-
 use api::pod::{Pod, is_sidecar};
 use api::qos::{QosClass, qos_class};
 use api::quantity::{Format, Quantity};
 use api::totals::{Kind, amount};
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
 use super::state::{Block, Machine, NodeState, State, Table, release, reserve};

@@ -1,7 +1,6 @@
 //! ◆ How much memory of each memory node containers have. Pure.
 
 use compact::{Map, Set};
-
 use serde::{Deserialize, Serialize};
 
 /// Memory of one kind on one node, in bytes.

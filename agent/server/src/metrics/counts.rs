@@ -2,13 +2,12 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
 
-use compact::{Map, Set};
-
 use agent::cri::Operation;
 use agent::managers::ManagerCount;
 use agent::reporting::measures::{Counted, Measured};
 use agent::reporting::report::Reports;
 use api::pod::PodUid;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::own::{has_ended, is_static};

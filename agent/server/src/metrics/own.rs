@@ -3,12 +3,11 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
 //! k8s.io/component-base/metrics/version.go; process_* of Prometheus' client_golang.
 
-use compact::Map;
-
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
 use agent::histogram::Histogram;
 use agent::local_node::shutdown::ShutdownTimes;
+use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 

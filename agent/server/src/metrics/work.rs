@@ -3,10 +3,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
 //! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
 
-use compact::{Map, Set};
-
 use agent::cri::Operation;
 use agent::reporting::measures::Measured;
+use compact::{Map, Set};
 use jiff::Timestamp;
 use kube_node::CertificateState;
 use kube_node::client::RequestCounts;

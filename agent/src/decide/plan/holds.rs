@@ -4,7 +4,6 @@
 //! event of its PLEG). Here each action has a hold of its own, so that one container's failure does not delay the others.
 
 use compact::{Map, Set};
-
 use jiff::Timestamp;
 
 use crate::observed::{ContainerId, SandboxId};

@@ -2,10 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go.
 
-use compact::Map;
-
 use api::pod::Pod;
 use api::totals::{self, Amounts, Kind};
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 

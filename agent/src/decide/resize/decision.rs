@@ -4,11 +4,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/apis/core/validation/validation.go ValidatePodResize.
 
-use compact::Map;
-
 use api::pod::Pod;
 use api::qos::qos_class;
 use api::totals::{self, Amounts, Kind};
+use compact::Map;
 use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 

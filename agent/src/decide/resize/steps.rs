@@ -4,10 +4,9 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doPodResizeAction. A kubelet writes the limits of
 //! the pod's cgroup after it has told the runtime; here they are the runtime's business alone.
 
-use compact::Map;
-
 use api::pod::Pod;
 use api::totals;
+use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
 use super::actuated::{Actuated, CpuMemory, PodLimits};

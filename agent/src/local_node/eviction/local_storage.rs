@@ -2,10 +2,9 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go localStorageEviction.
 
-use compact::Map;
-
 use api::pod::Pod;
 use api::totals::{self, Kind, amount};
+use compact::Map;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 const STORAGE: &str = "ephemeral-storage";

@@ -1,8 +1,7 @@
 //! ◆ The signals of a node, and the thresholds that they meet.
 
-use compact::Map;
-
 use api::quantity::{Format, Quantity};
+use compact::Map;
 
 use super::Signal;
 use super::config::Threshold;

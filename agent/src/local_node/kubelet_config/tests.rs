@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use compact::Set;
-
 use rstest::rstest;
 use serde_json::json;
 

@@ -1,10 +1,9 @@
 //! ◆ What the pods that the node has taken use of it, kept as sums: a pod is counted when it comes, changes or goes, and not
 //! for each pod that is admitted beside it. Pure.
 
-use compact::{Map, Set};
-
 use api::pod::{Pod, PodUid, is_sidecar};
 use api::quantity::Quantity;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::ContainerPort;
 
 use crate::pod_spec::spec::resources::pod_requests;

@@ -5,11 +5,10 @@
 
 pub(crate) mod values;
 
-use compact::Map;
-
 use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
 use api::quantity::Quantity;
+use compact::Map;
 
 use crate::node::{CgroupDriver, Node};
 use crate::pod_spec::spec::amounts::{self, Amounts, HUGE_PAGES, Kind, get};

@@ -2,9 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertToAPIContainerStatuses.
 
-use compact::Map;
-
 use api::pod::{Pod, is_sidecar};
+use compact::Map;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, ContainerUser, LinuxContainerUser, PodStatus,

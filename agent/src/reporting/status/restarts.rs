@@ -35,7 +35,6 @@ fn is_counted(status: &ContainerStatus) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use compact::Map;
-
     use jiff::Timestamp;
     use serde_json::json;
 

@@ -1,7 +1,6 @@
 //! ◆ The report as JSON, and the recording of all calls.
 
 use compact::Map;
-
 use serde_json::{Value, json};
 
 use super::{command, reason, word};

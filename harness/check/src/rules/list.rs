@@ -6,7 +6,6 @@ pub(crate) mod members;
 pub(crate) mod streams;
 
 use compact::Set;
-
 use cri::v1::{ContainerFilter, PodSandboxFilter};
 
 use crate::context::{RULE_LABEL, RUN_LABEL};

@@ -7,7 +7,6 @@ pub(crate) mod network;
 pub(crate) mod reclaim;
 
 use compact::Set;
-
 use cri::v1::ContainerStatsFilter;
 
 use crate::context::RULE_LABEL;

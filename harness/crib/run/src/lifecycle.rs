@@ -12,11 +12,10 @@
 //!  any state ──the runtime ended───────────────────▶ Over(3)
 //! ```
 
-use compact::Set;
-
 use agent::PodReport;
 use api::pod::PodUid;
 use cluster::controllers::Tally;
+use compact::Set;
 use crib_base::exit::Exit;
 
 use crate::reports::{Reports, is_refused};

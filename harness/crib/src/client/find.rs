@@ -3,9 +3,8 @@
 //! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, and a pod by an object
 //! that it belongs to: `deploy/web`. Of a pod's containers, that is the one of `-c`, else the default one.
 
-use compact::Set;
-
 use clap::Args;
+use compact::Set;
 use cri::v1;
 use crib_base::report::say;
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! Resource claims of a pod, and which of them its containers use.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec, ResourceClaim};
 
 use crate::manifest::validate::{Check, Rule, duplicate, names};

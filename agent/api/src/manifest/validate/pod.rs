@@ -12,7 +12,6 @@ pub(crate) mod volume;
 pub(crate) mod windows;
 
 use compact::Map;
-
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, Volume};
 
 use crate::manifest::validate::{Check, names};

@@ -1,7 +1,6 @@
 //! ClusterTrustBundles. Kubernetes 1.36, pkg/apis/certificates/validation/validation.go.
 
 use compact::Set;
-
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustls_pki_types::CertificateDer;

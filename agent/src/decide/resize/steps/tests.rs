@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use compact::Map;
-
 use rstest::rstest;
 use serde_json::{Value, json};
 

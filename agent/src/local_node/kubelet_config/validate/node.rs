@@ -1,8 +1,7 @@
 //! ◆ Rules about the node: what is reserved of it, its taints, its managers, its shutdown. Pure.
 
-use compact::Set;
-
 use api::quantity::Quantity;
+use compact::Set;
 
 use super::Findings;
 use crate::local_node::allocatable::cpus;

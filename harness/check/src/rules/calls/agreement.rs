@@ -1,7 +1,6 @@
 //! Rules of agreement: calls that report the same fact agree.
 
 use compact::Set;
-
 use cri::v1::{ContainerEventType, ContainerFilter, PodSandboxFilter};
 
 use crate::prelude::*;

@@ -1,7 +1,6 @@
 //! Rules for containers that run during a runtime restart: logs, events, names, commands, statistics.
 
 use compact::Map;
-
 use cri::v1::ContainerEventType::ContainerStoppedEvent as Stopped;
 
 use crate::held::Held;

@@ -1,11 +1,10 @@
 //! Takes manifests that changed during `crib run --watch`.
 
-use compact::Map;
-
 use agent::clock::{Clock as _, SystemClock};
 use api::manifest::Workload;
 use api::pod::PodUid;
 use cluster::Key;
+use compact::Map;
 
 use super::Loop;
 use crate::hub::Deletion;

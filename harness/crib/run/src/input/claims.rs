@@ -1,10 +1,9 @@
 //! ◆ Which claims the pods of a run use, and what is wrong with them. Pure.
 
-use compact::Map;
-
 use agent::objects::ObjectMap;
 use agent::storage::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
 use api::pod::Pod;
+use compact::Map;
 
 /// The claims that pods mount, each once.
 pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName> {

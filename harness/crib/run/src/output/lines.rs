@@ -1,8 +1,7 @@
 //! ◆ Plain lines: a container's line with its prefix, a transition, the last words about a pod. Pure.
 
-use compact::Map;
-
 use agent::{ContainerPhase, Event, PodReport, Transition};
+use compact::Map;
 use crib_base::terminal_text::tame;
 use harness::cri_log::Line;
 

@@ -103,7 +103,6 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use compact::Set;
-
     use rstest::rstest;
 
     use super::*;

@@ -1,8 +1,7 @@
 //! ◆ How far changed objects are, until their pods are those of the change. Pure; it remembers what it said.
 
-use compact::{Map, Set};
-
 use api::manifest::Workload;
+use compact::{Map, Set};
 use crib_base::columns::fields::number;
 use crib_base::waiting;
 use jiff::Timestamp;

@@ -1,7 +1,6 @@
 //! Containers: names, images, ports, restart rules.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use crate::manifest::validate::pod::Volumes;

@@ -1,7 +1,6 @@
 //! Mounts and block devices of containers.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use crate::manifest::validate::pod::Volumes;

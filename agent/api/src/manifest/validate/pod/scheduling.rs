@@ -1,7 +1,6 @@
 //! Where a pod may run: node selector, affinity, tolerations, topology spread, scheduling gates.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
     WeightedPodAffinityTerm,

@@ -1,7 +1,6 @@
 //! Security contexts.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile, Sysctl};
 
 use crate::manifest::validate::pod::windows;

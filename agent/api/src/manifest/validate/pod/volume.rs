@@ -5,7 +5,6 @@ mod legacy;
 mod projected;
 
 use compact::{Map, Set};
-
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, NFSVolumeSource,
     Volume,

@@ -1,10 +1,9 @@
 //! ◆ What the claims of a run will be bound to, in words. Pure.
 
-use compact::Map;
-
 use agent::objects::ObjectMap;
 use agent::storage::claims::directories::ClaimDirectories;
 use agent::storage::claims::{Binding, ClaimName};
+use compact::Map;
 use crib_run::{Inputs, bindings};
 
 /// What claims will be bound to, in words.

@@ -1,7 +1,6 @@
 //! Projected volumes.
 
 use compact::Set;
-
 use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, PodCertificateProjection, ProjectedVolumeSource,
     ServiceAccountTokenProjection,

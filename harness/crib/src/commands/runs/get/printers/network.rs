@@ -1,7 +1,6 @@
 //! ◆ Services and EndpointSlices. Pure.
 
 use compact::Set;
-
 use serde_json::Value;
 
 use super::Look;
