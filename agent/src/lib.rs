@@ -7,7 +7,7 @@
 //! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
 //! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
-//! | [`decide`] ◆ | what is done next: plans, resizes, back-offs |
+//! | [`decide`] ◆ | what is done next: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
 //! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `operations` counts that, `wire` converts; no other file names wire types |
 //! | `observation` | the runtime's events and listings, and whether it is ready |
@@ -18,7 +18,8 @@
 //! | [`storage`] | volumes and claims |
 //! | [`objects`] | objects that pods refer to; `directory` reads them from files |
 //! | [`services`] | names and ports of Services, and the pods behind them; `warnings` ◆: what authors may not expect |
-//! | [`local_node`] | the node's address, resources, configuration, pressure |
+//! | [`local_node`] | the node's address, resources, pressure; `eviction::rank` ◆: which pod is evicted first |
+//! | `local_node::kubelet_config` ◆ | fields, types and validation of a KubeletConfiguration, whose values the commands of crib read |
 //! | `upkeep` | dead containers and logs |
 //! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
@@ -134,14 +135,15 @@ pub mod reporting {
 pub mod storage {
     //! Volumes, and the directories of claims.
     //!
-    //! [`claims`] ◆ decides which volume a claim is bound to, `volumes::claim` finds or creates it, `claims::directories` keeps it.
+    //! `volumes::claim` finds or creates what a claim is bound to (`api::claims`), [`claim_directories`] keeps it.
     //! `volumes::content` ◆ decides which files volumes show, `volumes::atomic` writes them, `worker::volumes` writes them again
     //! after changes. `volumes::subpath` resolves parts of volumes to a link; `volumes::group` applies `fsGroup` with `file_tree`;
     //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts what the agent has prepared, and
     //! [`drivers`] mount volumes of their own before.
 
-    pub mod claims;
+    pub mod claim_directories;
     pub mod drivers;
+    mod only_pod;
     pub mod volumes;
 }
 
@@ -151,7 +153,7 @@ mod upkeep {
     //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that are too many or too old.
     //! `logs` looks at the logs of running containers every 10 s, rotates them and has the runtime reopen them; `logs::links` keeps links
     //! to all logs in one directory. `pod_cgroups` makes, limits and removes the cgroups of pods, where the agent does.
-    //! `shutdown` ends pods before the machine does; `machine_watch` reports kills for want of memory and the limits of resolv.conf.
+    //! `shutdown` ends pods before the machine does; `machine_watch` reports OOM kills and the limits of resolv.conf.
 
     pub(crate) mod gc;
     pub(crate) mod logs;
@@ -248,7 +250,7 @@ pub struct NodeParts {
     /// The cgroups, in which the agent limits pods if its configuration gives them cgroups of their own; `None`: it leaves that to the
     /// runtime.
     pub cgroups: Option<Arc<dyn ControlGroups>>,
-    /// Processes that the kernel kills for want of memory; `None`: nobody tells.
+    /// Processes killed by the kernel's OOM killer; `None`: not observed.
     pub oom_kills: Option<mpsc::UnboundedReceiver<OomKill>>,
     /// The manager of logins, which delays shutdowns until the configuration's periods for pods have passed; `None`: pods end with the
     /// machine.
@@ -297,7 +299,7 @@ pub struct Agent {
 /// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
 /// | cgroups, if the agent makes those of pods | which limits hold | pods, reports | values of cgroups, events |
 /// | shutdown, if pods are to end before the machine | the lock that delays it | logind, pods, reports | evictions, whether the machine shuts down (watch) |
-/// | kills for want of memory | their number | the kernel's log | events |
+/// | OOM kills | their number | the kernel's log | events |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
 /// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]

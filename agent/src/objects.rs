@@ -26,7 +26,7 @@ use tokio::sync::watch;
 /// Namespace and name.
 type Key = (String, String);
 
-/// A kind of objects that pods name, and that a source may fail to tell of.
+/// A kind of objects that pods refer to, and that a source may not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// ConfigMaps.
@@ -267,16 +267,6 @@ impl ObjectMap {
     /// Adds a Secret, or replaces the one of that name.
     pub fn insert_secret(&mut self, object: Secret) {
         self.secrets.insert(key(&object.metadata), Arc::new(object));
-    }
-
-    /// All ConfigMaps.
-    pub fn config_maps(&self) -> impl Iterator<Item = Arc<ConfigMap>> {
-        self.config_maps.values().cloned()
-    }
-
-    /// All Secrets.
-    pub fn secrets(&self) -> impl Iterator<Item = Arc<Secret>> {
-        self.secrets.values().cloned()
     }
 
     /// Replaces all Services.

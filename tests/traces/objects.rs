@@ -61,10 +61,10 @@ mod tests {
         objects.apply(&[secret("a", "old"), secret("b", "other")]);
         objects.apply(&[secret("a", "new")]);
         assert_eq!(objects.documents, [secret("b", "other"), secret("a", "new")]);
-        assert_eq!(objects.map().secrets().count(), 2);
+        assert_eq!(objects.map().json().len(), 2);
         objects.delete("ConfigMap");
         assert_eq!(objects.documents.len(), 2);
         objects.delete("Secret");
-        assert_eq!(objects.map().secrets().count(), 0);
+        assert_eq!(objects.map().json().len(), 0);
     }
 }

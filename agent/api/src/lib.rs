@@ -10,6 +10,7 @@
 //! | `manifest::schedule` ◆ | cron expressions and when they are due next; time zones are part of the program |
 //! | `manifest::workload` | objects with controllers, and what may change of them |
 //! | [`manifest_set`] ◆ | the objects of all manifests together |
+//! | [`claims`] ◆ | which volume a claim is bound to |
 //! | [`pod`], [`pod_update`] ◆ | an accepted pod, and what may change of it |
 //! | [`patch`] ◆ | JSON merge patches and strategic merge patches |
 //! | [`quantity`], [`totals`], [`qos`], [`selector`], [`duration`] ◆ | values, and what is computed from them |
@@ -17,6 +18,7 @@
 //!
 //! No runtime, agent or terminal is known here: the store, the agent and the commands use it.
 
+pub mod claims;
 pub mod duration;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

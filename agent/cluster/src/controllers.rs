@@ -30,10 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::generated_names::GeneratedNames;
+use api::manifest::storage::claims_of_pod;
 use api::manifest::{Workload, WorkloadObject};
 use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodStatus};
 use serde_json::Value;
 
 use controller::Controller;
@@ -310,6 +311,15 @@ impl Controllers {
     pub fn between(&self, now: Timestamp) -> impl Iterator<Item = Value> {
         let all = self.all.iter().filter(|controller| !controller.is_deleted());
         all.flat_map(move |controller| controller.replica_sets(now))
+    }
+
+    /// The claims that a StatefulSet makes for its pod.
+    pub(crate) fn claims_of(&self, pod: &Pod) -> Vec<PersistentVolumeClaim> {
+        let owner = self.all.iter().find(|controller| controller.owns(pod.uid()));
+        if let Some(WorkloadObject::StatefulSet(set)) = owner.map(|it| &it.workload().object) {
+            return claims_of_pod(set, pod.name());
+        }
+        Vec::new()
     }
 
     /// How the Jobs are.

@@ -12,19 +12,12 @@ use serde_json::Value;
 use crate::controllers::endpoints;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
+use crate::followed::Followed;
 use crate::key::Key;
 use crate::kind::Kind;
 use crate::object::Object;
-use crate::selection::Selection;
-use crate::state::Event;
-use crate::store::{Store, Watch};
+use crate::store::Store;
 use crate::write::Part;
-
-/// Objects of one kind as they were last.
-type Objects = BTreeMap<Key, Arc<Object>>;
-
-/// An object as it was and as it is.
-type Changed = (Option<Arc<Object>>, Option<Arc<Object>>);
 
 /// Keeps the EndpointSlices of a store.
 #[derive(Debug)]
@@ -119,59 +112,5 @@ impl EndpointSlices {
             Err(_) => self.store.create(slice, now),
         }
         .map(drop)
-    }
-}
-
-/// The objects of a kind, as they were when they were last looked at.
-#[derive(Debug)]
-struct Followed {
-    selection: Selection,
-    watch: Watch,
-    objects: Objects,
-    /// Those of the first list, until they are looked at.
-    first: Vec<Arc<Object>>,
-}
-
-impl Followed {
-    fn new(store: &Store, kind: Kind) -> Result<Self, Error> {
-        let selection = Selection::of(kind);
-        let list = store.list(&selection);
-        let watch = store.watch(selection.clone(), list.version)?;
-        Ok(Self { selection, watch, objects: Objects::new(), first: list.items })
-    }
-
-    /// What has changed, as it was and as it is.
-    fn changes(&mut self, store: &Store) -> Result<Vec<Changed>, Error> {
-        let mut changes = Vec::new();
-        for object in std::mem::take(&mut self.first) {
-            changes.push(self.set(object));
-        }
-        loop {
-            match self.watch.try_next() {
-                Ok(Some(Event::Added(object) | Event::Modified(object))) => {
-                    changes.push(self.set(object));
-                }
-                Ok(Some(Event::Deleted(object))) => {
-                    changes.push((self.objects.remove(&object.key), None));
-                }
-                Ok(None) => return Ok(changes),
-                // The store does not remember what was missed.
-                Err(_) => {
-                    let list = store.list(&self.selection);
-                    self.watch = store.watch(self.selection.clone(), list.version)?;
-                    let before = std::mem::take(&mut self.objects);
-                    let gone = before.into_values().map(|object| (Some(object), None));
-                    changes.extend(gone);
-                    for object in list.items {
-                        changes.push(self.set(object));
-                    }
-                }
-            }
-        }
-    }
-
-    fn set(&mut self, object: Arc<Object>) -> Changed {
-        let before = self.objects.insert(object.key.clone(), Arc::clone(&object));
-        (before, Some(object))
     }
 }

@@ -21,6 +21,7 @@
 //! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
 //! | `apply` ◆ | what a change of manifests does to the objects that they have |
 //! | `endpoint_slices` | the controller that watches Services and pods, and keeps the EndpointSlices of those that changed |
+//! | `claims` | the controller that binds claims to volumes, or to directories |
 //! | `manager` | the task of all controllers: it watches the store, and writes statuses and what controllers make |
 //! | `garbage` ◆ | what becomes of objects whose owners are deleted |
 //!
@@ -29,12 +30,14 @@
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry and pkg/registry.
 
 pub mod apply;
+pub mod claims;
 pub mod controllers;
 mod delete;
 pub mod endpoint_slices;
 mod error;
 #[cfg(test)]
 mod fixtures;
+mod followed;
 pub mod garbage;
 mod key;
 mod kind;

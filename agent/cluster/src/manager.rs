@@ -8,11 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::manifest::{Strictness, Workload, parse};
+use api::manifest::{Strictness, Workload, parse, to_json};
+use api::pod::Pod;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::apply::{Applied, REMOVED, REPLACED};
+use crate::claims::{Claims, Directories};
 use crate::controllers::{Changes, Controllers, CronStarts, Pods, Refused, since};
 use crate::delete::DeleteOptions;
 use crate::endpoint_slices::EndpointSlices;
@@ -44,12 +46,12 @@ const LEVELS: usize = 32;
 const STORE: &str = "store";
 
 /// The controllers of a store.
-#[derive(Debug)]
 pub struct Manager {
     store: Store,
     watch: Watch,
     controllers: Controllers,
     slices: EndpointSlices,
+    claims: Claims,
     /// The objects that create pods, as they were when they were last looked at.
     workloads: BTreeMap<Key, Arc<Object>>,
     /// The statuses of objects with controllers, as they are in the store; null for those that have none.
@@ -61,7 +63,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The controllers of a store without objects that create pods. Names of pods depend on `seed`.
+    /// The controllers of a store without objects that create pods. Names of pods depend on `seed`. Claims that no volume fits get
+    /// `directories`.
     ///
     /// # Errors
     ///
@@ -71,12 +74,14 @@ impl Manager {
         refused: Refused,
         starts: CronStarts,
         seed: u64,
+        directories: Directories,
     ) -> Result<Self, Error> {
         let all = Selection::default();
         Ok(Self {
             watch: store.watch(all.clone(), store.list(&all).version)?,
             controllers: Controllers::new(Vec::new(), refused, starts, seed, Timestamp::UNIX_EPOCH),
             slices: EndpointSlices::new(store)?,
+            claims: Claims::new(store, directories)?,
             store: store.clone(),
             workloads: BTreeMap::new(),
             statuses: BTreeMap::new(),
@@ -103,12 +108,27 @@ impl Manager {
         changes.news.extend(news);
         changes.problems.extend(problems);
         changes.again = again;
+        for pod in &changes.created {
+            self.create_claims(pod, now);
+        }
         changes
     }
 
     /// Ends all objects: no pod is created any more ([`Controllers::end`]).
     pub fn end(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         self.controllers.end(pods, now)
+    }
+
+    /// Creates the claims of a StatefulSet's pod that are not there: they stay when the pod goes.
+    fn create_claims(&mut self, pod: &Pod, now: Timestamp) {
+        for claim in self.controllers.claims_of(pod) {
+            let claim = to_json(&claim);
+            let is_there = Key::of(&claim).is_ok_and(|key| self.store.get(&key).is_ok());
+            if !is_there {
+                let created = self.store.create(claim, now);
+                self.written(created);
+            }
+        }
     }
 
     /// Deletes what deleted objects owned, or takes these from its owners. Pods are left to their controllers, and objects whose owners
@@ -216,10 +236,10 @@ impl Manager {
         result.map_err(|error| self.refused.push(error)).ok()
     }
 
-    /// Writes the statuses of all objects with controllers, the objects that controllers make, and EndpointSlices. `made` are others
-    /// of the first two kinds. Objects that are not made any more are deleted. Returns what the store refused since the last time,
-    /// and which objects in it are not valid: nothing is done for them.
-    pub fn write(&mut self, made: Vec<Value>, now: Timestamp) -> Vec<Error> {
+    /// Writes the statuses of all objects with controllers, the objects that controllers make, what claims are bound to, and
+    /// EndpointSlices. Objects that are not made any more are deleted. Returns what the store refused since the last time, and which
+    /// objects in it are not valid: nothing is done for them.
+    pub fn write(&mut self, now: Timestamp) -> Vec<Error> {
         let mut before = std::mem::take(&mut self.statuses);
         let own = self.controllers.statuses(now).map(|(workload, status)| {
             let (api_version, kind) = workload.kind();
@@ -236,7 +256,10 @@ impl Manager {
             let old = before.remove(&key);
             self.set_status(key, status, old, now);
         }
-        let made: Vec<Value> = self.controllers.between(now).chain(made).collect();
+        let synced = self.claims.sync();
+        self.written(synced);
+        let bound = self.claims.wanted().iter().cloned();
+        let made: Vec<Value> = self.controllers.between(now).chain(bound).collect();
         for mut object in made {
             let fields = object.as_object_mut();
             let status = fields.and_then(|fields| fields.remove("status")).unwrap_or_default();

@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 
 use api::manifest::{Strictness, Workload, parse};
 use api::pod::{Pod, PodUid};
+use cluster::claims::Directories;
 use cluster::controllers::{Changes, CronStarts, PodState, Refused};
 use cluster::manager::Manager;
 use cluster::{DeleteOptions, Kind, Part, Patch, Selection};
 use serde_json::json;
 
 use super::*;
+
+/// The directories of claims.
+fn directories() -> Directories {
+    Box::new(|claim| format!("/volumes/{claim}").into())
+}
 
 /// A store with controllers, and a node that runs what they want.
 struct World {
@@ -22,7 +28,8 @@ struct World {
 
 impl World {
     fn new(store: Store) -> Self {
-        let manager = Manager::new(&store, Refused::Deleted, CronStarts::Scheduled, 1).unwrap();
+        let starts = CronStarts::Scheduled;
+        let manager = Manager::new(&store, Refused::Deleted, starts, 1, directories()).unwrap();
         Self { store, manager, pods: Vec::new(), states: BTreeMap::new(), now: 0 }
     }
 
@@ -35,7 +42,7 @@ impl World {
     /// Has the controllers decide and write. Returns how many pods they created, and why they deleted others.
     fn sync(&mut self) -> String {
         let changes = self.manager.sync(&self.states, at(self.now));
-        assert_eq!(self.manager.write(Vec::new(), at(self.now)), []);
+        assert_eq!(self.manager.write(at(self.now)), []);
         let Changes { created, deleted, .. } = changes;
         for (uid, _) in &deleted {
             self.pods.retain(|pod| pod.uid() != uid);
@@ -184,7 +191,7 @@ fn invalid_object_is_reported_and_has_no_pods() {
     world.store.create(invalid, at(1)).unwrap();
     let changes = world.manager.sync(&world.states, at(1));
     assert_eq!(changes.created, []);
-    let refused = world.manager.write(Vec::new(), at(1));
+    let refused = world.manager.write(at(1));
     assert_eq!(refused[0].reason(), ("Invalid", 422));
     assert_eq!(world.sync(), "", "it is reported once");
 }

@@ -15,9 +15,9 @@ use super::{Found, directory, group};
 use crate::objects::{BoundClaim, ObjectMap};
 use crate::pod_spec::admission::is_reachable;
 use crate::pod_spec::spec::HostVolume;
-use crate::storage::claims::directories::{ClaimDirectories, HeldDirectory};
-use crate::storage::claims::{Binding, Bound, ClaimName, bind, bind_all};
+use crate::storage::claim_directories::{ClaimDirectories, HeldDirectory};
 use crate::storage::drivers::{DriverSource, DriverVolume};
+use api::claims::{Binding, Bound, ClaimName, bind, bind_all};
 
 /// Where the directory of an ephemeral volume's claim is in that of its pod, and ends with it.
 const EPHEMERAL: &str = "crib.local~ephemeral";
@@ -200,7 +200,8 @@ impl Claims {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let volumes = objects.persistent_volumes();
         // All together, so that the result does not depend on which pod is the first.
-        let (_, bound) = bind_all(objects, std::mem::take(&mut state.bound));
+        let claims = objects.persistent_volume_claims();
+        let (_, bound) = bind_all(claims, &volumes, std::mem::take(&mut state.bound));
         state.bound = bound;
         let name = ClaimName::of(claim);
         let binding = bind(claim, &volumes, &state.bound);

@@ -1,4 +1,4 @@
-//! The files of volumes that show API objects, fields of the pod and tokens: pure.
+//! ◆ The files of volumes that show API objects, fields of the pod and tokens. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/{configmap,secret,downwardapi,projected} and pkg/volume/util/atomic_writer.go.
 

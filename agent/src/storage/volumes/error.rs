@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::content::ContentError;
-use crate::storage::claims::directories::DirectoryError;
-use crate::storage::claims::{ClaimName, Unbound};
+use crate::storage::claim_directories::DirectoryError;
 use crate::storage::drivers::DriverError;
+use api::claims::{ClaimName, Unbound};
 
 /// An error of a volume or pod directory.
 #[derive(Debug, thiserror::Error)]

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 /// The most that a text may have, in bytes: 64 MiB.
 pub const MOST: u64 = 64 << 20;
-/// The same for what commands write while they run, such as recordings: 1 GiB.
+/// The most that a file may have which a command writes while it runs, such as a recording: 1 GiB.
 pub const MOST_WRITTEN: u64 = 1 << 30;
 
 /// Reads a text of at most [`MOST`] bytes.
@@ -17,14 +18,27 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     read_text_of(path, MOST)
 }
 
-/// The same with another limit.
+/// Like [`read_text`], with another limit.
 ///
 /// # Errors
 /// As [`read_text`].
 pub fn read_text_of(path: &Path, most: u64) -> io::Result<String> {
-    let bytes = read_bytes(File::open(path)?, most)?;
+    let bytes = read_bytes(open(path)?, most)?;
     String::from_utf8(bytes)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// Opens a file to read it.
+///
+/// # Errors
+/// For a socket the kernel's words are no help.
+pub fn open(path: &Path) -> io::Result<File> {
+    File::open(path).map_err(|error| match path.metadata() {
+        Ok(found) if found.file_type().is_socket() => {
+            io::Error::new(error.kind(), "it is a socket, not a file")
+        }
+        Ok(_) | Err(_) => error,
+    })
 }
 
 /// Reads at most that many bytes.
@@ -44,6 +58,15 @@ pub fn read_bytes(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn socket_is_named_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = read_text(&path).map_err(|error| error.to_string());
+        assert_eq!(error, Err("it is a socket, not a file".to_owned()));
+    }
 
     #[test]
     fn text_ends_at_the_limit() {

@@ -263,8 +263,7 @@ impl Loop {
     fn control(&mut self, reports: &Reports, now: Timestamp) {
         let changes = self.manager.sync(&Reported(reports), now);
         self.apply(changes);
-        let volumes = self.hub.bind_volumes(&self.objects.current());
-        for error in self.manager.write(volumes, now) {
+        for error in self.manager.write(now) {
             tracing::error!(%error, "the store refused what a controller wrote");
         }
     }

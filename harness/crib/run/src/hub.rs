@@ -8,27 +8,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::objects::ObjectMap;
-use agent::storage::claims::directories::ClaimDirectories;
-use api::manifest::{Workload, to_json};
+use api::manifest::{Strictness, Workload, parse, to_json};
 use api::pod::{Pod, PodUid};
 use api::pod_update::with_ephemeral_container;
 use cluster::apply::{Applied, ManifestObject};
+use cluster::claims::without_binding;
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use compact::{Map, Set};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
 
-use crate::input::claims;
 use crate::reports::Reports;
 use crate::shown::{PodEnd, Shown};
 use crate::store_cluster::{StoreCluster, written};
 
 mod known_pod;
-mod storage;
 
 pub(crate) use known_pod::Deletion;
 use known_pod::KnownPod;
+
+/// What changed manifests did to the objects that they have.
+#[derive(Debug, Default)]
+pub(super) struct ReplacedObjects {
+    /// Those that existed, and have changed.
+    pub(super) changed: Vec<Key>,
+    /// Why others stay as they were, each in a sentence.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Where objects come from, for messages.
+const STORE: &str = "store";
 
 /// The store of a run, and the agent's part of it.
 pub(super) struct Hub {
@@ -47,17 +57,11 @@ pub(super) struct Hub {
     removed: usize,
     /// The objects of manifests that are no pods and create none.
     others: Set<Key>,
-    /// Where claims have their directories.
-    directories: ClaimDirectories,
-    /// The claims and volumes, as they were when pods or manifests last changed.
-    storage: Vec<Value>,
-    /// They have changed since.
-    is_storage_old: bool,
 }
 
 impl Hub {
     /// The hub of an empty store.
-    pub(super) fn new(cluster: &StoreCluster, directories: ClaimDirectories) -> Option<Self> {
+    pub(super) fn new(cluster: &StoreCluster) -> Option<Self> {
         let store = cluster.store().clone();
         let pods = Selection::of(Kind::pod());
         let watch = written(store.watch(pods.clone(), store.list(&pods).version))?;
@@ -70,9 +74,6 @@ impl Hub {
             pods: Map::new(),
             removed: 0,
             others: Set::new(),
-            directories,
-            storage: Vec::new(),
-            is_storage_old: true,
         })
     }
 
@@ -159,7 +160,6 @@ impl Hub {
                 self.pods.insert(pod.uid().clone(), KnownPod::new(object));
             }
             self.desired.push(pod);
-            self.is_storage_old = true;
         }
     }
 
@@ -327,18 +327,8 @@ impl Hub {
         }
     }
 
-    /// All claims and volumes, bound as they are now.
-    pub(super) fn bind_volumes(&mut self, objects: &ObjectMap) -> Vec<Value> {
-        if std::mem::take(&mut self.is_storage_old) {
-            let claims = claims::used(&self.desired);
-            self.storage = storage::objects(objects, &claims, &self.directories);
-        }
-        self.storage.clone()
-    }
-
     /// Creates objects whose pods controllers create.
     pub(super) fn create_workloads(&mut self, workloads: &[Workload], now: Timestamp) {
-        self.is_storage_old = true;
         for workload in workloads {
             written(self.store.create(without_cluster(workload.json()), now));
         }
@@ -360,10 +350,8 @@ impl Hub {
     }
 
     /// Replaces the objects of manifests that are no pods and create none: those that are missing are deleted.
-    /// Returns those that there were, and that have changed.
-    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> Vec<Key> {
-        self.is_storage_old = true;
-        let (mut kept, mut changed) = (Set::new(), Vec::new());
+    pub(super) fn set_others(&mut self, values: Vec<Value>, now: Timestamp) -> ReplacedObjects {
+        let (mut kept, mut replaced) = (Set::new(), ReplacedObjects::default());
         for value in values {
             let mut value = without_cluster(value);
             let Some(key) = written(Key::of(&value)) else {
@@ -374,8 +362,15 @@ impl Hub {
                     // A manifest may have got another one: the object stays the same.
                     value["metadata"]["uid"] = Value::String(old.uid().to_owned());
                     let new = self.store.update(value, Part::Main);
-                    let is_new = new.as_ref().is_ok_and(|new| new.version != old.version);
-                    changed.extend(is_new.then(|| key.clone()));
+                    match &new {
+                        Ok(new) if new.version != old.version => replaced.changed.push(key.clone()),
+                        Err(cluster::Error::Invalid { why, .. }) => {
+                            replaced.warnings.push(stays(&key, &old.value, why));
+                            kept.insert(key);
+                            continue;
+                        }
+                        Ok(_) | Err(_) => {}
+                    }
                     new
                 }
                 Err(_) => self.store.create(value, now),
@@ -387,7 +382,38 @@ impl Hub {
             written(self.store.delete(key, &DeleteOptions::now(), now));
         }
         self.others = kept;
-        changed
+        replaced
+    }
+
+    /// The objects of manifests that pods refer to, as they are in the store, for the agent. It binds claims itself.
+    pub(super) fn referred(&self) -> ObjectMap {
+        let mut referred = ObjectMap::default();
+        for key in &self.others {
+            let Some(object) = written(self.store.get(key)) else {
+                continue;
+            };
+            let mut value = object.value.clone();
+            without_binding(&mut value);
+            let parsed = parse(STORE, &value.to_string(), Strictness::Lenient);
+            referred.extend(parsed.objects);
+        }
+        let sets = Selection::of(Kind::of("apps/v1", "StatefulSet"));
+        for set in self.store.list(&sets).items {
+            let parsed = parse(STORE, &set.value.to_string(), Strictness::Lenient);
+            parsed.workloads.iter().for_each(|set| referred.insert_claims_of(set));
+        }
+        referred
+    }
+}
+
+/// A sentence about an object that the store does not change.
+fn stays(key: &Key, old: &Value, why: &str) -> String {
+    let object = format!("{} {}/{}", key.kind.name.to_lowercase(), key.namespace, key.name);
+    match old["immutable"] == true {
+        true => {
+            format!("{object} is immutable and stays as it was: give the changed one another name")
+        }
+        false => format!("{object} stays as it was: {why}"),
     }
 }
 

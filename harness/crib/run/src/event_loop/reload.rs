@@ -9,7 +9,6 @@ use compact::Map;
 use super::Loop;
 use crate::hub::Deletion;
 use crate::input::archived_images;
-use crate::input::immutable;
 use crate::manifest_watch::Reloaded;
 
 impl Loop {
@@ -26,21 +25,18 @@ impl Loop {
         for warning in std::mem::take(&mut inputs.warnings) {
             self.warn(warning);
         }
-        for warning in immutable::keep(&self.objects.current(), &mut inputs.objects) {
-            self.warn(warning);
-        }
         if let Some(problem) = self.services.assign(&mut inputs.objects).await {
             self.warn(problem);
         }
         let now = SystemClock.now();
-        let changed = self.hub.set_others(inputs.objects.json(), now);
-        self.print_news(changed.iter().filter_map(change_of_data).collect());
-        inputs.objects.merge(self.pull_secrets.clone());
+        let replaced = self.hub.set_others(inputs.objects.json(), now);
+        replaced.warnings.into_iter().for_each(|warning| self.warn(warning));
+        self.print_news(replaced.changed.iter().filter_map(change_of_data).collect());
         let images = archived_images::never_pulled(&inputs.pods, &inputs.workloads);
         for problem in archived_images::import(&self.socket, &images).await {
             self.warn(problem);
         }
-        self.objects.set(inputs.objects);
+        self.publish_objects();
         let reports = self.reports.borrow().clone();
         let has_ended = |uid: &PodUid| reports.get(uid).is_some_and(|report| report.finished);
         let applied = self.manifest_pods.apply(inputs.pods, has_ended);
@@ -57,10 +53,21 @@ impl Loop {
         let names = inputs.workloads.iter().map(Workload::full_name).collect();
         let applied = self.manifest_workloads.apply(inputs.workloads, self.manager.controllers());
         self.hub.apply_workloads(&applied, now);
+        if !applied.started.is_empty() {
+            // Their pods may have claims.
+            self.publish_objects();
+        }
         self.print_news(applied.news);
         self.rollouts.begin(names);
         // A change that moves no pod is observed, too.
         self.control(&reports, now);
+    }
+
+    /// Has the agent see the objects of manifests as they are in the store.
+    fn publish_objects(&self) {
+        let mut objects = self.hub.referred();
+        objects.merge(self.pull_secrets.clone());
+        self.objects.set(objects);
     }
 }
 

@@ -8,8 +8,9 @@ use agent::LogRotation;
 use agent::clock::{Clock as _, SystemClock};
 use agent::objects::ObjectStore;
 use agent::pod_spec::dns;
-use agent::storage::claims::directories::ClaimDirectories;
+use agent::storage::claim_directories::ClaimDirectories;
 use agent::storage::volumes::in_memory;
+use api::claims::ClaimName;
 use api::manifest::Workload;
 use cluster::controllers::{CronStarts, Refused};
 use cluster::manager::Manager;
@@ -119,18 +120,20 @@ impl Loop {
         let store = Arc::new(ObjectStore::default());
         let cluster = StoreCluster::new(config.node_name.clone(), Arc::clone(&store), seed);
         let cluster = Arc::new(cluster);
-        let hub = Hub::new(&cluster, directories);
+        let hub = Hub::new(&cluster);
         let mut hub = hub.ok_or("failed to follow the store of the run")?;
         let now = SystemClock.now();
         let refused = if args.keep { Refused::Kept } else { Refused::Deleted };
         let starts = if args.now { CronStarts::Now } else { CronStarts::Scheduled };
-        let manager = Manager::new(cluster.store(), refused, starts, seed);
+        let directories = Box::new(move |claim: &ClaimName| directories.path(claim));
+        let manager = Manager::new(cluster.store(), refused, starts, seed, directories);
         let mut manager =
             manager.map_err(|error| format!("failed to follow the store: {error}"))?;
-        hub.set_others(objects.json(), now);
+        drop(hub.set_others(objects.json(), now));
         hub.create_workloads(&inputs.workloads, now);
-        objects.merge(pull_secrets.clone());
-        store.set(objects);
+        let mut referred = hub.referred();
+        referred.merge(pull_secrets.clone());
+        store.set(referred);
         let objects = store;
         let (service_notes, network) = match served {
             Some(served) => {

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use agent::PodReport;
 use api::manifest::{Strictness, parse};
+use rstest::rstest;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -19,7 +20,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let cluster = StoreCluster::new("here".to_owned(), Arc::default(), 1);
-        let hub = Hub::new(&cluster, ClaimDirectories::new("/volumes".into())).unwrap();
+        let hub = Hub::new(&cluster).unwrap();
         Self { cluster, hub }
     }
 
@@ -164,14 +165,46 @@ fn changed_manifest_changes_its_object() {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "uid": value}, "data": {"k": value},
         })
     };
-    assert_eq!(hub.set_others(vec![map("1")], now()), []);
+    assert_eq!(hub.set_others(vec![map("1")], now()).changed, []);
     let before = hub.objects();
-    assert_eq!(hub.set_others(vec![map("2")], now()).len(), 1);
+    assert_eq!(hub.set_others(vec![map("2")], now()).changed.len(), 1);
+    let data = hub.referred().config_map("default", "m").unwrap().data.clone();
+    assert_eq!(data.unwrap()["k"], "2");
     let after = hub.objects();
     assert_eq!(after[0]["data"]["k"], "2");
     assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
-    hub.set_others(Vec::new(), now());
+    drop(hub.set_others(Vec::new(), now()));
     assert_eq!(hub.objects(), [json!(null); 0]);
+}
+
+#[rstest]
+#[case::other_data(json!({"immutable": true, "data": {"k": "Mg=="}}))]
+#[case::no_longer_immutable(json!({"data": {"k": "MQ=="}}))]
+fn immutable_objects_stay_with_a_warning(#[case] changed: Value) {
+    let mut hub = hub();
+    let named = |kind: &str, rest: &Value| {
+        let mut value = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "o", "namespace": "default"}});
+        value.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        value
+    };
+    let first = json!({"immutable": true, "data": {"k": "MQ=="}});
+    let both = |rest: &Value| vec![named("ConfigMap", rest), named("Secret", rest)];
+    assert_eq!(hub.set_others(both(&first), now()).warnings, [""; 0]);
+    let before = hub.referred();
+    let replaced = hub.set_others(both(&changed), now());
+    assert_eq!(
+        replaced.warnings,
+        [
+            "configmap default/o is immutable and stays as it was: give the changed one another name",
+            "secret default/o is immutable and stays as it was: give the changed one another name",
+        ]
+    );
+    assert_eq!(replaced.changed, []);
+    assert_eq!(hub.referred(), before);
+    // It can be removed, and then added as something else.
+    drop(hub.set_others(Vec::new(), now()));
+    assert_eq!(hub.set_others(both(&changed), now()).warnings, [""; 0]);
+    assert_ne!(hub.referred(), before);
 }
 
 #[test]

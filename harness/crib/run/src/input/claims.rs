@@ -1,9 +1,8 @@
 //! ◆ Which claims the pods of a run use, and what is wrong with them. Pure.
 
 use agent::objects::ObjectMap;
-use agent::storage::claims::{Binding, Bound, ClaimName, Unbound, bind, bind_all, unfitting};
+use api::claims::{Binding, Bindings, Bound, ClaimName, bind, bind_all, unfitting};
 use api::pod::Pod;
-use compact::Map;
 
 /// The claims that pods mount, each once.
 pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName> {
@@ -20,13 +19,10 @@ pub(crate) fn used<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Vec<ClaimName
     claims
 }
 
-/// What claims are bound to.
-type Bindings = Map<ClaimName, Result<Binding, Unbound>>;
-
 /// What the claims that exist, and `claims`, will be bound to, and the claims of volumes then.
 pub fn bindings(claims: &[ClaimName], objects: &ObjectMap) -> (Bindings, Bound) {
-    let (mut all, mut bound) = bind_all(objects, Bound::new());
     let volumes = objects.persistent_volumes();
+    let (mut all, mut bound) = bind_all(objects.persistent_volume_claims(), &volumes, Bound::new());
     // Those of StatefulSets are bound when their pods start.
     for name in claims {
         if all.contains_key(name) {

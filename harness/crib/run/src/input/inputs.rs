@@ -7,8 +7,8 @@ use agent::pod_spec::priority_class;
 use agent::pod_spec::references;
 use agent::pod_spec::runtime_class;
 use agent::services::NodePorts;
-use agent::storage::claims::ClaimName;
 use agent::{MakeInMemory, services};
+use api::claims::ClaimName;
 use api::manifest::{self, Object, Parsed, Problem, Skipped, Strictness, Workload};
 use api::manifest_set::{
     extended_resources, fractional_bytes, named_pods, owned_objects, reserved_names,
@@ -251,7 +251,7 @@ fn documents(name: &str, text: &str) -> Result<usize, String> {
 
 fn text_of(path: &Path) -> Result<(String, String), String> {
     let name = path.display().to_string();
-    let read = std::fs::File::open(path);
+    let read = named_text::open(path);
     let bytes = read
         .and_then(|file| named_text::read_bytes(file, named_text::MOST))
         .map_err(|error| format!("failed to read the manifest {name}: {error}"))?;

@@ -3,7 +3,7 @@
 use std::slice;
 
 use agent::objects::ObjectMap;
-use agent::storage::claims::{Binding, Bound, ClaimName, bind};
+use api::claims::{Binding, Bound, ClaimName, bind};
 use api::manifest::storage::claims_of_pod;
 use api::manifest::{Problem, Workload, WorkloadObject};
 use api::manifest_set::named_pods;

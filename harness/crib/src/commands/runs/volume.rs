@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use agent::storage::claims::ClaimName;
-use agent::storage::claims::directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
+use agent::storage::claim_directories::{ClaimDirectories, ClaimDirectory, DirectoryError};
+use api::claims::ClaimName;
 use clap::{Args, Subcommand};
 use crib_base::dirs::VolumesDirArgs;
 use crib_base::exit::Exit;

@@ -1,8 +1,8 @@
 //! ◆ What the claims of a run will be bound to, in words. Pure.
 
 use agent::objects::ObjectMap;
-use agent::storage::claims::directories::ClaimDirectories;
-use agent::storage::claims::{Binding, ClaimName};
+use agent::storage::claim_directories::ClaimDirectories;
+use api::claims::{Binding, ClaimName};
 use compact::Map;
 use crib_run::{Inputs, bindings};
 

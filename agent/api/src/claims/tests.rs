@@ -5,14 +5,33 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fixtures;
 
-fn claim(fields: Value) -> PersistentVolumeClaim {
-    fixtures::claim("data", &fields)
+/// An object with the members of another one, which replace its own.
+fn with(mut object: Value, members: &Value) -> Value {
+    object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    object
 }
 
-fn volume(name: &str, fields: &Value) -> Box<PersistentVolume> {
-    fixtures::volume(name, &fixtures::with(json!({"hostPath": {"path": "/d"}}), fields))
+/// A claim of 1 GiB with these fields of its spec.
+fn named(name: &str, fields: &Value) -> PersistentVolumeClaim {
+    let size = json!({"requests": {"storage": "1Gi"}});
+    let spec = with(json!({"accessModes": ["ReadWriteOnce"], "resources": size}), fields);
+    let metadata = json!({"name": name, "namespace": "default"});
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+}
+
+fn claim(fields: &Value) -> PersistentVolumeClaim {
+    named("data", fields)
+}
+
+/// A volume of 1 GiB with these fields of its spec. Its label `tier` is its name.
+fn volume(name: &str, fields: &Value) -> Arc<PersistentVolume> {
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/d"},
+    });
+    let metadata = json!({"name": name, "labels": {"tier": name}});
+    let volume = json!({"metadata": metadata, "spec": with(spec, fields)});
+    Arc::new(serde_json::from_value(volume).unwrap())
 }
 
 fn mismatch(mismatch: Mismatch) -> Result<Binding, Unbound> {
@@ -73,26 +92,23 @@ fn claims_are_bound_to_the_best_volume_that_fits(
         .zip(names)
         .map(|(fields, name)| volume(name, fields))
         .collect();
-    assert_eq!(bind(&claim(fields), &volumes, &Bound::new()), expected);
+    assert_eq!(bind(&claim(&fields), &volumes, &Bound::new()), expected);
 }
 
 #[test]
 fn bound_volume_stays_with_its_claim() {
     let volumes = [volume("a", &json!({})), volume("b", &json!({"capacity": {"storage": "5Gi"}}))];
     let bound = |name: &str| Bound::from([("a".to_owned(), ClaimName::new("default", name))]);
-    assert_eq!(bind(&claim(json!({})), &volumes, &bound("other")), to("b"));
+    assert_eq!(bind(&claim(&json!({})), &volumes, &bound("other")), to("b"));
     let better = [volume("a", &json!({"capacity": {"storage": "5Gi"}})), volume("b", &json!({}))];
-    assert_eq!(bind(&claim(json!({})), &better, &bound("data")), to("a"));
+    assert_eq!(bind(&claim(&json!({})), &better, &bound("data")), to("a"));
 }
 
 #[test]
 fn claims_that_name_a_volume_are_bound_first() {
-    let mut objects = crate::objects::ObjectMap::default();
-    let named = json!({"volumeName": "a"});
-    objects.insert_persistent_volume_claim(claim(json!({})));
-    objects.insert_persistent_volume_claim(fixtures::claim("z", &named));
-    objects.insert_persistent_volume(*volume("a", &json!({})));
-    let (all, bound) = bind_all(&objects, Bound::new());
+    let claims = [claim(&json!({})), named("z", &json!({"volumeName": "a"}))];
+    let volumes = [volume("a", &json!({}))];
+    let (all, bound) = bind_all(claims.map(Arc::new).to_vec(), &volumes, Bound::new());
     let of = |name: &str| all[&ClaimName::new("default", name)].clone();
     assert_eq!((of("z"), of("data")), (to("a"), DIRECTORY));
     assert_eq!(bound["a"], ClaimName::new("default", "z"));

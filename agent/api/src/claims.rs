@@ -3,20 +3,18 @@
 //! Source: Kubernetes 1.36, component-helpers/storage/volume/pv_helpers.go and pkg/controller/volume/persistentvolume/index.go. The
 //! directory stands for what the provisioner of a storage class makes: every class has one.
 
-pub mod directories;
-mod only_pod;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 
-use api::quantity::Quantity;
-use api::selector::{self, matches_selector};
-use api::totals::amount;
 use compact::Map;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use crate::objects::ObjectMap;
+use crate::quantity::Quantity;
+use crate::selector::{self, matches_selector};
+use crate::totals::amount;
 
 /// The namespace and the name of a claim. `Display` writes `default/data`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,14 +165,16 @@ pub fn bind(
     }
 }
 
-/// What all claims of `objects` are bound to, in the order of their names, those first that name a volume.
+/// What claims are bound to.
+pub type Bindings = Map<ClaimName, Result<Binding, Unbound>>;
+
+/// What all claims are bound to, in the order of their names, those first that name a volume.
 #[must_use]
 pub fn bind_all(
-    objects: &ObjectMap,
+    mut claims: Vec<Arc<PersistentVolumeClaim>>,
+    volumes: &[Arc<PersistentVolume>],
     mut bound: Bound,
-) -> (Map<ClaimName, Result<Binding, Unbound>>, Bound) {
-    let volumes = objects.persistent_volumes();
-    let mut claims = objects.persistent_volume_claims();
+) -> (Bindings, Bound) {
     let names_volume = |claim: &PersistentVolumeClaim| {
         let spec = claim.spec.as_ref();
         let name = spec.and_then(|spec| spec.volume_name.as_deref());
@@ -183,7 +183,7 @@ pub fn bind_all(
     compact::sort_by_key(&mut claims, |claim| (!names_volume(claim), ClaimName::of(claim)));
     let mut all = Map::new();
     for claim in claims {
-        let binding = bind(&claim, &volumes, &bound);
+        let binding = bind(&claim, volumes, &bound);
         let name = ClaimName::of(&claim);
         if let Ok(Binding::Volume(volume)) = &binding {
             bound.insert(volume.clone(), name.clone());

@@ -10,9 +10,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use api::claims::ClaimName;
 use file_tree::private::{self, PrivateError};
 
-use super::ClaimName;
 use crate::node::component;
 
 const LOCK: &str = "lock";

@@ -6,10 +6,10 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use api::claims::ClaimName;
 use file_tree::private;
 
-use super::ClaimName;
-use super::directories::{ClaimDirectories, DirectoryError};
+use super::claim_directories::{ClaimDirectories, DirectoryError};
 
 const FILE: &str = "only-pod";
 
