@@ -16,6 +16,7 @@ pub(crate) mod names;
 pub(crate) mod no_namespaces;
 pub(crate) mod output;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod statuses;
 pub(crate) mod taken_paths;
 pub(crate) mod temporary;

@@ -15,7 +15,7 @@ use crate::commands::listing::{
     events, images, info, inspect, metricsp, pods, ps, stats, statsp, version,
 };
 use crate::commands::measures::{bench, check};
-use crate::commands::runs::{describe, down, explain_run, get, rollout, top, volume, wait};
+use crate::commands::runs::{describe, down, explain_run, get, rollout, scale, top, volume, wait};
 use crate::commands::servers::{agent, kubelet, proxy, registry, runtime};
 use crate::commands::shell;
 use crate::commands::streams::{attach, cp, debug, exec, logs, port_forward};
@@ -57,6 +57,7 @@ enum Command {
     Get(get::GetArgs),
     Wait(wait::WaitArgs),
     Rollout(rollout::RolloutArgs),
+    Scale(scale::ScaleArgs),
     Describe(describe::DescribeArgs),
     #[command(aliases = ["image", "img"])]
     Images(images::ImagesArgs),
@@ -123,6 +124,7 @@ impl Command {
                 let rollout::RolloutCommand::Status(args) = &mut args.command;
                 args.connection.inherit(before);
             }
+            Self::Scale(args) => args.connection.inherit(before),
             Self::Describe(args) => args.connection.inherit(before),
             Self::Images(args) => args.connection.inherit(before),
             Self::Pull(args) => args.connection.inherit(before),
@@ -212,6 +214,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Exit {
         Command::Get(args) => finish(get::run(&args)),
         Command::Wait(args) => finish(until_signal(wait::run(&args))),
         Command::Rollout(args) => finish(until_signal(rollout::run(&args))),
+        Command::Scale(args) => finish(async move { scale::run(&args) }),
         Command::Describe(args) => finish(describe::run(&args)),
         Command::Images(args) => finish(images::run(&args)),
         // The call is dropped at a signal, which ends the pull.

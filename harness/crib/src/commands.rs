@@ -2,7 +2,7 @@
 //!
 //! | folder | commands |
 //! |---|---|
-//! | `runs` | `get`, `describe`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
+//! | `runs` | `get`, `describe`, `scale`, `down`, `explain-run`, `volume`: runs of `crib run`, their objects and volumes |
 //! | `servers` | `runtime`, `agent`, `registry`, `proxy` |
 //! | `listing` | `ps`, `pods`, `images`, `inspect`, `stats`, `events` and their kind |
 //! | `lifecycle` | `runp`, `create`, `start`, `stop`, `rm`, `update`, `checkpoint` and their kind |

@@ -1,5 +1,5 @@
 //! The socket `run.sock` in the directory of a `crib run`: other commands ask there what the agent knows of its pods, watch its
-//! objects, add an ephemeral container to a pod, or ask for the end of the run. One line of JSON each way; a watch has a line for
+//! objects, add an ephemeral container to a pod, scale an object, or ask for the end of the run. One line of JSON each way; a watch has a line for
 //! each change.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -63,12 +63,31 @@ pub enum Request {
         /// The container.
         container: Box<EphemeralContainer>,
     },
+    /// Another number of pods for an object.
+    Scale(Scale),
     /// All of its objects, and then their changes until the run ends: a [`WatchEvent`] a line.
     Watch,
     /// Its pods, and then to end them and itself. Asking again changes nothing.
     End,
     /// Its pods, and then, where they are ending, to kill them.
     Kill,
+}
+
+/// How many pods an object is to have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scale {
+    /// `apps/v1`.
+    pub api_version: String,
+    /// `Deployment`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The number of pods.
+    pub replicas: i32,
+    /// The number that it is to have now; another one refuses the request.
+    pub current_replicas: Option<i32>,
 }
 
 /// What it answers.

@@ -15,6 +15,7 @@ use cluster::apply::{Applied, ManifestObject};
 use cluster::claims::without_binding;
 use cluster::{DeleteOptions, Event, Key, Kind, List, Object, Part, Selection, Store, Watch};
 use compact::{Map, Set};
+use crib_base::run_socket::Scale;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::EphemeralContainer;
 use serde_json::Value;
@@ -204,6 +205,23 @@ impl Hub {
         }
         *pod = changed;
         Ok(())
+    }
+
+    /// Changes how many pods an object is to have, as its subresource does.
+    pub(super) fn scale(&self, scale: &Scale) -> Result<(), String> {
+        let kind = Kind::of(&scale.api_version, &scale.kind);
+        let key = Key::new(kind, &scale.namespace, &scale.name);
+        let scaled = self.store.scale(&key).and_then(|mut now| {
+            let replicas = now["spec"]["replicas"].take();
+            if let Some(expected) = scale.current_replicas.filter(|expected| replicas != *expected)
+            {
+                let why = format!("expected replicas to be {expected}, was {replicas}");
+                return Err(cluster::Error::BadRequest(why));
+            }
+            now["spec"]["replicas"] = Value::from(scale.replicas);
+            self.store.update_scale(&key, &now)
+        });
+        scaled.map(drop).map_err(|error| error.to_string())
     }
 
     /// Deletes the pods of which `why` knows why, each with its own grace period or that of `grace`.

@@ -5,6 +5,7 @@ pub(crate) mod down;
 pub(crate) mod explain_run;
 pub(crate) mod get;
 pub(crate) mod rollout;
+pub(crate) mod scale;
 pub(crate) mod top;
 pub(crate) mod volume;
 pub(crate) mod wait;

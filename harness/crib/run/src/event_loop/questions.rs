@@ -1,5 +1,6 @@
 //! Answers other commands that ask about the pods, or for the end of the run.
 
+use agent::clock::{Clock as _, SystemClock};
 use api::manifest::pod_json;
 use api::pod::PodUid;
 use crib_base::run_socket::{Answer, PodAnswer, Request};
@@ -22,6 +23,12 @@ impl Loop {
             Request::AddEphemeralContainer { pod, container } => {
                 let added = self.hub.add_ephemeral_container(&PodUid::new(pod), *container);
                 (Some(Reply::Answer(Answer { refused: added.err(), ..self.pods_now() })), None)
+            }
+            Request::Scale(scale) => {
+                let scaled = self.hub.scale(&scale);
+                let reports = self.reports.borrow().clone();
+                self.control(&reports, SystemClock.now());
+                (Some(Reply::Answer(Answer { refused: scaled.err(), ..Answer::default() })), None)
             }
             Request::Pods => (Some(Reply::Answer(self.pods_now())), None),
             Request::End => (Some(Reply::Answer(self.pods_now())), Some(Event::Down)),

@@ -1,0 +1,92 @@
+//! `crib scale`: changes how many pods a Deployment or its kind has, as `kubectl scale` does.
+
+use crib_base::report::complain;
+use crib_base::run_socket::{Request, Scale};
+use serde_json::Value;
+
+use crate::client::run_objects::{Found, RunObjects, named, runs, with_runs};
+use crate::client::{Endpoints, completion};
+use crate::commands::prelude::*;
+use crate::objects::kinds::{Wanted, wanted};
+use crate::objects::metadata;
+
+/// Change how many pods a Deployment, StatefulSet, ReplicaSet or ReplicationController has
+#[derive(Debug, Args)]
+#[command(after_help = with_codes("\
+Examples:
+  crib scale deploy/web --replicas 3
+  crib scale statefulset db --replicas 1
+  crib scale deploy/web deploy/api --current-replicas 1 --replicas 2
+
+The number holds until the object's manifest changes. Exits with 1 if an object was not scaled."))]
+pub(crate) struct ScaleArgs {
+    /// A Deployment or its kind
+    #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
+    objects: Vec<String>,
+    /// The number of pods to have
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
+    replicas: i32,
+    /// Only if there are to be this many pods now
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
+    current_replicas: Option<i32>,
+    /// Namespace of the objects
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    pub(crate) connection: Endpoints,
+}
+
+/// Scales the objects, each of them also if another one cannot be.
+pub(crate) fn run(args: &ScaleArgs) -> Result<Exit, CallError> {
+    let all = with_runs(args.connection.open_all())?;
+    let known = runs(&all)?;
+    let mut failed = false;
+    for found in objects(args, &known)? {
+        let name = found.resource.named(metadata(found.object, "name"));
+        match scale(args, &all, &found) {
+            Ok(()) => print(&format!("{name} scaled"))?,
+            Err(error @ CallError::Denied(_)) => {
+                complain(&error);
+                failed = true;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if failed { Err(CallError::AlreadyReported) } else { Ok(Exit::Success) }
+}
+
+fn objects<'r>(args: &ScaleArgs, runs: &'r [RunObjects]) -> Result<Vec<Found<'r>>, CallError> {
+    let all: Vec<&Value> = runs.iter().flat_map(|run| &run.objects).collect();
+    match wanted(&args.objects, &all).map_err(CallError::Usage)? {
+        Wanted::Named(names) => {
+            let found = names.iter();
+            found.map(|(resource, name)| named(runs, resource, &args.namespace, name)).collect()
+        }
+        Wanted::Lists(_) => {
+            let problem = "resource(s) were provided, but no name was specified: name one, such as deploy/web";
+            Err(CallError::Usage(problem.to_owned()))
+        }
+    }
+}
+
+/// Has the run of an object scale it.
+fn scale(args: &ScaleArgs, all: &[Cri], found: &Found<'_>) -> Result<(), CallError> {
+    let text = |field: &str| found.object[field].as_str().unwrap_or_default().to_owned();
+    let request = Request::Scale(Scale {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        namespace: metadata(found.object, "namespace").to_owned(),
+        name: metadata(found.object, "name").to_owned(),
+        replicas: args.replicas,
+        current_replicas: args.current_replicas,
+    });
+    let run = all.iter().find(|cri| cri.choice() == found.run.choice);
+    let answer = run.map_or(Ok(None), |cri| cri.ask_run(request))?;
+    match answer.ok_or(CallError::Lost)?.refused {
+        Some(why) => {
+            let name = found.resource.named(metadata(found.object, "name"));
+            Err(CallError::Denied(format!("{name} was not scaled: {why}")))
+        }
+        None => Ok(()),
+    }
+}
