@@ -72,7 +72,11 @@ pub fn difference(
     expected: &(impl fmt::Debug + ?Sized),
     seen: &(impl fmt::Debug + ?Sized),
 ) -> (String, String) {
-    let texts = (format!("{expected:?}"), format!("{seen:?}"));
+    difference_of_texts((format!("{expected:?}"), format!("{seen:?}")))
+}
+
+/// [`difference`] of what `Debug` printed, so that it is compiled once.
+fn difference_of_texts(texts: (String, String)) -> (String, String) {
     let (Some(expected), Some(seen)) = (parse(&texts.0), parse(&texts.1)) else {
         return texts;
     };
