@@ -93,7 +93,7 @@ pub struct Outputs {
     pub cri: Arc<dyn Cri>,
 }
 
-/// What a token is wanted for: a pod's service account.
+/// A request for a service account token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenRequest {
     /// The pod that it is bound to.
@@ -104,9 +104,9 @@ pub struct TokenRequest {
     pub namespace: String,
     /// The account.
     pub account: String,
-    /// Who is to take it; `None`: the API server.
+    /// The audience; `None`: the API server.
     pub audience: Option<String>,
-    /// How long it is to be good for, in seconds.
+    /// The requested lifetime in seconds.
     pub seconds: i64,
 }
 

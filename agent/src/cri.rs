@@ -231,7 +231,7 @@ pub struct RuntimeStatus {
 /// What a runtime says that it can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What its handlers support, by name; `None`: it does not say.
+    /// What its handlers support, by name; `None`: not reported.
     pub handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether it honours `supplementalGroupsPolicy: Strict`.
     pub strict_supplemental_groups: bool,

@@ -71,13 +71,13 @@ pub trait Managers: Send + Sync {
 pub struct ManagerCount {
     /// The name of a kubelet's metric.
     pub name: &'static str,
-    /// What it counts.
+    /// The metric's help text.
     pub help: &'static str,
     /// How often.
     pub count: u64,
 }
 
-/// The pods that keep what they have; `None`: not every source has said yet which pods it has, so that all do.
+/// The pods that keep their resources; `None`: not every source has delivered its pods yet, so that all do.
 pub type Active = Option<Set<PodUid>>;
 
 /// Whether devices are healthy, by resource and id.

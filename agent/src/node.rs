@@ -54,7 +54,7 @@ pub struct Node {
     pub cpu_quota_period: i64,
     /// How cgroups are made.
     pub cgroup_driver: CgroupDriver,
-    /// The cgroup above those of pods.
+    /// The parent of the pods' cgroups.
     pub cgroup_root: String,
     /// Whether QoS classes and pods have cgroups.
     pub cgroups_per_qos: bool,
@@ -70,7 +70,7 @@ pub struct Node {
     pub runtime_class_objects: BTreeMap<String, String>,
     /// Runtime handlers by name of the other RuntimeClasses; `None`: each class is called as its handler is.
     pub runtime_classes: Option<BTreeMap<String, String>>,
-    /// What the runtime's handlers support, by name; `None`: the runtime does not say.
+    /// What the runtime's handlers support, by name; `None`: not reported.
     pub runtime_handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether SELinux is enabled.
     pub selinux: bool,

@@ -1,4 +1,4 @@
-//! The observed state of a pod: the runtime's data at one time.
+//! ◆ The observed state of a pod: the runtime's data at one time.
 
 use std::fmt;
 use std::path::PathBuf;

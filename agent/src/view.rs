@@ -24,7 +24,7 @@ use crate::upkeep::machine_watch::OomCount;
 pub(crate) struct NodeResources {
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
-    /// The cgroup of all pods, if the runtime is told one.
+    /// The cgroup of all pods, if it is passed to the runtime.
     pub(crate) pods_cgroup: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl AgentView {
         self.managers.0.counts()
     }
 
-    /// What of that pods may request.
+    /// The allocatable resources.
     #[must_use]
     pub fn allocatable(&self) -> BTreeMap<String, String> {
         let mut allocatable = self.resources.allocatable.clone();
@@ -78,7 +78,7 @@ impl AgentView {
         allocatable
     }
 
-    /// The cgroup of all pods, if the runtime is told one.
+    /// The cgroup of all pods, if it is passed to the runtime.
     #[must_use]
     pub fn pods_cgroup(&self) -> Option<&str> {
         self.resources.pods_cgroup.as_deref()
@@ -117,7 +117,7 @@ impl AgentView {
     }
 
     /// Waits until [`AgentView::not_ready`], [`AgentView::pressure`], [`AgentView::capabilities`] or the devices of
-    /// [`AgentView::capacity`] may say something else. Cancel-safe.
+    /// [`AgentView::capacity`] may have changed. Cancel-safe.
     pub async fn readiness_changed(&mut self) {
         let changed = tokio::select! {
             changed = self.readiness.changed() => changed,
@@ -168,13 +168,13 @@ impl AgentView {
         self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
     }
 
-    /// Whether each source has said at least once which pods it has: a pod that none has is not wanted.
+    /// Whether each source has delivered its pods at least once: a pod that none has is not wanted.
     #[must_use]
     pub fn sources_are_ready(&self) -> bool {
         *self.sources_ready.borrow()
     }
 
-    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may say something else. Cancel-safe.
+    /// Waits until [`AgentView::static_pods`] or [`AgentView::sources_are_ready`] may have changed. Cancel-safe.
     pub async fn pods_changed(&mut self) {
         let changed = tokio::select! {
             changed = self.pods.changed() => changed,

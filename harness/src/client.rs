@@ -47,7 +47,7 @@ impl Client {
         Self::connect(path, CarryDeadline::default())
     }
 
-    /// The same, whose calls carry this deadline; streams do not.
+    /// Like this client, but with a deadline for each call; streams have none.
     #[must_use]
     pub fn with_deadline(path: &Path, deadline: Duration) -> Self {
         Self::connect(path, CarryDeadline { usual: Some(deadline) })
@@ -331,7 +331,7 @@ pub type Connection = InterceptedService<Channel, CarryDeadline>;
 /// Gives calls the deadline of [`within`], or else a usual one, unless they have one of their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CarryDeadline {
-    /// That of calls with one answer, outside of [`within`].
+    /// The deadline of calls with one answer, outside of [`within`].
     pub usual: Option<Duration>,
 }
 

@@ -135,7 +135,7 @@ impl Runtime {
         self.faulty.as_ref().map(|faulty| &faulty.proxy)
     }
 
-    /// Its socket. With faults, that of the proxy in front of it.
+    /// Its socket; with faults, the socket of the proxy in front of it.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         match self.proxy() {

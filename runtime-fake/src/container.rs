@@ -1,4 +1,4 @@
-//! The container state machine: pure.
+//! ◆ The container state machine. Pure.
 //!
 //! ```text
 //! Creating ──Created──▶ Created ──Started──▶ Running ──Exited──▶ Exited

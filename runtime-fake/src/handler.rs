@@ -1,4 +1,4 @@
-//! Runtime handlers: named ways to run pods, each stricter than the default one: pure.
+//! ◆ Runtime handlers: named ways to run pods, each stricter than the default one. Pure.
 
 use std::collections::BTreeMap;
 

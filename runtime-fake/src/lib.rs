@@ -7,14 +7,15 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | `server` | start and end; who may use the socket (`connections`), clients' deadlines, `:authority` (`authority`, `hpack`) |
-//! | `service` | a short method for each call; `error` is the only table of gRPC codes; `wire` converts |
+//! | `server` | startup and shutdown; `connections`: who may use the socket; `deadline`: clients' deadlines; `routes`: a path's service |
+//! | `service` | a short method for each call; `error` maps the runtime's errors to gRPC codes; `wire` converts |
 //! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `copies`, `resources` and others |
 //! | `runtime::network`, `runtime::ports` | which network a pod gets, what is retried without one; host ports |
 //! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
 //! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` refuses bad strings |
 //! | `launch::qos_class` | weights of QoS classes, which `runtime::resources` writes |
 //! | `launch::{memory, sub_paths}` | volumes in memory, parts of volumes |
+//! | `launch::seccomp`, `runtime::seccomp` | which filter; compiles it to BPF with `keeper::kernel::seccomp`, and caches it |
 //! | `launch::{apparmor, selinux, behave}` | profiles and labels; behaviour scripts, whose part in the runtime is in `runtime::containers` |
 //! | `store` | one task owns all records: `state` ◆ decides, `disk` and `document` write |
 //! | `sandbox`, `container` ◆ | the state machines, drawn above the match |
@@ -28,7 +29,8 @@
 //! | `recovery`, `keepers` | after a restart: records beside the keepers that still run |
 //!
 //! To honour a CRI field: `launch/plan.rs`, then the keeper's module that carries it out, then docs/cri.md. A call that is missing:
-//! `service.rs`, the operation in `runtime`, docs/cri.md.
+//! `proto/cri.proto` and `proto/cri-v1.tsv` (`CRIB_UPDATE_PROTO=1 cargo test -p cri-compiler`), `service.rs`, the operation in `runtime`,
+//! docs/cri.md; a rule in `harness/check/src/rules`, and `agent/src/cri.rs` if the agent makes it.
 //!
 //! # Invariants
 //! - No record is younger than what it describes: a sandbox or container is on disk before its first process exists.
@@ -86,7 +88,7 @@ pub use handler::{Handler, Handlers, NotAName};
 pub use id::instance_name;
 pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
 pub use keeper::contract::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
-pub use keeper::{keep_descriptors, keeper_main, take_short_turns};
+pub use keeper::{keeper_main, set_close_on_exec, take_short_turns};
 pub use keeper_client::Deadlines;
 pub use network::{EGRESS_COMMAND, serve_egress};
 pub use server::{ServeError, delete_trash, longest_end, serve};

@@ -1,4 +1,4 @@
-//! Formats a `resolv.conf`: pure.
+//! ◆ Formats a `resolv.conf`. Pure.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The sandbox state machine: pure.
+//! ◆ The sandbox state machine. Pure.
 //!
 //! ```text
 //! Creating ──Ready──▶ Ready ──Stopped──▶ NotReady

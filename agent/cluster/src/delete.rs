@@ -19,7 +19,7 @@ const GRACE: i64 = 30;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What becomes of the objects that a deleted object owns.
+/// The propagation policy for dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted after it.
@@ -34,7 +34,7 @@ pub enum Propagation {
 /// How an object is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeleteOptions {
-    /// The grace period in seconds; by default that of the object.
+    /// The grace period in seconds; by default the object's.
     pub grace_seconds: Option<i64>,
     /// The uid that it has to have.
     pub uid: Option<String>,
@@ -58,7 +58,7 @@ impl DeleteOptions {
     }
 }
 
-/// What a delete has done.
+/// The result of a delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deleted {
     /// The object as it is now, or as it was last.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::kind::Kind;
 
-/// What an object is found by.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its kind.

@@ -36,7 +36,7 @@ impl Key {
 /// An object of one version. Never changed: a write makes another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// What it is found by.
+    /// The object's key.
     pub key: Key,
     /// `metadata.resourceVersion`: the number of the write that made it, among all writes of the store.
     pub version: u64,

@@ -13,7 +13,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 pub struct NodeDriver {
     /// Its name.
     pub name: String,
-    /// What it calls the node.
+    /// The driver's id of the node.
     pub node_id: String,
     /// How many volumes it can attach to the node; 0: any number.
     pub max_volumes: i64,

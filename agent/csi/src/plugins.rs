@@ -1,7 +1,7 @@
 //! Watches the directory of plugins' sockets (`plugins_registry`), and registers and forgets the drivers that they announce.
 //!
 //! The watch is a hint: each event has the directories read again. A socket that was replaced is another one, so that a driver which
-//! was restarted is forgotten and registered anew.
+//! was restarted is forgotten and registered again.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager; pkg/volume/csi/csi_plugin.go RegisterPlugin, DeRegisterPlugin.
 

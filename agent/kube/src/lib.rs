@@ -6,7 +6,7 @@
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
 //! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
-//! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` writes statuses and deletes what has ended, `due` ◆ decides what; `mirror_writer` shows static pods, `mirror` ◆ decides which |
+//! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
 //! | `view` | what the node's server may know of all that |
@@ -99,7 +99,7 @@ pub struct NodeSettings {
     pub server_port: Option<u16>,
     /// Which certificates the cluster is asked for.
     pub certificates: Certificates,
-    /// What the cloud calls the machine.
+    /// The cloud provider's id of the machine.
     pub provider_id: Option<String>,
     /// Whether a cloud's controller sets the node's addresses, and takes its first taint.
     pub external_cloud: bool,
@@ -107,7 +107,7 @@ pub struct NodeSettings {
     pub registers: bool,
     /// How often the node gives a sign of life.
     pub status: StatusSettings,
-    /// The addresses that the node was told to have, for a cloud's controller.
+    /// Node addresses given on the command line, for the cloud controller.
     pub provided_addresses: Vec<String>,
     /// How many requests it sends for events.
     pub event_rate: Option<Rate>,
@@ -142,7 +142,7 @@ impl Default for StatusSettings {
 pub struct Certificates {
     /// Where they are kept.
     pub directory: PathBuf,
-    /// Whether that of the client is replaced before it ends.
+    /// Whether the client certificate is rotated before it expires.
     pub client: bool,
     /// The names and addresses of the server, if it is to have one.
     pub server: Option<Vec<String>>,
@@ -195,7 +195,7 @@ impl ClusterNode {
         Self { services: Some((proxy, network)), ..self }
     }
 
-    /// Where others say what pods of the node lack.
+    /// Where others report limitations of pods.
     #[must_use]
     pub fn limits(&self) -> NodeLimits {
         self.limits.clone()

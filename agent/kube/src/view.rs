@@ -29,12 +29,11 @@ pub struct ClusterView {
 /// What is known of the certificates of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateState {
-    /// When that of the client ends; `None`: it has none.
+    /// Expiry of the client certificate; `None`: no certificate.
     pub client_ends: Option<Timestamp>,
-    /// How often that of the client could not be replaced; `None`: it is not to be.
+    /// Failed rotations of the client certificate; `None`: it is not rotated.
     pub client_failures: Option<u64>,
-    /// When that of the server ends, which is `None` while there is none, and how often there could not be another one; `None`: the
-    /// cluster does not sign it.
+    /// Expiry of the serving certificate (`None` until it is issued), and failed rotations; `None`: the cluster does not sign it.
     pub server: Option<(Option<Timestamp>, u64)>,
 }
 

@@ -130,7 +130,7 @@ impl Follower {
         Ok(None)
     }
 
-    /// What has no end, when nothing more will come.
+    /// The last, unterminated piece, at the end of the log.
     pub fn finish(&mut self) -> Option<Piece> {
         self.reader.finish()
     }

@@ -39,7 +39,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of a log from its beginning, or that of a line.
+    /// A reader of a log from its beginning, or from the beginning of a line.
     #[must_use]
     pub fn new(filter: Filter) -> Self {
         let left = filter.limit.unwrap_or(u64::MAX);

@@ -55,7 +55,7 @@ impl Hierarchy {
 }
 
 impl<K: Kernel> HostCgroups<K> {
-    /// The same with another kernel.
+    /// Like [`Self::new`], with another kernel interface.
     ///
     /// # Errors
     /// `InvalidInput`: `own` is no path below the root of a hierarchy.

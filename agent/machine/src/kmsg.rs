@@ -17,7 +17,7 @@ pub const KMSG: &str = "/dev/kmsg";
 /// A record of the log is not longer (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
 
-/// Sends every process that is killed from now on, as the log says. A thread reads it until nobody receives.
+/// Reads OOM kills from the kernel log and sends them. The thread ends when the receiver is dropped.
 ///
 /// # Errors
 /// The log cannot be opened: without CAP_SYSLOG, if the sysctl kernel.dmesg_restrict is 1, or in a container.

@@ -2,7 +2,8 @@
 //!
 //! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
 //! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own. [`kmsg`] finds
-//! kills for want of memory in the kernel's log. [`logind`] delays shutdowns; [`dbus`] is the client with which it does.
+//! OOM kills in the kernel's log. [`logind`] delays shutdowns; [`dbus`] is the client with which it does. The agent knows all of it by
+//! `agent::machine::Machine` and the traits beside that.
 
 pub mod cgroups;
 pub mod dbus;

@@ -35,7 +35,7 @@ impl Default for SystemdLogind {
 }
 
 impl SystemdLogind {
-    /// That of the bus that listens at `bus`, configured by files in `directory`.
+    /// The logind of the bus that listens at `bus`, configured by files in `directory`.
     #[must_use]
     pub fn new(bus: &Path, directory: &Path) -> Self {
         Self { bus: bus.to_owned(), directory: directory.to_owned() }

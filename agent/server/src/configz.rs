@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Authorization, Settings};
 
-/// What is served besides the server of the node.
+/// Other ports of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherPorts {
     /// The port of the health; 0: none.

@@ -84,7 +84,7 @@ const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Whether it listens on a free port instead if that of `address` is taken.
+    /// Whether it listens on a free port if the port of `address` is taken.
     pub any_port: bool,
     /// Its certificate.
     pub certificate: KeyPairFiles,

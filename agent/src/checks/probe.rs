@@ -15,7 +15,7 @@ use machine::ProbeKind;
 //
 // Source: Kubernetes 1.36, pkg/kubelet/prober/prober.go.
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It succeeded.

@@ -19,7 +19,7 @@ pub struct SandboxStats {
     pub containers: Vec<ContainerStats>,
 }
 
-/// What a container uses.
+/// The usage of a container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerStats {
     /// Which container.
@@ -61,13 +61,13 @@ pub struct CpuStats {
 pub struct MemoryStats {
     /// When it was measured.
     pub at: Timestamp,
-    /// What is left below the limit.
+    /// Available bytes below the limit.
     pub available: Option<u64>,
     /// All in use, caches included.
     pub usage: Option<u64>,
-    /// What cannot be reclaimed.
+    /// The working set: memory that cannot be reclaimed.
     pub working_set: Option<u64>,
-    /// What belongs to no file.
+    /// Anonymous memory.
     pub rss: Option<u64>,
     /// Number of page faults.
     pub page_faults: Option<u64>,
@@ -82,7 +82,7 @@ pub struct MemoryStats {
 pub struct SwapStats {
     /// When it was measured.
     pub at: Timestamp,
-    /// What is left below the limit.
+    /// Available bytes below the limit.
     pub available: Option<u64>,
     /// In use.
     pub used: Option<u64>,

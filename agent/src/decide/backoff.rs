@@ -1,4 +1,4 @@
-//! Crash back-off: the delay before a crashing container is restarted.
+//! ◆ Crash back-off: the delay before a crashing container is restarted.
 
 use compact::Map;
 use jiff::{SignedDuration, Timestamp};

@@ -1,4 +1,4 @@
-//! Decides the next actions for a pod from its observed state, without side effects.
+//! ◆ Decides the next actions for a pod from its observed state, without side effects.
 //!
 //! The executor processes a [`PodPlan`] in this order: `stops`, `stop_sandboxes`, `resets`, `removes`, `sandbox`,
 //! `start_ephemeral`, `start_init`, `resize`, `start_apps` (Kubernetes 1.36, kubelet SyncPod).
@@ -39,7 +39,7 @@ pub struct History {
     pub holds: Holds,
     /// A RestartAllContainers rule has fired and the reset is not complete.
     pub restart_all: bool,
-    /// What the runtime was last told of CPU and memory; `None`: all that the pod has.
+    /// The CPU and memory last actuated at the runtime; `None`: all that the pod has.
     pub actuated: Option<Arc<Actuated>>,
 }
 

@@ -1,4 +1,4 @@
-//! Resizes pods in place: CPU and memory of a pod change while its containers run.
+//! ◆ Resizes pods in place: CPU and memory of a pod change while its containers run.
 //!
 //! | state | owner | file below the pod's directory |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Decides whether to use an image, pull it or wait, from its name, the pull policy and earlier failures.
+//! ◆ Decides whether to use an image, pull it or wait, from its name, the pull policy and earlier failures.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/image_manager.go.
 

@@ -43,7 +43,7 @@ const UNKNOWN_POD: Duration = Duration::from_secs(1);
 /// The last full listing of the runtime; `None` before the first one.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
-/// Who hears of the pods that could not be inspected, and why; a runtime that does not answer is no pod's failure.
+/// Receives the pods that could not be inspected, with the error; a runtime that does not answer is no pod's failure.
 pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
 
 /// A pod that a worker subscribed to.

@@ -1,4 +1,4 @@
-//! Which ConfigMaps, Secrets, claims and ClusterTrustBundles a pod refers to: pure.
+//! ◆ Which ConfigMaps, Secrets, claims and ClusterTrustBundles a pod refers to. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

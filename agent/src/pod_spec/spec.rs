@@ -1,4 +1,4 @@
-//! Specifications of sandboxes and containers for the runtime, independent of the wire format.
+//! ◆ Specifications of sandboxes and containers for the runtime, independent of the wire format.
 
 mod amounts;
 pub mod cgroup;

@@ -61,7 +61,7 @@ pub struct Inputs<'a> {
     pub recursive_read_only: bool,
     /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
     pub stop_signals: bool,
-    /// What the runtime was last told of CPU and memory, where it does not report them.
+    /// The CPU and memory last actuated at the runtime, where it does not report them.
     pub actuated: Option<&'a Actuated>,
     /// The conditions of the pod's resize; `None`: there is none.
     pub resize: Option<&'a ResizeConditions>,

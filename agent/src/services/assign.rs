@@ -156,7 +156,7 @@ fn chosen(port: &ServicePort) -> Option<u16> {
 pub struct NodePorts(Map<u16, (String, i32)>);
 
 impl NodePorts {
-    /// Takes those of a Service. Returns why an API server would refuse it, because another port has one of them: two protocols
+    /// Takes the node ports of a Service. Returns why an API server would refuse it, because another port has one of them: two protocols
     /// of one port may share one.
     #[must_use]
     pub fn take(&mut self, service: &Service) -> Vec<String> {

@@ -63,7 +63,7 @@ impl Allocations {
         }
     }
 
-    /// The pod is started: nobody waits for its allocation any more.
+    /// The pod is started: its allocation is no longer pending.
     pub(super) fn started(&mut self, uid: &PodUid) {
         self.of.remove(uid);
     }
@@ -81,7 +81,7 @@ impl SyncLoop {
         self.allocations.of(pod.uid(), || managers.allocate(pod, active))
     }
 
-    /// An allocation is over: its pod can be started now, unless nobody wants it any more.
+    /// An allocation is over: its pod can be started now, unless no source has it any more.
     pub(super) fn allocated(&mut self, uid: PodUid, allocated: Allocated) {
         if self.desired.iter().any(|pod| *pod.uid() == uid) {
             self.allocations.of.insert(uid, Some(allocated));
@@ -92,7 +92,7 @@ impl SyncLoop {
         }
     }
 
-    /// Gives back what was allocated for pods that were not started, and that nobody wants any more.
+    /// Gives back what was allocated for pods that were not started, and that no source has any more.
     pub(super) fn forget_allocations(&mut self) {
         if self.allocations.of.is_empty() {
             return;

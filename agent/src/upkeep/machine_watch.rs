@@ -1,4 +1,4 @@
-//! What the machine says of itself that is an event of the node: kills for want of memory, and a resolv.conf beyond the limits.
+//! Events of the node about its machine: OOM kills, and a resolv.conf beyond the limits.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/oom/oom_watcher_linux.go, pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
 
@@ -24,7 +24,7 @@ impl OomCount {
     }
 }
 
-/// Reports kills for want of memory of the machine; those in a cgroup are the business of its pod.
+/// Reports OOM kills of the whole machine; a kill in a pod's cgroup is reported with the pod.
 pub(crate) async fn watch_oom_kills(
     mut kills: mpsc::UnboundedReceiver<OomKill>,
     node: String,

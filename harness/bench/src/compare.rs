@@ -9,7 +9,7 @@ const FACTOR: f64 = 1.1;
 /// The same where one of them is of few rounds.
 const FACTOR_OF_FEW: f64 = 1.5;
 
-/// What a row has come to.
+/// How a row changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
     /// Faster, or smaller.

@@ -7,7 +7,7 @@ use harness::shown::{difference, plain};
 use tokio::task::JoinError;
 use tonic::{Code, Status};
 
-/// What a rule comes to when it does not pass.
+/// The outcome of a rule that does not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The runtime breaks the promise.

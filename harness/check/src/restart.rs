@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// What a restart returns: an error says why the runtime was not restarted.
 type Restarting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Restarts the runtime. It returns after the old process has ended: the next answer is taken for one of the new process.
+/// Restarts the runtime. Returns once the old process has exited, so that the next answer is from the new process.
 #[derive(Clone)]
 pub struct Restart {
     run: Arc<dyn Fn() -> Restarting + Send + Sync>,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `cli` | the subcommands and their help |
 //! | `commands` | each subcommand, in a folder by its use; `crib run` is the package `crib-run` |
+//! | `commands::runs::get::printers` ◆ | the columns of `crib get` |
 //! | `client` | what commands that call a runtime share: `settings` (which runtime), `find` (which pod or container) |
 //! | `client::{status, document, output}` | statuses, JSON and YAML, tables |
 //! | `client::run_objects` | the objects of runs, and watches |

@@ -125,7 +125,7 @@ impl Rules {
         rules.collect()
     }
 
-    /// Switches the rules of a name on or off. A rule that is switched on counts anew.
+    /// Switches the rules of a name on or off. A rule that is switched on counts from 0.
     ///
     /// # Errors
     /// No rule has the name.

@@ -139,7 +139,7 @@ use parent::container::Container;
 
 use contract::protocol::{Message, Outcome};
 use kernel::failure::Step;
-pub use kernel::sys::keep_descriptors;
+pub use kernel::sys::set_close_on_exec;
 pub use kernel::sys::set_read_only;
 pub use kernel::sys::take_short_turns;
 use parent::exec::Execs;

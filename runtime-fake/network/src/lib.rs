@@ -12,7 +12,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `orphans`: bridges of killed daemons |
+//! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `bridge::leases`: addresses of Services; `orphans`: bridges of killed daemons |
 //! | `links` | interfaces and network namespaces, through netlink |
 //! | `netfilter` | packet rules: `nat` decides, `nft` ◆ writes them, `netfilter` sends them; conntrack |
 //! | `egress` | the way out of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server |

@@ -1,4 +1,4 @@
-//! Applies the edits of a container's CDI devices to its launch plan: pure.
+//! ◆ Applies the edits of a container's CDI devices to its launch plan. Pure.
 
 use cri::v1::Mount;
 use keeper::contract::plan::{DevicePlan, LaunchPlan, ProcessPlan};

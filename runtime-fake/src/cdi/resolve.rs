@@ -1,4 +1,4 @@
-//! Resolves device names to container edits: pure.
+//! ◆ Resolves device names to container edits. Pure.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Parses the id mappings of user namespaces: pure.
+//! ◆ Parses the id mappings of user namespaces. Pure.
 
 /// The extent of a `uid_map`.
 #[derive(Debug, PartialEq, Eq)]

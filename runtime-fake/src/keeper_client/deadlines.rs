@@ -1,4 +1,4 @@
-//! Decides the deadlines of calls to a keeper: pure.
+//! ◆ Decides the deadlines of calls to a keeper. Pure.
 //!
 //! A keeper that is stopped, or hangs in the kernel, never answers. Each call has a deadline by what its keeper
 //! has to wait for. A client's own deadline, if it is shorter, ends its call earlier (`server/deadline.rs`). An

@@ -1,4 +1,4 @@
-//! Decides which AppArmor profile a container's processes get: pure.
+//! ◆ Decides which AppArmor profile a container's processes get. Pure.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a behaviour script makes of a container: which process acts in place of its command, and what the runtime does. Pure.
+//! ◆ What a behaviour script makes of a container: which process acts in place of its command, and what the runtime does. Pure.
 //!
 //! The script is that of an annotation of the container, of its pod, or of its image, in this order; the first one counts.
 

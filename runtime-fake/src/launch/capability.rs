@@ -1,4 +1,4 @@
-//! Parses capabilities and decides which a process gets: pure.
+//! ◆ Parses capabilities and decides which a process gets. Pure.
 
 use cri::v1::Capability;
 

@@ -1,4 +1,4 @@
-//! Decides which devices of the host a container gets: pure.
+//! ◆ Decides which devices of the host a container gets. Pure.
 
 use std::path::Path;
 

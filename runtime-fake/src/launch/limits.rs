@@ -1,4 +1,4 @@
-//! Converts the CRI's limits to cgroup limits: pure.
+//! ◆ Converts the CRI's limits to cgroup limits. Pure.
 
 use cri::v1::{LinuxContainerResources, PodSandboxConfig};
 use keeper::kernel::cgroup::{InvalidCgroup, Limits};

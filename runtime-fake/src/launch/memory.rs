@@ -1,4 +1,4 @@
-//! Volumes of a pod in memory, which its client asks for by an annotation of the sandbox. Pure.
+//! ◆ Volumes of a pod in memory, which its client asks for by an annotation of the sandbox. Pure.
 //!
 //! The CRI has no such volumes: a kubelet mounts them. The keeper mounts these in the pod's mount namespace, and the mounts of
 //! containers whose host path is that of such a volume, or below it, have it as their source.

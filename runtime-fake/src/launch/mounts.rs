@@ -1,4 +1,4 @@
-//! Decides which mounts of host paths and images a container gets: pure.
+//! ◆ Decides which mounts of host paths and images a container gets. Pure.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Rejects paths that no file can have, and decides the path of a container's log: pure.
+//! ◆ Rejects paths that no file can have, and decides the path of a container's log. Pure.
 
 use std::num::NonZeroU64;
 use std::path::{Component, Path};

@@ -1,4 +1,4 @@
-//! Plans what a keeper does, from the configurations of the client and the image: pure.
+//! ◆ Plans what a keeper does, from the configurations of the client and the image. Pure.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Converts a pod's port mappings to host ports and rejects conflicts: pure.
+//! ◆ Converts a pod's port mappings to host ports and rejects conflicts. Pure.
 
 use cri::v1::{PortMapping, Protocol};
 use keeper::contract::plan::{HostPort, Transport};

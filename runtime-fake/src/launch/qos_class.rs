@@ -1,4 +1,4 @@
-//! The QoS class of a pod whose cgroup is in that of its class: pure.
+//! ◆ The QoS class of a pod whose cgroup is in that of its class. Pure.
 
 use cri::v1::PodSandboxConfig;
 

@@ -1,4 +1,4 @@
-//! Decides which seccomp profile a container gets, and where its filter is stored: pure.
+//! ◆ Decides which seccomp profile a container gets, and where its filter is stored. Pure.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Decides the security context: users, masked and read-only paths, and rejected requests: pure.
+//! ◆ Decides the security context: users, masked and read-only paths, and rejected requests. Pure.
 
 use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use keeper::contract::plan::UserPlan;

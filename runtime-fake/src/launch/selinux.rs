@@ -1,4 +1,4 @@
-//! Decides the SELinux labels of a pod, of its containers' processes and of their files: pure.
+//! ◆ Decides the SELinux labels of a pod, of its containers' processes and of their files. Pure.
 
 use std::{collections::BTreeSet, fmt};
 

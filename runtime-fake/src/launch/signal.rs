@@ -1,4 +1,4 @@
-//! Converts signals between names and numbers: pure.
+//! Converts signals between names and numbers.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 

@@ -1,4 +1,4 @@
-//! Validates the client's strings that are written where a separator would split them: pure.
+//! ◆ Validates the client's strings that are written where a separator would split them. Pure.
 //!
 //! Each is checked before anything is created. Paths have their own checks (`paths`, `mounts`, `log`, `devices`),
 //! as do cgroups (`cgroup/path`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel

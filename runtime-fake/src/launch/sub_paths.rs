@@ -1,4 +1,4 @@
-//! Mounts of parts of volumes, which a client names by an annotation of the container. Pure.
+//! ◆ Mounts of parts of volumes, which a client names by an annotation of the container. Pure.
 //!
 //! A container that has a volume may exchange the part for a link to anywhere while the mount is made. A path in `host_path`
 //! would be followed there, so the annotation has the volume and the part apart: the keeper opens them without following links,

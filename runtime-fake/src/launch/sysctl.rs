@@ -1,4 +1,4 @@
-//! Decides which kernel parameters a pod may set: pure.
+//! ◆ Decides which kernel parameters a pod may set. Pure.
 
 use std::collections::BTreeMap;
 

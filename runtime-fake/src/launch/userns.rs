@@ -1,4 +1,4 @@
-//! Decides the user namespace of a pod and the id mappings of mounted files: pure.
+//! ◆ Decides the user namespace of a pod and the id mappings of mounted files. Pure.
 
 use cri::v1::{IdMapping, Mount, NamespaceMode, NamespaceOption, UserNamespace};
 use keeper::contract::plan::IsolationMode;

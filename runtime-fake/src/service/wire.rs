@@ -1,4 +1,4 @@
-//! Converts records to the CRI's messages: pure.
+//! ◆ Converts records to the CRI's messages. Pure.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! All records, and the changes to them: pure.
+//! ◆ All records, and the changes to them. Pure.
 
 use std::{ops::Bound, sync::Arc};
 

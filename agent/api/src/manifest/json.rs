@@ -1,4 +1,4 @@
-//! JSON for a parser of YAML, which reads all of JSON but tabs and surrogates: pure.
+//! ◆ JSON for a parser of YAML, which reads all of JSON but tabs and surrogates. Pure.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! YAML that kubectl reads and YAML 1.2 does not allow, made valid without a change of its meaning: pure.
+//! ◆ YAML that kubectl reads and YAML 1.2 does not allow, made valid without a change of its meaning. Pure.
 //!
 //! kubectl's parser (libyaml's, in Go) does not look at the indentation of what is in brackets or quotes, and takes a tab for a space
 //! between a key and its value. The parser here stops there and says where, so that only what it stopped at is altered.

@@ -1,4 +1,4 @@
-//! Decodes the manifest of a static pod as a kubelet does, and makes it this node's pod: pure.
+//! ◆ Decodes the manifest of a static pod as a kubelet does, and makes it this node's pod. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/common.go. Unknown fields are ignored and only the first document counts, as
 //! in the kubelet's decoder; what a static pod may refer to is in `references`.
@@ -112,7 +112,7 @@ pub fn supported_pod(
     supported(location, pod)
 }
 
-/// The same for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
+/// Like [`parse`], for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
 pub fn supported_pods(
     location: Location<'_>,
     node_name: &str,

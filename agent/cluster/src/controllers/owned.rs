@@ -74,12 +74,12 @@ impl OwnedPod {
     }
 }
 
-/// What a controller wants for its object.
+/// A controller's next action for its object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A new pod, with this ordinal or completion index.
+    /// Create a pod, with this ordinal or completion index.
     Create(Option<u32>),
-    /// The end of a pod, and why.
+    /// Delete a pod, for this reason.
     Delete(PodUid, &'static str),
 }
 

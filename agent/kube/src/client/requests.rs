@@ -75,13 +75,13 @@ impl ApiClient {
         Ok(Self { transport, server, credentials, counter, limit: PATIENCE, rate })
     }
 
-    /// The same client, whose requests may take so long.
+    /// Returns the client with a timeout of `limit` for each request.
     #[must_use]
     pub fn with_limit(&self, limit: Duration) -> Self {
         Self { limit, ..self.clone() }
     }
 
-    /// The same client, whose requests wait for each other so that there are no more than that.
+    /// Returns the client with a rate limit.
     #[must_use]
     pub fn with_rate(&self, rate: Rate) -> Self {
         Self { rate: Limiter::new(rate), ..self.clone() }

@@ -101,7 +101,7 @@ impl Lease {
         }
     }
 
-    /// The lease after a renewal; null if it is to be created anew.
+    /// The lease after a renewal; null if it is to be created again.
     async fn renew(&self, mut latest: Value) -> Value {
         for _ in 0..TRIES {
             match self.put(&latest).await {

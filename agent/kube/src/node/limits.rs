@@ -11,7 +11,7 @@ const REACHABLE: &str = "PodAddressesReachable";
 /// What is lacking: why in a word, and in a sentence.
 pub(crate) type Limits = BTreeMap<String, String>;
 
-/// Where parts of the agent say what pods of the node lack.
+/// Where parts of the agent report limitations of pods.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLimits(watch::Sender<Limits>);
 

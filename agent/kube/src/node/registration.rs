@@ -26,7 +26,7 @@ const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
 /// The taint of nodes that the cloud's controller has not seen yet.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The labels that a node which is registered again gets anew.
+/// The labels that are set again when a node is registered again.
 const DEFAULT_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",

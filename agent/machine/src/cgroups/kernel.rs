@@ -35,7 +35,7 @@ pub trait Kernel: Send + Sync {
     fn kill(&self, process: i32);
 }
 
-/// That of this machine.
+/// The cgroup kernel interface of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostKernel;
 

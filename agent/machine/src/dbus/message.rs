@@ -10,7 +10,7 @@ const LONGEST: usize = 1 << 20;
 /// The fixed beginning of a header, with the length of its fields.
 const FIXED: usize = 16;
 
-/// What a message is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The call of a method.

@@ -3,7 +3,7 @@
 //! ```text
 //! tick:   no status, no container id                  -> Wait
 //!         pod is Failed or Succeeded                  -> End
-//!         another container id                        -> its results start anew, and the probe resumes
+//!         another container id                        -> its results start again, and the probe resumes
 //!         on hold                                     -> Wait
 //!         not running                                 -> Failure is recorded; End if it will not be restarted
 //!         pod is being deleted (liveness, startup)    -> Success is recorded; End
@@ -109,7 +109,7 @@ impl Target {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing; the next tick decides anew.
+    /// Nothing; the next tick decides again.
     Wait,
     /// The check runs.
     Run,
@@ -208,7 +208,7 @@ impl ProbeState {
         Next::Run
     }
 
-    /// Another container: its results start anew. One from before a restart of the agent gets none yet, because a failure
+    /// Another container: its results start again. One from before a restart of the agent gets none yet, because a failure
     /// would make a ready container unready.
     fn begin(&mut self, target: &Target, id: &str, state: &ContainerState, started: bool) {
         id.clone_into(&mut self.seen);

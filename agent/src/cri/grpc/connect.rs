@@ -103,7 +103,7 @@ pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
     connect_with(endpoint, &ConnectOptions::default()).await
 }
 
-/// The same, with options.
+/// Like [`connect`], with options.
 ///
 /// # Errors
 /// Why an endpoint cannot be used, and what to do.

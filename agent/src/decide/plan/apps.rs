@@ -1,4 +1,4 @@
-//! Decides which app containers to start, keep or stop.
+//! ◆ Decides which app containers to start, keep or stop.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodActions.
 

@@ -1,4 +1,4 @@
-//! Compares calls that succeeded with what is observed afterwards. A call without effect would be repeated at once, for ever:
+//! ◆ Compares calls that succeeded with what is observed afterwards. A call without effect would be repeated at once, for ever:
 //! it is put off like a call that failed.
 
 use crate::decide::plan::HoldKey;

@@ -1,4 +1,4 @@
-//! Actions that failed or had no effect, and until when each is put off. An input of the plan.
+//! ◆ Actions that failed or had no effect, and until when each is put off. An input of the plan.
 //!
 //! A kubelet repeats the whole pod's sync 10 to 15 s after an action failed, or when something of the pod starts or ends (an
 //! event of its PLEG). Here each action has a hold of its own, so that one container's failure does not delay the others.

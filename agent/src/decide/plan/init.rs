@@ -1,4 +1,4 @@
-//! Decides the next init container, and which sidecars to restart.
+//! ◆ Decides the next init container, and which sidecars to restart.
 //!
 //! Exited init containers may have been removed, so the search goes backwards: the last init container that the runtime
 //! still has is the current one, and all before it are done. An app container that was created or is running means that

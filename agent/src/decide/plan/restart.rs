@@ -1,4 +1,4 @@
-//! Restart policies and restart rules.
+//! ◆ Restart policies and restart rules.
 //!
 //! | container's own policy | rule matches the exit code | pod's policy | exit 0 | exit ≠ 0 |
 //! |---|---|---|---|---|

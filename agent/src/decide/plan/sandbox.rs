@@ -1,4 +1,4 @@
-//! Decides whether the pod's sandbox is usable, and how the pod starts over if not.
+//! ◆ Decides whether the pod's sandbox is usable, and how the pod starts over if not.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_manager.go,util/util.go}.
 

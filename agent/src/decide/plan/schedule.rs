@@ -1,4 +1,4 @@
-//! The last step of planning: schedules the chosen starts, now or after their crash back-off.
+//! ◆ The last step of planning: schedules the chosen starts, now or after their crash back-off.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doBackOff and SyncPod.
 

@@ -1,4 +1,4 @@
-//! How a plan's stops are carried out: which containers together, with which message, and which sandboxes afterwards.
+//! ◆ How a plan's stops are carried out: which containers together, with which message, and which sandboxes afterwards.
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, Pod as ApiPod, PodSpec};

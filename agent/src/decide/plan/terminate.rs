@@ -1,4 +1,4 @@
-//! Plans container stops: order, preStop hooks and grace periods.
+//! ◆ Plans container stops: order, preStop hooks and grace periods.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/{kuberuntime_container,kuberuntime_termination_order}.go.
 

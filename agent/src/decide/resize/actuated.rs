@@ -97,7 +97,7 @@ impl PodLimits {
     }
 }
 
-/// What the runtime was last told.
+/// The resources last actuated at the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actuated {
     /// Each container's, by its name.

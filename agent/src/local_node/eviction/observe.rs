@@ -13,9 +13,9 @@ const PODS: &str = "pods";
 /// A signal's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// What is left.
+    /// The available amount.
     pub available: i64,
-    /// What there is in all.
+    /// The capacity.
     pub capacity: i64,
 }
 

@@ -19,13 +19,13 @@ pub enum Effect {
 /// A field of a KubeletConfiguration.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name; that of a field in an object has the object's before a dot.
+    /// Its name, such as `logging.format` for a field of an object.
     pub name: &'static str,
     /// A kubelet's default, in JSON; empty: none.
     pub default: &'static str,
     /// What the agent does with it.
     pub effect: Effect,
-    /// Of a field that is not used: what is true of the agent, in JSON; empty: nothing that the field could say.
+    /// The value in effect if the field is not used, in JSON; empty if there is none.
     pub actual: &'static str,
 }
 

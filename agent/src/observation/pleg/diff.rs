@@ -1,4 +1,4 @@
-//! Computes what happened to a pod between two listings.
+//! ◆ Computes what happened to a pod between two listings.
 
 use crate::cri::{ListedContainer, ListedSandbox, ListedState};
 use crate::observed::{ContainerId, SandboxId};

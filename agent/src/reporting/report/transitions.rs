@@ -1,4 +1,4 @@
-//! Computes the transitions between two reports of a pod.
+//! ◆ Computes the transitions between two reports of a pod.
 
 use std::collections::BTreeMap;
 

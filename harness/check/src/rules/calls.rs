@@ -37,7 +37,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemoveContainer swallow",
             "RemoveContainer after 6 answer NOT_FOUND",
         ];
-    Must "CRI-CON-004": "Concurrently stopping and removing a running container removes it, and both calls return.",
+    Must "CRI-CON-004": "Concurrent StopContainer and RemoveContainer calls for a running container both return, and the container is removed.",
         KUBELET, tags ["concurrency", "state"], calls [StopContainer, RemoveContainer, ContainerStatus],
         container_is_stopped_and_removed_at_once given [container], faults [
             "RemoveContainer swallow",

@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-001": "When CreateContainer returns, the container is CONTAINER_CREATED in its status and in the list.",
+    Must "CRI-CTR-001": "When CreateContainer returns, ContainerStatus and ListContainers report the container as CONTAINER_CREATED.",
         CRITEST, tags ["kubelet", "state"], calls [CreateContainer, ContainerStatus, ListContainers],
         created_container_does_not_run given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",

@@ -57,7 +57,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Should "CRI-CNT-018": "StopContainer sends the image's stop signal even if it is given as a number, which builders may do.",
+    Should "CRI-CNT-018": "StopContainer sends the image's stop signal even if the image gives it as a number, as some builders do.",
         CONTAINERD, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("10"), faults [
             "StopContainer request drop timeout",

@@ -25,7 +25,7 @@ const NEEDS: [(Resource, u64, u64, &str, char); 5] = [
 /// This process serves others.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// From now on a panic for want of threads, memory or descriptors ends one call and not this process: what others use up must not end
+/// From now on a panic for lack of threads, memory or descriptors ends one call and not this process: what others use up must not end
 /// a server.
 pub fn serve_on() {
     SERVES.store(true, Ordering::Relaxed);

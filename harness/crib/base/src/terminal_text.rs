@@ -13,7 +13,7 @@ pub fn tame(text: &str) -> String {
     shown(text, colour_sequence)
 }
 
-/// The same without colours: one of them hides what follows it. For all that is not a container's output.
+/// Like [`tame`], but removes colours too, since a colour can hide the text after it. For text that is not container output.
 #[must_use]
 pub fn plain(text: &str) -> String {
     shown(text, |_| None)

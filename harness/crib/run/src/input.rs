@@ -3,7 +3,6 @@
 pub(crate) mod archived_images;
 pub(crate) mod claims;
 pub(crate) mod cluster_fields;
-pub(crate) mod immutable;
 pub(crate) mod inputs;
 pub(crate) mod manifest_objects;
 pub(crate) mod node_fields;

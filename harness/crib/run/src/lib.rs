@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `input` | manifests, checked beside this machine |
 //! | `manifest_watch` | `--watch`: loads manifests again when files change |
-//! | `hub` | the objects of the run in one store (package `cluster`), where manifests, controllers and the agent meet |
+//! | `hub` | the objects of the run in one store (package `cluster`, which also binds claims), where manifests, controllers and the agent meet |
 //! | `store_cluster` | that store as the agent's cluster: the agent runs its pods, and their statuses are written back |
 //! | `event_loop` | the clock of the controllers; it executes what they and `lifecycle` decide; `questions` answers other commands |
 //! | `output` | `printer` writes; `lines`, `view`, `rows`, `marks`, `notes`, `json` ◆ format; `screen` is the live view |

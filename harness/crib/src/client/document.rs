@@ -16,7 +16,7 @@ pub(crate) enum Format {
     Json,
     /// YAML.
     Yaml,
-    /// What --template says.
+    /// Render with the Go template of --template
     GoTemplate,
     /// Lines for people.
     Table,

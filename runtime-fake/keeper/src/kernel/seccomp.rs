@@ -1,4 +1,4 @@
-//! Seccomp: makes the kernel's filter from a profile: pure.
+//! ◆ Seccomp: makes the kernel's filter from a profile. Pure.
 
 mod default;
 mod interpret;

@@ -312,7 +312,7 @@ pub(crate) fn close_inherited() {
 }
 
 /// Sets close-on-exec on every descriptor of this process except the standard ones.
-pub fn keep_descriptors() {
+pub fn set_close_on_exec() {
     // SAFETY: closes nothing; existing descriptors get the flag that the standard library sets on all of its own.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }

@@ -1,4 +1,4 @@
-//! Resolves a process's user in the container's own `/etc/passwd` and `/etc/group`: pure.
+//! ◆ Resolves a process's user in the container's own `/etc/passwd` and `/etc/group`. Pure.
 
 use crate::contract::plan::{UserIds, UserPlan};
 use crate::kernel::failure::{Failure, FailureKind};

@@ -1,4 +1,4 @@
-//! Makes a decoded pod this node's static pod: pure.
+//! ◆ Makes a decoded pod this node's static pod. Pure.
 
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodIP, PodStatus, Toleration};
 

@@ -1,4 +1,4 @@
-//! What a static pod may not refer to, because it works without an API server: pure.
+//! ◆ What a static pod may not refer to, because it works without an API server. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/api/pod/util.go (gate PreventStaticPodAPIReferences).
 

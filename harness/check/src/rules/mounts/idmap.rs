@@ -7,7 +7,7 @@ use crate::rules::mounts::{directory, made, of};
 use crate::rules::namespaces::user::{IDS, mapped, needs_user_namespaces, of_pod};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-033": "A mount with the id mappings of its pod's user namespace maps the container's root to the host's root, for existing and for new files.",
+    Must "CRI-MNT-033": "With the id mappings of its pod's user namespace, a mount shows the host root's files as root's, and files that the container's root creates belong to the host's root.",
         KUBELET, tags ["kubelet", "files", "user-namespaces"], calls [RunPodSandbox, CreateContainer],
         mount_has_mapped_ids, faults [
             "CreateContainer request drop config.mounts",

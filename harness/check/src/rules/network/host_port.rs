@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::rules::network::{PORT, SERVER, said, serve, serve_with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port and the answers back.",
+    Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port, and the replies to the client.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_carries_datagrams, faults [
             "RunPodSandbox request drop config.port_mappings.protocol",

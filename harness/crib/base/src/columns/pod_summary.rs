@@ -26,7 +26,7 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// Adds those of a container, from its status.
+    /// Adds the resources of a container, from its status.
     pub fn add(&mut self, container: &Value) {
         self.count += number(container, "/restartCount");
         self.last = self.last.max(time(container, "/lastState/terminated/finishedAt"));

@@ -1,4 +1,4 @@
-//! Removes what a killed runtime has left: with a runtime that finds it in the state directory.
+//! Cleans up after a killed runtime: starts another one on its state directory, which removes what it finds.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! What `crib run` leaves when it is killed together with its runtime: its directory, and what the runtime's state in it
 //! names (network links, control groups). The next `crib run` removes both.
 //!
-//! Whether a run lives is told by the file `lock` in its directory, which the command and its runtime each hold a shared lock
-//! on (flock(2)) for as long as they live. Only the holder of the exclusive lock may remove the directory; one without such a file
+//! The file `lock` in its directory shows whether a run lives: the command and its runtime each hold a shared lock on it
+//! (flock(2)) for as long as they live. Only the holder of the exclusive lock may remove the directory; one without such a file
 //! is not touched.
 
 use std::fs::{File, OpenOptions};

@@ -14,7 +14,7 @@ enum EventForm {
     Json,
     /// A document for each.
     Yaml,
-    /// What --template says.
+    /// Render with the Go template of --template
     GoTemplate,
 }
 

@@ -78,7 +78,7 @@ Examples:
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
-A word of --select or --skip is the id of a rule (CRI-CTR-017) or its beginning (CRI-CTR), a severity, an area, a tag or \
+Each word of --select and --skip is a rule id (CRI-CTR-017), a prefix of one (CRI-CTR), a severity, an area, a tag or \
 a call (StopContainer). --list shows them, --explain one with its source and the faults that it finds; docs/check.md shows how \
 to check a runtime.
 

@@ -35,7 +35,7 @@ Examples:
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
   crib get pods --watch
 
---watch goes on until Ctrl-C, or until all runs that it began with have ended.
+--watch runs until Ctrl-C, or until all runs that it started with have ended.
 
 {}
 

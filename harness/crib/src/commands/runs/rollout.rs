@@ -14,7 +14,7 @@ mod status;
 
 use status::Progress;
 
-/// Show how far changes of Deployments and their kind are
+/// Show the progress of rollouts
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib rollout status deploy/web")]

@@ -32,7 +32,7 @@ Examples:
   crib wait --for=create --for=condition=Ready pod/web
 
 Objects and conditions are waited for one after another, --for=create first. An object that is deleted is waited for until it is \
-there again; when its run has ended, --for=delete is met, and all else fails at once. Exits with 1 if a condition is not met, also \
+there again; when its run has ended, --for=delete is met, and everything else fails immediately. Exits with 1 if a condition is not met, also \
 when --timeout expires."))]
 pub(crate) struct WaitArgs {
     /// Kinds and then names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all only kinds: `pods`

@@ -96,7 +96,7 @@ const THREADS: usize = 16;
 /// Serves until a signal or, if asked, the end of standard input. Called while the process has one thread.
 pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     // Inherited descriptors must not reach plugins, helpers and containers.
-    runtime_fake::keep_descriptors();
+    runtime_fake::set_close_on_exec();
     if args.own_session {
         // It fails for the leader of a process group only, which then has what it needs.
         let _ = nix::unistd::setsid();

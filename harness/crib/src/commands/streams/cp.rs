@@ -40,8 +40,8 @@ Examples:
 An existing directory gets the copy by its name, as with cp. A local path with a colon begins with / or a dot. Relative \
 paths in a container begin in its working directory.
 
-With crib's runtime the image needs no tar, and files in a container belong to the user that it runs as; with others, tar is \
-run in the container, as with kubectl. Modes, times and links are kept. On this machine, links that lead out of what is copied \
+With crib's runtime the image needs no tar, and files in a container are owned by the container's user; other runtimes run \
+tar in the container, as with kubectl. Modes, times and links are kept. On this machine, links that lead out of what is copied \
 are left out, and so are set-user-ID bits.")
 )]
 pub(crate) struct CpArgs {

@@ -30,7 +30,7 @@ With a filter, runs the command in each running container that fits it, one afte
 before its output. The first command that fails is the exit code.
 
 Exits with the command's exit code, 127 if the program was not found, 126 if it is not executable. With --tty, Ctrl-C \
-goes to the command; without, it ends crib exec, and the command ends when it next reads or writes, as with kubectl \
+is sent to the command. Without --tty, it ends crib exec, and the command ends at its next read or write, as with kubectl \
 and crictl."))]
 pub(crate) struct ExecArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web

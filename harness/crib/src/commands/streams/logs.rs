@@ -77,7 +77,7 @@ pub(crate) struct LogsArgs {
     /// Print only what was written to this stream
     #[arg(short, long, value_enum)]
     stream: Option<StreamName>,
-    /// Have the runtime open the log file anew, after a rotation
+    /// Have the runtime reopen the log file after a rotation
     #[arg(short, long)]
     reopen: bool,
     /// Prefix each line with its timestamp

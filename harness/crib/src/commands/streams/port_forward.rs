@@ -27,7 +27,7 @@ Examples:
   crib port-forward svc/web 8080:80
 
 5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens. Ports of svc/web are those of \
-the Service. For deploy/web and its kind, each connection goes to a pod that runs then: they go on when pods are replaced."))]
+the Service. For deploy/web and its kind, each connection goes to a running pod, so that forwarding survives a replacement of pods."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix or name; pod/web works too; or what has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]

@@ -1,4 +1,4 @@
-//! What a runtime knows of a pod, in the form of a Pod, for those that no agent can be asked about. Pure.
+//! ◆ What a runtime knows of a pod, in the form of a Pod, for those that no agent can be asked about. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 

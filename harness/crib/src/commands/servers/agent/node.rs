@@ -39,7 +39,7 @@ pub(crate) struct NodeArgs {
     /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, by which nodeSelector and node affinity choose [default: those of a kubelet with --adopt-node or --kubeconfig, else every selector matches]
+    /// Node labels, which nodeSelector and node affinity match [default: a kubelet's labels with --adopt-node or --kubeconfig; otherwise every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which a pod needs tolerations for
