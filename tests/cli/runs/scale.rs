@@ -66,8 +66,12 @@ async fn object_has_as_many_pods_as_it_is_scaled_to() {
     // The claims of a StatefulSet stay when their pods go, as in a cluster.
     out(&place, &["scale", "statefulset", "db", "--current-replicas=2", "--replicas=1"]).await;
     out(&place, &["wait", "--for=delete", "pod/db-1", "--timeout=50s"]).await;
-    let claims = ["get", "pvc", "-o", "jsonpath={.items[*]['metadata.name','status.phase']}"];
-    assert_eq!(out(&place, &claims).await, "data-db-0 data-db-1 Bound Bound");
+    for (path, expected) in
+        [("metadata.name", "data-db-0 data-db-1"), ("status.phase", "Bound Bound")]
+    {
+        let path = format!("jsonpath={{.items[*].{path}}}");
+        assert_eq!(out(&place, &["get", "pvc", "-o", &path]).await, expected);
+    }
 
     let refused = [
         (

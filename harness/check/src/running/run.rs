@@ -12,7 +12,7 @@ use proxy::{Call, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, LocalPoolHandle};
 use tonic::Code;
 
 use crate::context::{Context, Shared, Unfinished, Waiting};
@@ -29,6 +29,8 @@ use crate::running::{CheckError, DEADLINE, Options};
 
 /// How long removing a rule's pods may take, beyond which they are left for the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);
+/// The threads in which rules run. They mostly wait.
+const WORKERS: usize = 4;
 /// How often is looked at what a rule waits for.
 const LOOK: Duration = Duration::from_millis(500);
 /// The calls that a runtime may leave out.
@@ -131,6 +133,7 @@ pub async fn check(
         }
     };
     let mut rules = JoinSet::new();
+    let workers = LocalPoolHandle::new(WORKERS);
     // Others must not run while a rule restarts the runtime, for example: such a rule takes all slots, and waits until they are
     // free.
     let pace =
@@ -138,11 +141,12 @@ pub async fn check(
     for rule in options.rules.iter().copied() {
         let (pace, shared, direct) = (Arc::clone(&pace), Arc::clone(&shared), direct.clone());
         let (options, interrupted) = (options.clone(), interrupt.clone());
+        let workers = workers.clone();
         rules.spawn(tasks::boxed(async move {
             let alone = rule.runs_alone() && (!rule.restarts() || options.restart.is_some());
             // There is none when the check ends early: then no other rule begins.
             let slot = pace.slot(alone).await?;
-            run_rule(rule, &options, shared, &direct, &interrupted, (&pace, slot)).await
+            run_rule(rule, &options, shared, &direct, &interrupted, &workers, (&pace, slot)).await
         }));
     }
     let mut results = Vec::new();
@@ -236,6 +240,7 @@ async fn run_rule(
     shared: Arc<Shared>,
     direct: &Client,
     interrupted: &CancellationToken,
+    workers: &LocalPoolHandle,
     (pace, mut slot): (&Pace, Slot),
 ) -> Option<RuleResult> {
     let began = Instant::now();
@@ -260,7 +265,7 @@ async fn run_rule(
             proxies.iter().for_each(zero);
             let body = context.clone();
             // A task of its own: a rule that panics fails, and ends nothing else.
-            let body = tasks::spawn(async move { (rule.body)(&body).await });
+            let body = workers.spawn_pinned(move || async move { (rule.body)(&body).await });
             let calls = || {
                 let calls = proxies.iter().flat_map(|proxy| proxy.recording().calls());
                 let mut calls: Vec<Call> = calls.collect();
