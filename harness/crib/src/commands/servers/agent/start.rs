@@ -33,6 +33,7 @@ use kubelet_server::{Exposed, Server};
 use machine::HostMachine;
 use machine::cgroups::HostCgroups;
 use managers::NodeManagers;
+use plugins::PluginWatcher;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -322,6 +323,8 @@ impl Serving<'_> {
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
+        let handlers = drivers.as_ref().map(CsiDrivers::plugin_handler).into_iter().collect();
+        let plugins = PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers);
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
@@ -352,6 +355,7 @@ impl Serving<'_> {
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
+            () = plugins.run() => Ok(Exit::Success),
             () = process::keep(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
@@ -427,7 +431,7 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
     std::future::pending().await
 }
 
-/// Registers the drivers of volumes, if the agent is a node. Never returns.
+/// Has volumes of drivers unstaged that no pod uses, if the agent is a node. Never returns.
 async fn drive(drivers: Option<CsiDrivers>) {
     if let Some(drivers) = drivers {
         drivers.run().await;
