@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kube-node", &["agent", "api", "csi", "fetch"]),
     ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
     ("machine", &["agent", "file-tree"]),
-    ("managers", &["agent", "api", "cri", "stream"]),
+    ("managers", &["agent", "api", "cri", "plugins", "stream"]),
     ("proxy", &["cri", "fuzz-target"]),
     ("harness", &["cri", "cri-log", "file-tree", "image", "network", "proxy", "stream"]),
     ("registry", &["file-tree", "harness", "image-reference"]),

@@ -85,7 +85,7 @@ use api::totals::{Kind, amount};
 use async_trait::async_trait;
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
-use tokio::net::UnixListener;
+use plugins::PluginHandler;
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
 
@@ -94,7 +94,7 @@ pub use settings::Settings;
 use counts::Counts;
 use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
-use devices::registration;
+use devices::registration::{self, Registrar, Registrations};
 use memory::manager::MemoryManager;
 use topology::hint::Hint;
 use topology::merge::{Nodes, Policy};
@@ -110,6 +110,8 @@ struct Inner {
     cri: Arc<dyn Cri>,
     root_dir: PathBuf,
     devices: Option<Arc<DeviceManager>>,
+    /// Registers device plugins.
+    registrar: Option<Registrar>,
     cpus: CpuManager,
     memory: MemoryManager,
     /// How often running containers are told of their processors.
@@ -120,8 +122,8 @@ struct Inner {
     /// Whose turn it is to allocate.
     turn: Turn<()>,
     counts: Counts,
-    /// Sockets that are to be served.
-    listener: Mutex<Option<UnixListener>>,
+    /// What is to be served to device plugins.
+    registrations: Mutex<Option<Registrations>>,
 }
 
 /// How memory nodes are chosen.
@@ -148,19 +150,25 @@ impl NodeManagers {
         let cpus = CpuManager::open(&root_dir, settings.cpus(&nodes, policy)?)?;
         let memory = MemoryManager::open(&root_dir, settings.memory(&nodes)?)?;
         let directory = root_dir.join(DEVICE_PLUGINS);
-        let opened = DeviceManager::open(&directory, topology.nodes.ids.clone())
-            .and_then(|manager| Ok((manager, registration::bind(&directory)?)));
-        let (devices, listener) = match opened {
-            Ok((manager, listener)) => (Some(Arc::new(manager)), Some(listener)),
+        let opened =
+            DeviceManager::open(&directory, topology.nodes.ids.clone()).and_then(|manager| {
+                let manager = Arc::new(manager);
+                Ok((registration::open(&manager)?, manager))
+            });
+        let (devices, registrar, registrations) = match opened {
+            Ok(((registrar, registrations), manager)) => {
+                (Some(manager), Some(registrar), Some(registrations))
+            }
             Err(error) => {
                 tracing::warn!(directory = %directory.display(), %error, "no device plugin can register");
-                (None, None)
+                (None, None, None)
             }
         };
         Ok(Self(Arc::new(Inner {
             cri,
             root_dir,
             devices,
+            registrar,
             cpus,
             memory,
             reconcile_period: settings.reconcile_period(),
@@ -168,16 +176,24 @@ impl NodeManagers {
             chosen: Mutex::default(),
             turn: Turn::default(),
             counts: Counts::default(),
-            listener: Mutex::new(listener),
+            registrations: Mutex::new(registrations),
         })))
+    }
+
+    /// Registers device plugins that the watcher of plugins finds; `None`: no device plugin can register.
+    #[must_use]
+    pub fn plugin_handler(&self) -> Option<Arc<dyn PluginHandler>> {
+        let registrar = self.0.registrar.clone()?;
+        Some(Arc::new(registrar))
     }
 
     /// Serves device plugins, and those that ask what the agent's containers have. Never returns; to be called once.
     pub async fn serve(&self, agent: AgentView) {
         let mut tasks = JoinSet::new();
-        let listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((devices, listener)) = self.0.devices.clone().zip(listener) {
-            tasks.spawn(tasks::boxed(registration::serve(devices, listener)));
+        let registrations = &self.0.registrations;
+        let registrations = registrations.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((registrar, registrations)) = self.0.registrar.clone().zip(registrations) {
+            tasks.spawn(tasks::boxed(registration::serve(registrar, registrations)));
         }
         if self.0.cpus.is_static() {
             tasks.spawn(tasks::boxed(reconcile::run(self.clone(), agent.clone())));

@@ -14,6 +14,7 @@ use agent::source::{self, PodsSender};
 use agent::{Agent, AgentView, CgroupVersion, Config, NodeParts, Parts, PodReport};
 use api::pod::{Pod, PodUid};
 use managers::{NodeManagers, Settings};
+use plugins::{PluginWatcher, REGISTRY};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -77,7 +78,11 @@ impl Node {
             },
         );
         let view = agent.view();
-        let serving = tokio::spawn(async move { managers.serve(view).await });
+        let handlers = managers.plugin_handler().into_iter().collect();
+        let watcher = PluginWatcher::new(self.registry(), handlers);
+        let serving = tokio::spawn(async move {
+            tokio::join!(managers.serve(view), watcher.run());
+        });
         self.running = Some(Running { agent, pods, serving });
     }
 
@@ -96,6 +101,11 @@ impl Node {
     /// The directory of device plugins.
     pub(crate) fn plugins(&self) -> PathBuf {
         self.root_dir().join("device-plugins")
+    }
+
+    /// The directory of sockets of plugins that the agent finds.
+    pub(crate) fn registry(&self) -> PathBuf {
+        self.root_dir().join(REGISTRY)
     }
 
     pub(crate) fn view(&self) -> AgentView {

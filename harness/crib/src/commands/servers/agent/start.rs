@@ -323,7 +323,8 @@ impl Serving<'_> {
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
-        let handlers = drivers.as_ref().map(CsiDrivers::plugin_handler).into_iter().collect();
+        let of_drivers = drivers.as_ref().map(CsiDrivers::plugin_handler);
+        let handlers = of_drivers.into_iter().chain(managers.plugin_handler()).collect();
         let plugins = PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers);
         let parts = agent::Parts {
             cluster,
