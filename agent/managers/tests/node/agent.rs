@@ -9,7 +9,7 @@ use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
 use agent::cluster::Standalone;
 use agent::cri::fake::{Behaviour, FakeCri};
-use agent::machine::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
+use agent::machine::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
 use agent::source::{self, PodsSender};
 use agent::{Agent, AgentView, CgroupVersion, Config, NodeParts, Parts, PodReport};
 use api::pod::{Pod, PodUid};
@@ -207,7 +207,15 @@ impl Machine for SmallMachine {
     }
 
     fn memory(&self) -> io::Result<MemoryUse> {
-        Ok(MemoryUse { capacity: 8 << 30, working_set: 1 << 30 })
+        Ok(MemoryUse { capacity: 8 << 30, usage: 1 << 30, working_set: 1 << 30 })
+    }
+
+    fn cgroup_memory(&self, _: &str) -> io::Result<Option<MemoryUse>> {
+        Ok(None)
+    }
+
+    fn memory_threshold(&self, _: &str, _: u64) -> io::Result<Option<Box<dyn MemoryThreshold>>> {
+        Ok(None)
     }
 
     fn processes(&self) -> io::Result<ProcessIds> {

@@ -222,7 +222,8 @@ fn config(
     settings.node.apply(file, settings.cluster.joins(), &mut config)?;
     // A node of a cluster evicts pods by itself, and so does a kubelet.
     let by_itself = settings.cluster.joins() || settings.as_kubelet;
-    config.eviction = EvictionSettings::of(file, by_itself)
+    let limits_pods = config.cgroups.per_qos && config.cgroups.enforced.pods;
+    config.eviction = EvictionSettings::of(file, by_itself, limits_pods)
         .map_err(|error| format!("--config: eviction: {error}"))?;
     config.shutdown = periods(file);
     settings.container_logs.apply(file, &mut config)?;
