@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | `devices` | devices: `inventory` ◆ decides who gets which, `registration` and `plugin` speak with plugins, `checkpoint` remembers |
-//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers |
+//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers, `migration` reads the format before |
 //! | `memory` | memory: `policy` ◆ decides whose is on which memory nodes; `checkpoint` remembers |
 //! | `topology` ◆ | memory nodes: what each kind of resource would like, and what a container gets |
 //! | `numa` | reads the machine's memory nodes and processors |
@@ -36,6 +36,7 @@ mod cpu {
     mod distribute;
     pub(crate) mod layout;
     pub(crate) mod manager;
+    pub(crate) mod migration;
     pub(crate) mod options;
     pub(crate) mod policy;
     pub(crate) mod set;
@@ -136,6 +137,15 @@ struct Topology {
 }
 
 impl NodeManagers {
+    /// Has files of state in the format that [`NodeManagers::open`] reads: those of an old kubelet are replaced. The runtime is asked
+    /// which containers they mean.
+    ///
+    /// # Errors
+    /// In a kubelet's words: a file cannot be followed.
+    pub async fn migrate(settings: &Settings, cri: &dyn Cri) -> Result<(), String> {
+        cpu::migration::migrate(&settings.root_dir, cri).await
+    }
+
     /// Managers that know what an earlier agent has given to containers. The sockets are served by [`NodeManagers::serve`].
     ///
     /// # Errors

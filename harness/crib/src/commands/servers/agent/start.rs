@@ -322,6 +322,7 @@ impl Serving<'_> {
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
+        or_say(NodeManagers::migrate(&managed, cri.as_ref()).await, Exit::BadInput)?;
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
         let of_drivers = drivers.as_ref().map(CsiDrivers::plugin_handler);
