@@ -1,9 +1,9 @@
 //! What the agent observes of the machine that it is on: memory from its cgroups and `/proc`, process ids, and file systems.
 //!
 //! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
-//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own. [`kmsg`] finds
-//! kills for want of memory in the kernel's log, `threshold` is told of memory in use on cgroup v1. [`logind`] delays shutdowns;
-//! [`dbus`] is the client with which it does.
+//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own, with systemd or
+//! without. [`kmsg`] finds kills for want of memory in the kernel's log, `threshold` is told of memory in use on cgroup v1. [`logind`]
+//! delays shutdowns; [`dbus`] is the client that asks it and systemd.
 
 pub mod cgroups;
 pub mod dbus;
