@@ -1,9 +1,10 @@
-//! Evicts pods when the node is short of something: observes the machine every 10 s, has the sync loop evict at most one pod, and waits
-//! for its end.
+//! Evicts pods when the node is short of something: observes the machine every 10 s, and when the kernel notifies of memory in use, has
+//! the sync loop evict at most one pod, and waits for its end.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go; what is due decides `local_node::eviction::pass` ◆.
 
 mod measure;
+mod notify;
 mod reclaim;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::reporting::measures::{Counted, Measures};
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::{AT_ONCE, Eviction};
 use measure::Known;
+use notify::Notifications;
 
 /// How often the node is observed (evictionMonitoringPeriod).
 const PERIOD: Duration = Duration::from_secs(10);
@@ -59,6 +61,8 @@ pub(crate) struct Evictor {
     /// Tells the sync loop which pods to evict.
     pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
     pub(crate) measures: Measures,
+    /// The cgroup of all pods, if the agent makes it.
+    pub(crate) pods_cgroup: Option<String>,
 }
 
 /// What is remembered from one pass to the next.
@@ -67,6 +71,7 @@ struct Memory {
     began: Instant,
     passes: Passes,
     known: Known,
+    notifications: Notifications,
     /// The file systems as they were last, and their thresholds.
     thresholds: Option<(FsLayout, Vec<Threshold>)>,
 }
@@ -84,6 +89,7 @@ impl Evictor {
             began: Instant::now(),
             passes: Passes::default(),
             known: Known::default(),
+            notifications: Notifications::default(),
             thresholds: None,
         };
         if self.settings.thresholds.iter().any(|threshold| is_of_containers(threshold.signal)) {
@@ -94,7 +100,12 @@ impl Evictor {
         loop {
             match self.pass(&mut memory).await {
                 Some(evicted) => self.wait_for_cleanup(&evicted).await,
-                None => self.clock.sleep_until(after(self.clock.now(), PERIOD)).await,
+                None => tokio::select! {
+                    () = self.clock.sleep_until(after(self.clock.now(), PERIOD)) => {}
+                    () = memory.notifications.crossed() => {
+                        tracing::info!("the kernel notifies of memory in use");
+                    }
+                },
             }
         }
     }
@@ -107,6 +118,10 @@ impl Evictor {
         };
         let (_, thresholds) = memory.thresholds.insert((layout, thresholds));
         let now = memory.began.elapsed();
+        if self.settings.kernel_notifies {
+            let (known, pods) = (&mut memory.known, self.pods_cgroup.as_deref());
+            memory.notifications.refresh(&self.machine, thresholds, pods, known, now).await;
+        }
         let period = self.settings.transition_period;
         let decision = memory.passes.decide(thresholds, &observed, period, now);
         self.publish(decision.pressure);

@@ -21,7 +21,7 @@
 //! | [`local_node`] | the node's address, resources, pressure; `eviction::rank` ◆: which pod is evicted first |
 //! | `local_node::kubelet_config` ◆ | fields, types and validation of a KubeletConfiguration, whose values the commands of crib read |
 //! | `upkeep` | dead containers and logs |
-//! | `eviction` | measures the machine every 10 s, and has pods evicted as [`local_node::eviction`] ◆ decides |
+//! | `eviction` | measures the machine every 10 s, or when the kernel notifies of memory in use, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
 //! | [`managers`] | what containers get for themselves: processors, memory nodes, devices |
 //! | [`histogram`] ◆ | how often durations were how long |
@@ -481,6 +481,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             pressure: pressure_sender,
             evictions: evictions_sender.clone(),
             measures: measures.clone(),
+            pods_cgroup: cgroups.as_ref().and_then(|_| resources.pods_cgroup.clone()),
         };
         tasks.spawn(tasks::boxed(evictor.run()));
     }

@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
+
 use crate::node::CgroupVersion;
 
 pub mod cgroups;
@@ -20,6 +22,21 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// The kernel does not say.
     fn memory(&self) -> io::Result<MemoryUse>;
+    /// How much memory a cgroup uses of its limit; `None`: it has no limit. The path is below the root of the hierarchy.
+    ///
+    /// # Errors
+    /// The kernel does not say, or there is no such cgroup.
+    fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>>;
+    /// Has the kernel watch the memory that a cgroup uses, in bytes; `/` is the machine. `None`: this kernel does not, which is so on
+    /// cgroup v2.
+    ///
+    /// # Errors
+    /// The kernel's, with the file.
+    fn memory_threshold(
+        &self,
+        path: &str,
+        bytes: u64,
+    ) -> io::Result<Option<Box<dyn MemoryThreshold>>>;
     /// How many process ids are in use.
     ///
     /// # Errors
@@ -59,13 +76,22 @@ pub struct OomKill {
     pub process: Option<(i32, String)>,
 }
 
-/// Memory of the machine, in bytes.
+/// Memory of the machine or of a cgroup, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
     /// All.
     pub capacity: u64,
-    /// What is in use and cannot be reclaimed at once.
+    /// What is in use.
+    pub usage: u64,
+    /// What of that cannot be reclaimed at once.
     pub working_set: u64,
+}
+
+/// An amount of memory in use that the kernel watches, until it is dropped.
+#[async_trait]
+pub trait MemoryThreshold: Send {
+    /// Waits until the memory in use has crossed the amount, in either direction, since the last time. Cancel-safe.
+    async fn crossed(&mut self);
 }
 
 /// Process ids of the machine.

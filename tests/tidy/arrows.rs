@@ -36,11 +36,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["fuzz-target"]),
     ("cluster", &["api"]),
     ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
-    ("csi", &["agent", "api", "cri"]),
+    ("plugins", &["cri"]),
+    ("csi", &["agent", "api", "cri", "plugins"]),
     ("kube-node", &["agent", "api", "csi", "fetch"]),
     ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
     ("machine", &["agent", "file-tree"]),
-    ("managers", &["agent", "api", "cri", "stream"]),
+    ("managers", &["agent", "api", "cri", "plugins", "stream"]),
     ("proxy", &["cri", "fuzz-target"]),
     ("harness", &["cri", "cri-log", "file-tree", "image", "network", "proxy", "stream"]),
     ("registry", &["file-tree", "harness", "image-reference"]),
@@ -84,6 +85,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "machine",
             "managers",
             "network",
+            "plugins",
             "proxy",
             "registry",
             "runtime-fake",
@@ -202,9 +204,14 @@ pub(super) fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -
     offences
 }
 
-/// The only modules of the agent that name wire types: its clients of the runtime and of drivers, and what speaks with device plugins.
-const AGENT_WIRE: [&str; 4] =
-    ["agent/csi/src/grpc", "agent/managers", "agent/src/cri/grpc", "agent/src/cri/wire"];
+/// The only modules of the agent that name wire types: its clients of the runtime and of drivers, and what speaks with plugins.
+const AGENT_WIRE: [&str; 5] = [
+    "agent/csi/src/grpc",
+    "agent/managers",
+    "agent/plugins",
+    "agent/src/cri/grpc",
+    "agent/src/cri/wire",
+];
 
 fn wire_types_outside_the_client(tree: &Tree) -> Vec<String> {
     let mut offences = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `plugins` | finds drivers by their sockets, registers and forgets them (`registry`; `version` ◆) |
+//! | `registration` | registers drivers whose sockets the watcher of plugins finds, and forgets them (`registry`; `version` ◆) |
 //! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
 //! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
 //! | `names` ◆ | directories, handles and names, as a kubelet has them |
@@ -18,7 +18,6 @@
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | plugins | which sockets there are | inotify, time | the registry, CSINode |
 //! | upkeep | nothing | what no pod uses any more, registrations, time | NodeUnstageVolume |
 //! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
 
@@ -26,8 +25,8 @@ mod cluster;
 mod grpc;
 mod locks;
 mod names;
-mod plugins;
 mod record;
+mod registration;
 mod registry;
 mod request;
 mod tokens;
@@ -45,11 +44,13 @@ use agent::storage::drivers::{
 };
 use api::pod::Pod;
 use async_trait::async_trait;
+use plugins::PluginHandler;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub use cluster::{NodeDriver, VolumeCluster};
 
-use plugins::Plugins;
+use registration::DriverHandler;
 use volumes::Volumes;
 
 /// Where an agent with this directory has a PersistentVolume of a driver mounted for the pod of this uid.
@@ -69,8 +70,9 @@ const RETRY_MAX: Duration = Duration::from_secs(122);
 #[derive(Clone)]
 pub struct CsiDrivers {
     volumes: Arc<Volumes>,
-    registry_dir: PathBuf,
     cluster: Arc<dyn VolumeCluster>,
+    /// Whether it is known which volumes are mounted.
+    volumes_are_known: watch::Sender<bool>,
 }
 
 impl CsiDrivers {
@@ -84,15 +86,24 @@ impl CsiDrivers {
     ) -> Self {
         let (root, node) = (root_dir.to_owned(), node_name.to_owned());
         let volumes = Arc::new(Volumes::new(root, node, Arc::clone(&cluster), machine));
-        Self { volumes, registry_dir: root_dir.join(names::REGISTRY), cluster }
+        Self { volumes, cluster, volumes_are_known: watch::Sender::new(false) }
     }
 
-    /// Registers drivers, and has volumes unstaged that no pod uses, until the future is dropped.
+    /// Registers drivers, once [`CsiDrivers::run`] knows which volumes are mounted.
+    #[must_use]
+    pub fn plugin_handler(&self) -> Arc<dyn PluginHandler> {
+        Arc::new(DriverHandler {
+            registry: Arc::clone(&self.volumes.registry),
+            cluster: Arc::clone(&self.cluster),
+            volumes_are_known: self.volumes_are_known.subscribe(),
+        })
+    }
+
+    /// Has volumes unstaged that no pod uses, until the future is dropped.
     pub async fn run(self) {
         self.volumes.find().await;
-        let registry = Arc::clone(&self.volumes.registry);
-        let plugins = Plugins::new(self.registry_dir.clone(), registry, Arc::clone(&self.cluster));
-        tokio::join!(plugins.run(), self.keep_up());
+        self.volumes_are_known.send_replace(true);
+        self.keep_up().await;
     }
 
     async fn keep_up(&self) {

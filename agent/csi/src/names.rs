@@ -13,9 +13,6 @@ use sha2::{Digest as _, Sha256};
 /// The directory of what drivers have prepared for the node, in the agent's own.
 pub(crate) const STAGING: &str = "plugins/kubernetes.io/csi";
 
-/// The directory of the sockets by which drivers make themselves known, in the agent's own.
-pub(crate) const REGISTRY: &str = "plugins_registry";
-
 /// The directory in [`STAGING`] in which a volume is prepared.
 const GLOBAL_MOUNT: &str = "globalmount";
 

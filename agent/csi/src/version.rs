@@ -40,26 +40,27 @@ impl Version {
 }
 
 /// Why a driver that supports these versions is not registered, beside one of the same name with the version `registered`, in a
-/// kubelet's words. Otherwise its own highest version.
+/// kubelet's words; `step` is a kubelet's name of what is done. Otherwise its own highest version.
 pub(crate) fn accept(
+    step: &str,
     driver: &str,
     versions: &[String],
     registered: Option<Version>,
 ) -> Result<Version, String> {
     if versions.is_empty() {
         return Err(format!(
-            "kubernetes.io/csi: RegisterPlugin for CSI driver {driver:?} failed. Plugin returned an empty list for supported versions"
+            "kubernetes.io/csi: {step} for CSI driver {driver:?} failed. Plugin returned an empty list for supported versions"
         ));
     }
     let highest = Version::highest(versions).map_err(|error| {
         format!(
-            "kubernetes.io/csi: RegisterPlugin for CSI driver {driver:?} failed. None of the versions specified {versions:?} are \
+            "kubernetes.io/csi: {step} for CSI driver {driver:?} failed. None of the versions specified {versions:?} are \
              supported. err={error}"
         )
     })?;
     match registered.filter(|registered| *registered >= highest) {
         Some(other) => Err(format!(
-            "kubernetes.io/csi: RegisterPlugin for CSI driver {driver:?} failed. Another driver with the same name is already registered \
+            "kubernetes.io/csi: {step} for CSI driver {driver:?} failed. Another driver with the same name is already registered \
              with a higher supported version: {:?}",
             other.0.map(|number| number.to_string()).join(".")
         )),
@@ -105,7 +106,7 @@ mod tests {
         #[case] refused: Option<&str>,
     ) {
         let versions: Vec<String> = versions.iter().map(|&version| version.to_owned()).collect();
-        let accepted = accept("d", &versions, registered.map(Version));
+        let accepted = accept("RegisterPlugin", "d", &versions, registered.map(Version));
         match refused {
             Some(refused) => assert!(accepted.unwrap_err().contains(refused)),
             None => assert!(accepted.is_ok()),

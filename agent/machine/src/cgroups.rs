@@ -1,10 +1,12 @@
 //! The control groups of the machine, as directories of cgroup v1, v2 or both.
 //!
 //! `files` ◆ decides which file gets which text. [`Kernel`] has what a plain directory does differently from a cgroup, so that tests can
-//! stand a tree of files in for the kernel's.
+//! stand a tree of files in for the kernel's. [`SystemdSlices`] are cgroups that systemd makes; `properties` ◆ decides what it is told.
 
 mod files;
 mod kernel;
+mod properties;
+mod slices;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,6 +16,7 @@ use agent::machine::cgroups::{CgroupValues, ControlGroups};
 use compact::Set;
 use files::{CONTROLLERS, FileWrite, texts};
 pub use kernel::{HostKernel, Kernel};
+pub use slices::SystemdSlices;
 
 /// The cgroups of an agent on this machine.
 #[derive(Clone, Debug)]
@@ -119,12 +122,46 @@ impl<K: Kernel> HostCgroups<K> {
         found
     }
 
+    /// Whether a cgroup may be made and removed.
+    fn check_own(&self, path: &str) -> io::Result<()> {
+        match relative(path)?.starts_with(&self.own) {
+            true => Ok(()),
+            false => Err(invalid(format!("cgroup {path} is not below the agent's own root"))),
+        }
+    }
+
+    /// Whether a cgroup exists in a hierarchy.
+    fn is_anywhere(&self, path: &str) -> bool {
+        let directories = self.own_directories(path).unwrap_or_default();
+        directories.iter().any(|(_, directory)| directory.is_dir())
+    }
+
+    /// Whether values of a cgroup may be set.
+    fn may_set(&self, path: &str) -> bool {
+        relative(path).is_ok_and(|path| path.starts_with(&self.own) || self.named.contains(&path))
+    }
+
+    /// Whether a cgroup, and what is below it, has no process.
+    fn is_idle(&self, path: &str) -> bool {
+        let directories = self.own_directories(path).unwrap_or_default();
+        directories.iter().all(|(_, directory)| kernel::processes(directory).is_empty())
+    }
+
+    /// Kills every process in a cgroup that may be removed, and below it.
+    fn kill(&self, path: &str) -> io::Result<()> {
+        if relative(path)? == self.own {
+            return Err(invalid(format!("cgroup {path} is the root of all pods")));
+        }
+        for (_, directory) in self.own_directories(path)? {
+            kernel::kill_all(&self.kernel, &directory);
+        }
+        Ok(())
+    }
+
     /// The directories of a cgroup that may be made and removed.
     fn own_directories(&self, path: &str) -> io::Result<Vec<(Hierarchy, PathBuf)>> {
+        self.check_own(path)?;
         let relative = relative(path)?;
-        if !relative.starts_with(&self.own) {
-            return Err(invalid(format!("cgroup {path} is not below the agent's own root")));
-        }
         let hierarchies = self.hierarchies().into_iter();
         Ok(hierarchies
             .map(|hierarchy| {
@@ -212,7 +249,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
 
     fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
         let relative = relative(path)?;
-        if !relative.starts_with(&self.own) && !self.named.contains(&relative) {
+        if !self.may_set(path) {
             return Err(invalid(format!("cgroup {path} is not the agent's")));
         }
         let mut exists = false;

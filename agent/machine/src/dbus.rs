@@ -1,22 +1,28 @@
-//! A client of D-Bus, as far as systemd-logind needs one: calls with texts, and signals.
+//! A client of D-Bus, as far as systemd and its logind need one: calls with texts, numbers and properties, and signals.
 //!
-//! `message` ◆ has the wire format. Source: D-Bus Specification 0.43.
+//! `message` ◆, `value` ◆ and `wire` ◆ have the wire format. Source: D-Bus Specification 0.43.
 
 mod message;
+#[cfg(test)]
+pub(crate) mod testing;
+mod value;
+mod wire;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, BufRead as _, BufReader, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use message::Kind;
 pub use message::{Argument, Message};
 pub(crate) use message::{length, parse};
+pub use value::{Property, PropertyValue, Value};
 
 /// Where the system's bus listens: as the variable says that every client of D-Bus follows, if it names a path.
 #[must_use]
@@ -46,6 +52,29 @@ pub struct Bus {
     read: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
     signals: VecDeque<Message>,
+}
+
+/// Why a service does not do what it was asked.
+#[derive(Debug)]
+struct Refusal {
+    member: String,
+    name: String,
+    text: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.member, self.name, self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The name of a service's error, such as `org.freedesktop.systemd1.UnitExists`; `None`: it is another one.
+#[must_use]
+pub fn refusal(error: &io::Error) -> Option<&str> {
+    let refusal = error.get_ref()?.downcast_ref::<Refusal>()?;
+    Some(&refusal.name)
 }
 
 /// The method of an object.
@@ -114,9 +143,11 @@ impl Bus {
             match message.kind {
                 Kind::Return if message.reply_serial == Some(serial) => return Ok(message),
                 Kind::Error if message.reply_serial == Some(serial) => {
-                    let name = message.error_name.clone().unwrap_or_default();
-                    let text = message.text().unwrap_or_default();
-                    return Err(io::Error::other(format!("{}: {name}: {text}", method.member)));
+                    return Err(io::Error::other(Refusal {
+                        member: method.member.to_owned(),
+                        name: message.error_name.clone().unwrap_or_default(),
+                        text: message.text().unwrap_or_default(),
+                    }));
                 }
                 Kind::Signal if self.signals.len() < MOST_SIGNALS => {
                     self.signals.push_back(message);
@@ -147,6 +178,28 @@ impl Bus {
             let message = self.receive()?;
             if message.kind == Kind::Signal {
                 return Ok(message);
+            }
+        }
+    }
+
+    /// Waits for the next signal until then.
+    ///
+    /// # Errors
+    /// `TimedOut`, or the connection ended.
+    pub fn next_signal_until(&mut self, end: Instant) -> io::Result<Message> {
+        if let Some(signal) = self.signals.pop_front() {
+            return Ok(signal);
+        }
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            match self.receive() {
+                Ok(message) if message.kind == Kind::Signal => return Ok(message),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Ok(_) | Err(_) => {}
             }
         }
     }

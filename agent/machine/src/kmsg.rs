@@ -36,7 +36,7 @@ pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "failed to read the kernel's log; kills for want of memory are not reported any more");
+                    tracing::warn!(%error, "failed to read the kernel's log; OOM kills are not reported any more");
                     return;
                 }
             }

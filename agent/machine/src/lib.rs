@@ -1,9 +1,9 @@
 //! What the agent observes of the machine that it is on: memory from its cgroups and `/proc`, process ids, and file systems.
 //!
 //! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
-//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own. [`kmsg`] finds
-//! OOM kills in the kernel's log. [`logind`] delays shutdowns; [`dbus`] is the client with which it does. The agent knows all of it by
-//! `agent::machine::Machine` and the traits beside that.
+//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own, with systemd or
+//! without. [`kmsg`] finds OOM kills in the kernel's log, `threshold` is told of memory in use on cgroup v1. [`logind`]
+//! delays shutdowns; [`dbus`] is the client that asks it and systemd.
 
 pub mod cgroups;
 pub mod dbus;
@@ -11,13 +11,14 @@ pub mod kmsg;
 mod limits;
 pub mod logind;
 mod memory;
+mod threshold;
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use agent::machine::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
+use agent::machine::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
 
 /// The machine that this process is on.
 #[derive(Clone, Debug)]
@@ -36,6 +37,12 @@ impl HostMachine {
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self { root: root.to_owned() }
+    }
+
+    /// The directory of a cgroup in the hierarchy of the memory controller.
+    fn memory_cgroup(&self, path: &str) -> String {
+        let hierarchy = if limits::is_unified(&self.root) { "" } else { "/memory" };
+        format!("sys/fs/cgroup{hierarchy}/{}", path.trim_matches('/'))
     }
 
     fn text(&self, path: &str) -> io::Result<String> {
@@ -64,6 +71,32 @@ impl Machine for HostMachine {
                 .or_else(|| memory::of_meminfo(&meminfo, None))
         };
         used.ok_or_else(|| malformed("proc/meminfo"))
+    }
+
+    fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>> {
+        let (files, inactive) = if limits::is_unified(&self.root) {
+            (["memory.current", "memory.max", "memory.stat"], "inactive_file ")
+        } else {
+            let files = ["memory.usage_in_bytes", "memory.limit_in_bytes", "memory.stat"];
+            (files, "total_inactive_file ")
+        };
+        let directory = self.memory_cgroup(path);
+        let text = |file: &str| self.text(&format!("{directory}/{file}"));
+        let [usage, limit, stat] = files.map(text);
+        memory::of_cgroup(&usage?, &limit?, &stat?, inactive).ok_or_else(|| malformed(&directory))
+    }
+
+    fn memory_threshold(
+        &self,
+        path: &str,
+        bytes: u64,
+    ) -> io::Result<Option<Box<dyn MemoryThreshold>>> {
+        if limits::is_unified(&self.root) {
+            return Ok(None);
+        }
+        let directory = self.root.join(self.memory_cgroup(path));
+        let watched = threshold::watch(&directory, bytes)?;
+        Ok(Some(Box::new(watched)))
     }
 
     /// Source: Kubernetes 1.36, pkg/kubelet/stats/pidlimit/pidlimit_linux.go.
@@ -145,7 +178,33 @@ mod tests {
         #[case] working_set: u64,
     ) {
         let (_root, machine) = tree(&[&[("proc/meminfo", MEMINFO)], files].concat());
-        assert_eq!(machine.memory().unwrap(), MemoryUse { capacity: 1000 * 1024, working_set });
+        let memory = machine.memory().unwrap();
+        assert_eq!((memory.capacity, memory.working_set), (1000 * 1024, working_set));
+    }
+
+    #[rstest]
+    #[case::v1(&[
+        ("sys/fs/cgroup/memory/kubepods/memory.usage_in_bytes", "600000\n"),
+        ("sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes", "900000\n"),
+        ("sys/fs/cgroup/memory/kubepods/memory.stat", "inactive_file 1\ntotal_inactive_file 100000\n"),
+    ])]
+    #[case::v2(&[
+        ("sys/fs/cgroup/cgroup.controllers", "memory\n"),
+        ("sys/fs/cgroup/kubepods/memory.current", "600000\n"),
+        ("sys/fs/cgroup/kubepods/memory.max", "900000\n"),
+        ("sys/fs/cgroup/kubepods/memory.stat", "anon 5\ninactive_file 100000\n"),
+    ])]
+    fn memory_of_a_cgroup_is_that_of_its_limit(#[case] files: &[(&str, &str)]) {
+        let (_root, machine) = tree(files);
+        let expected = MemoryUse { capacity: 900_000, usage: 600_000, working_set: 500_000 };
+        assert_eq!(machine.cgroup_memory("/kubepods").unwrap(), Some(expected));
+        assert!(machine.cgroup_memory("/none").is_err());
+    }
+
+    #[test]
+    fn kernel_watches_no_memory_on_cgroup_v2() {
+        let (_root, machine) = tree(&[("sys/fs/cgroup/cgroup.controllers", "memory\n")]);
+        assert!(machine.memory_threshold("/", 1).unwrap().is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) fn of_meminfo(meminfo: &str, stat: Option<&str>) -> Option<MemoryUse>
     let inactive = stat.and_then(|stat| number(stat, "inactive_file "));
     let inactive = inactive.or_else(|| kilobytes(meminfo, "Inactive(file):"));
     let working_set = usage.saturating_sub(inactive.unwrap_or_default());
-    Some(MemoryUse { capacity, working_set })
+    Some(MemoryUse { capacity, usage, working_set })
 }
 
 /// The machine's memory by the root of the memory controller's own hierarchy.
@@ -21,7 +21,27 @@ pub(crate) fn of_root_cgroup(meminfo: &str, usage: &str, stat: &str) -> Option<M
     let capacity = kilobytes(meminfo, "MemTotal:")?;
     let usage: u64 = usage.trim().parse().ok()?;
     let inactive = number(stat, "total_inactive_file ").unwrap_or_default();
-    Some(MemoryUse { capacity, working_set: usage.saturating_sub(inactive) })
+    Some(MemoryUse { capacity, usage, working_set: usage.saturating_sub(inactive) })
+}
+
+/// A limit from which on there is none: the kernel's largest one depends on the size of pages.
+const UNLIMITED: u64 = 1 << 62;
+
+/// The memory of a cgroup, by its usage, its limit and its `memory.stat`, in which `inactive` has what can be reclaimed. Within: `None`
+/// if it has no limit.
+pub(crate) fn of_cgroup(
+    usage: &str,
+    limit: &str,
+    stat: &str,
+    inactive: &str,
+) -> Option<Option<MemoryUse>> {
+    let usage: u64 = usage.trim().parse().ok()?;
+    let working_set = usage.saturating_sub(number(stat, inactive)?);
+    let capacity = match limit.trim() {
+        "max" => u64::MAX,
+        limit => limit.parse().ok()?,
+    };
+    Some((capacity < UNLIMITED).then_some(MemoryUse { capacity, usage, working_set }))
 }
 
 /// How many tasks there are, of `/proc/loadavg`.
@@ -62,6 +82,23 @@ mod tests {
     }
 
     #[rstest]
+    #[case::limited("600\n", "1000\n", "inactive_file 100\n", Some(Some((1000, 600, 500))))]
+    #[case::unlimited("600\n", "max\n", "inactive_file 100\n", Some(None))]
+    #[case::unlimited_on_v1("600\n", "9223372036854771712\n", "inactive_file 100\n", Some(None))]
+    #[case::malformed("many\n", "max\n", "inactive_file 100\n", None)]
+    #[case::without_what_can_be_reclaimed("600\n", "max\n", "", None)]
+    fn cgroup_has_memory_if_it_has_a_limit(
+        #[case] usage: &str,
+        #[case] limit: &str,
+        #[case] stat: &str,
+        #[case] expected: Option<Option<(u64, u64, u64)>>,
+    ) {
+        let found = of_cgroup(usage, limit, stat, "inactive_file ");
+        let numbers = |found: MemoryUse| (found.capacity, found.usage, found.working_set);
+        assert_eq!(found.map(|found| found.map(numbers)), expected);
+    }
+
+    #[rstest]
     #[case("0.1 0.2 0.3 2/345 678\n", Some(345))]
     #[case("0.1 0.2 0.3\n", None)]
     fn loadavg_counts_tasks(#[case] text: &str, #[case] expected: Option<u64>) {
@@ -71,7 +108,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_without_a_panic(text in "(MemTotal:|MemFree:|total_|inactive_file |/|kB|[0-9]{1,20}|[ \n]){0,30}") {
-            let _ = (of_meminfo(&text, Some(&text)), of_root_cgroup(&text, &text, &text), tasks(&text));
+            let _ = (of_meminfo(&text, Some(&text)), of_root_cgroup(&text, &text, &text), tasks(&text), of_cgroup(&text, &text, &text, "inactive_file "));
         }
     }
 }

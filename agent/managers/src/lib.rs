@@ -3,7 +3,7 @@
 //! | room | what |
 //! |---|---|
 //! | `devices` | devices: `inventory` ◆ decides who gets which, `registration` and `plugin` speak with plugins, `checkpoint` remembers |
-//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers |
+//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers, `migration` reads the format before |
 //! | `memory` | memory: `policy` ◆ decides whose is on which memory nodes; `checkpoint` remembers |
 //! | `topology` ◆ | memory nodes: what each kind of resource would like, and what a container gets |
 //! | `numa` | reads the machine's memory nodes and processors |
@@ -36,6 +36,7 @@ mod cpu {
     mod distribute;
     pub(crate) mod layout;
     pub(crate) mod manager;
+    pub(crate) mod migration;
     pub(crate) mod options;
     pub(crate) mod policy;
     pub(crate) mod set;
@@ -85,7 +86,7 @@ use api::totals::{Kind, amount};
 use async_trait::async_trait;
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
-use tokio::net::UnixListener;
+use plugins::PluginHandler;
 use tokio::sync::Mutex as Turn;
 use tokio::task::JoinSet;
 
@@ -94,7 +95,7 @@ pub use settings::Settings;
 use counts::Counts;
 use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
-use devices::registration;
+use devices::registration::{self, Registrar, Registrations};
 use memory::manager::MemoryManager;
 use topology::hint::Hint;
 use topology::merge::{Nodes, Policy};
@@ -110,6 +111,8 @@ struct Inner {
     cri: Arc<dyn Cri>,
     root_dir: PathBuf,
     devices: Option<Arc<DeviceManager>>,
+    /// Registers device plugins.
+    registrar: Option<Registrar>,
     cpus: CpuManager,
     memory: MemoryManager,
     /// How often running containers are told of their processors.
@@ -120,8 +123,8 @@ struct Inner {
     /// Whose turn it is to allocate.
     turn: Turn<()>,
     counts: Counts,
-    /// Sockets that are to be served.
-    listener: Mutex<Option<UnixListener>>,
+    /// What is to be served to device plugins.
+    registrations: Mutex<Option<Registrations>>,
 }
 
 /// How memory nodes are chosen.
@@ -134,6 +137,15 @@ struct Topology {
 }
 
 impl NodeManagers {
+    /// Has files of state in the format that [`NodeManagers::open`] reads: those of an old kubelet are replaced. The runtime is asked
+    /// which containers they mean.
+    ///
+    /// # Errors
+    /// In a kubelet's words: a file cannot be followed.
+    pub async fn migrate(settings: &Settings, cri: &dyn Cri) -> Result<(), String> {
+        cpu::migration::migrate(&settings.root_dir, cri).await
+    }
+
     /// Managers that know what an earlier agent has given to containers. The sockets are served by [`NodeManagers::serve`].
     ///
     /// # Errors
@@ -148,19 +160,25 @@ impl NodeManagers {
         let cpus = CpuManager::open(&root_dir, settings.cpus(&nodes, policy)?)?;
         let memory = MemoryManager::open(&root_dir, settings.memory(&nodes)?)?;
         let directory = root_dir.join(DEVICE_PLUGINS);
-        let opened = DeviceManager::open(&directory, topology.nodes.ids.clone())
-            .and_then(|manager| Ok((manager, registration::bind(&directory)?)));
-        let (devices, listener) = match opened {
-            Ok((manager, listener)) => (Some(Arc::new(manager)), Some(listener)),
+        let opened =
+            DeviceManager::open(&directory, topology.nodes.ids.clone()).and_then(|manager| {
+                let manager = Arc::new(manager);
+                Ok((registration::open(&manager)?, manager))
+            });
+        let (devices, registrar, registrations) = match opened {
+            Ok(((registrar, registrations), manager)) => {
+                (Some(manager), Some(registrar), Some(registrations))
+            }
             Err(error) => {
                 tracing::warn!(directory = %directory.display(), %error, "no device plugin can register");
-                (None, None)
+                (None, None, None)
             }
         };
         Ok(Self(Arc::new(Inner {
             cri,
             root_dir,
             devices,
+            registrar,
             cpus,
             memory,
             reconcile_period: settings.reconcile_period(),
@@ -168,16 +186,24 @@ impl NodeManagers {
             chosen: Mutex::default(),
             turn: Turn::default(),
             counts: Counts::default(),
-            listener: Mutex::new(listener),
+            registrations: Mutex::new(registrations),
         })))
+    }
+
+    /// Registers device plugins that the watcher of plugins finds; `None`: no device plugin can register.
+    #[must_use]
+    pub fn plugin_handler(&self) -> Option<Arc<dyn PluginHandler>> {
+        let registrar = self.0.registrar.clone()?;
+        Some(Arc::new(registrar))
     }
 
     /// Serves device plugins, and those that ask what the agent's containers have. Never returns; to be called once.
     pub async fn serve(&self, agent: AgentView) {
         let mut tasks = JoinSet::new();
-        let listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((devices, listener)) = self.0.devices.clone().zip(listener) {
-            tasks.spawn(tasks::boxed(registration::serve(devices, listener)));
+        let registrations = &self.0.registrations;
+        let registrations = registrations.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((registrar, registrations)) = self.0.registrar.clone().zip(registrations) {
+            tasks.spawn(tasks::boxed(registration::serve(registrar, registrations)));
         }
         if self.0.cpus.is_static() {
             tasks.spawn(tasks::boxed(reconcile::run(self.clone(), agent.clone())));

@@ -9,12 +9,14 @@ mod plugin;
 use std::time::Duration;
 
 use agent::pod_spec::spec::ContainerSpec;
+use cri::pluginregistration::RegistrationStatus;
 use cri::podresources as resources;
 use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use node::{Node, container, pod, pod_of};
 use plugin::{GPU, Script};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::codegen::http;
@@ -257,6 +259,54 @@ async fn plugins_that_cannot_be_reached_are_told() {
     assert!(refused.message().contains("is not supported by kubelet"), "{refused:?}");
     let refused = plugin::register(&node.plugins(), "v1beta1", "gpu.sock", GPU).await.unwrap_err();
     assert!(refused.message().starts_with("failed to dial device plugin: "), "{refused:?}");
+}
+
+/// What a plugin is told of its registration.
+async fn told(statuses: &mut watch::Receiver<Option<RegistrationStatus>>) -> RegistrationStatus {
+    let told = statuses.wait_for(Option::is_some);
+    timeout(Duration::from_secs(20), told).await.unwrap().unwrap().clone().unwrap()
+}
+
+#[tokio::test]
+async fn plugin_found_by_its_socket_offers_devices_until_the_socket_is_removed() {
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    let node = Node::start();
+    let (_plugin, mut statuses) = plugin::start_to_be_found(&node.registry(), "v1beta1", &script);
+    let status = told(&mut statuses).await;
+    assert_eq!((status.plugin_registered, status.error.as_str()), (true, ""));
+    node.until_devices(GPU, "2", "2").await;
+    let one = pod("u1", GPU, 1);
+    node.want(&[&one]);
+    node.until_running(&one).await;
+    assert_eq!(visible(&node.fake.spec("app").unwrap()), "nvidia0");
+
+    std::fs::remove_file(node.registry().join("gpu.sock")).unwrap();
+    node.until_devices(GPU, "0", "2").await;
+    let (_next, mut statuses) = plugin::start_to_be_found(&node.registry(), "v1beta1", &script);
+    assert!(told(&mut statuses).await.plugin_registered);
+    node.until_devices(GPU, "2", "2").await;
+    // One that registers by itself takes its place.
+    let more = Script::new(&["nvidia0", "nvidia1", "nvidia2"]);
+    let _own = plugin::start(&node.plugins(), GPU, &more).await.unwrap();
+    node.until_devices(GPU, "3", "3").await;
+    let two = pod("u2", GPU, 1);
+    node.want(&[&one, &two]);
+    node.until_running(&two).await;
+    assert_eq!((script.calls().len(), more.calls().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn plugin_found_with_another_version_is_told_why_it_is_not_registered() {
+    let node = Node::start();
+    let script = Script::new(&["nvidia0"]);
+    let (_plugin, mut statuses) = plugin::start_to_be_found(&node.registry(), "v1", &script);
+    let status = told(&mut statuses).await;
+    assert!(!status.plugin_registered);
+    assert_eq!(
+        status.error,
+        "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, is not among plugin supported versions [v1]"
+    );
+    assert!(!node.view().capacity().contains_key(GPU));
 }
 
 async fn lister(node: &Node) -> tonic::transport::Channel {

@@ -141,6 +141,7 @@ fn eviction(config: &Config) -> Value {
         "evictionMinimumReclaim": amounts.minimum_reclaim,
         "evictionMaxPodGracePeriod": settings.max_pod_grace_seconds,
         "evictionPressureTransitionPeriod": duration(settings.transition_period),
+        "kernelMemcgNotification": settings.kernel_notifies,
     })
 }
 

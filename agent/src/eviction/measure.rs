@@ -11,7 +11,9 @@ use compact::{Map, Set};
 use super::Evictor;
 use crate::cri::stats::{ContainerStats as CriContainerStats, SandboxStats};
 use crate::cri::{Code, CriError, FsUsage, LastLists, ListedState, Lists};
-use crate::local_node::eviction::observe::{Observations, observe};
+use crate::local_node::eviction::Signal::AllocatableMemoryAvailable;
+use crate::local_node::eviction::config::Threshold;
+use crate::local_node::eviction::observe::{Observations, PODS, observe};
 use crate::local_node::eviction::rank::FsLayout;
 use crate::local_node::eviction::stats::{
     ContainerStats, FsStats, MemoryStats, NodeStats, PodReference, PodStats, ProcessStats,
@@ -31,11 +33,18 @@ pub(super) struct Known {
     places: Option<(PathBuf, Option<PathBuf>)>,
     /// How these were spread over file systems last.
     layout: Option<FsLayout>,
+    /// The memory of the machine, and of all pods together if they have a limit.
+    pub(super) memory: Option<MemoryUse>,
+    pub(super) memory_of_pods: Option<MemoryUse>,
 }
 
 impl Known {
     /// The measurement, if there is one.
-    fn note<T>(&mut self, what: &'static str, measured: Result<T, impl Display>) -> Option<T> {
+    pub(super) fn note<T>(
+        &mut self,
+        what: &'static str,
+        measured: Result<T, impl Display>,
+    ) -> Option<T> {
         match measured {
             Ok(measured) => {
                 self.absent.remove(what);
@@ -54,6 +63,7 @@ impl Known {
 /// What the machine says.
 struct Measured {
     memory: io::Result<MemoryUse>,
+    memory_of_pods: Option<io::Result<Option<MemoryUse>>>,
     processes: io::Result<ProcessIds>,
     node: io::Result<FileSystem>,
     images: Option<io::Result<FileSystem>>,
@@ -70,15 +80,22 @@ impl Evictor {
         let (images, containers) = known.places.clone().unzip();
         let containers = containers.flatten();
         let (machine, root_dir) = (Arc::clone(&self.machine), self.config.root_dir.clone());
+        let is_asked = |threshold: &Threshold| threshold.signal == AllocatableMemoryAvailable;
+        let pods = self.pods_cgroup.clone();
+        let pods = pods.filter(|_| self.settings.thresholds.iter().any(is_asked));
         let measured = blocking(move || Measured {
             memory: machine.memory(),
+            memory_of_pods: pods.map(|path| machine.cgroup_memory(&path)),
             processes: machine.processes(),
             node: machine.file_system(&root_dir),
             images: images.map(|path| machine.file_system(&path)),
             containers: containers.map(|path| machine.file_system(&path)),
         });
         let measured = measured.await;
-        let memory = known.note("memory", measured.memory);
+        known.memory = known.note("memory", measured.memory);
+        let of_pods = measured.memory_of_pods;
+        let of_pods = of_pods.and_then(|memory| known.note("the memory of all pods", memory));
+        known.memory_of_pods = of_pods.flatten();
         let processes = known.note("process ids", measured.processes);
         let node = known.note("the node's file system", measured.node);
         let images = measured.images.and_then(|fs| known.note("the file system of images", fs));
@@ -89,10 +106,7 @@ impl Evictor {
             known.layout = Some(FsLayout::of_devices(node.device, images.device, containers));
         }
         let stats = NodeStats {
-            memory: memory.map(|memory| MemoryStats {
-                available_bytes: Some(memory.capacity.saturating_sub(memory.working_set)),
-                working_set_bytes: Some(memory.working_set),
-            }),
+            memory: known.memory.map(left),
             fs: node.map(whole),
             rlimit: processes.map(|processes| RlimitStats {
                 max_pid: i64::try_from(processes.limit).ok(),
@@ -102,7 +116,7 @@ impl Evictor {
                 image_fs: Some(whole(images)),
                 container_fs: Some(whole(containers.unwrap_or(images))),
             }),
-            system_containers: Vec::new(),
+            system_containers: known.memory_of_pods.map(of_all_pods).into_iter().collect(),
         };
         (observe(&stats), known.layout.unwrap_or(FsLayout::One))
     }
@@ -221,6 +235,22 @@ fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> Map<Stri
         pod.memory = used.reduce(u64::saturating_add).map(working_set);
     }
     by_uid
+}
+
+/// Memory of which something is left.
+fn left(memory: MemoryUse) -> MemoryStats {
+    MemoryStats {
+        available_bytes: Some(memory.capacity.saturating_sub(memory.working_set)),
+        working_set_bytes: Some(memory.working_set),
+    }
+}
+
+fn of_all_pods(memory: MemoryUse) -> ContainerStats {
+    ContainerStats {
+        name: PODS.to_owned(),
+        memory: Some(left(memory)),
+        ..ContainerStats::default()
+    }
 }
 
 fn working_set(bytes: u64) -> MemoryStats {

@@ -2,12 +2,14 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction. Nothing here acts, `crate::eviction` does: [`settings`] has what a kubelet's
 //! configuration says and [`config`] its thresholds, [`observe`] finds those that are met, `pass` decides what is due, `layout` what
-//! the node itself can free, [`rank`] orders the pods, and [`message`] says why one is evicted.
+//! the node itself can free, [`rank`] orders the pods, [`message`] says why one is evicted, and `notification` what memory the kernel
+//! watches.
 
 pub mod config;
 pub(crate) mod layout;
 pub(crate) mod local_storage;
 pub mod message;
+pub(crate) mod notification;
 pub mod observe;
 pub(crate) mod pass;
 pub mod rank;

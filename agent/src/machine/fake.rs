@@ -4,9 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use compact::{Map, Set};
+use tokio::sync::watch;
 
-use super::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
+use super::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
 use crate::node::CgroupVersion;
 
 /// Clones share the numbers.
@@ -16,6 +18,12 @@ pub(crate) struct FakeMachine(Arc<Mutex<Numbers>>);
 /// What the machine says; `None`: it lacks that.
 pub(crate) struct Numbers {
     pub(crate) memory: Option<MemoryUse>,
+    /// The memory of cgroups with a limit.
+    pub(crate) cgroups: Map<String, MemoryUse>,
+    /// The thresholds that the kernel watches, each with its cgroup; `None`: it watches none.
+    pub(crate) thresholds: Option<Vec<(String, u64)>>,
+    /// Counts how often one of them was crossed.
+    pub(crate) crossed: watch::Sender<u64>,
     pub(crate) processes: Option<ProcessIds>,
     /// The root file system.
     pub(crate) root: FileSystem,
@@ -31,7 +39,10 @@ impl Default for Numbers {
     /// Plenty of everything, in one file system.
     fn default() -> Self {
         Self {
-            memory: Some(MemoryUse { capacity: 8 << 30, working_set: 1 << 30 }),
+            memory: Some(memory(8 << 30, 7 << 30)),
+            cgroups: Map::new(),
+            thresholds: None,
+            crossed: watch::Sender::new(0),
             processes: Some(ProcessIds { limit: 32_768, running: 100 }),
             root: disk(1, 90),
             used: Box::new(|| 0),
@@ -39,6 +50,12 @@ impl Default for Numbers {
             mounts: Set::new(),
         }
     }
+}
+
+/// Memory of which so much is left, and 1 MiB of what is in use can be reclaimed.
+pub(crate) fn memory(capacity: u64, left: u64) -> MemoryUse {
+    let working_set = capacity - left;
+    MemoryUse { capacity, usage: working_set + (1 << 20), working_set }
 }
 
 /// A file system of 100 GiB and a million inodes, of which so many percent are free.
@@ -78,6 +95,24 @@ impl Machine for FakeMachine {
         self.numbers().memory.ok_or_else(lacks)
     }
 
+    fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>> {
+        Ok(self.numbers().cgroups.get(path).copied())
+    }
+
+    fn memory_threshold(
+        &self,
+        path: &str,
+        bytes: u64,
+    ) -> io::Result<Option<Box<dyn MemoryThreshold>>> {
+        let mut numbers = self.numbers();
+        let crossed = numbers.crossed.subscribe();
+        let Some(thresholds) = &mut numbers.thresholds else {
+            return Ok(None);
+        };
+        thresholds.push((path.to_owned(), bytes));
+        Ok(Some(Box::new(FakeThreshold(crossed))))
+    }
+
     fn processes(&self) -> io::Result<ProcessIds> {
         self.numbers().processes.ok_or_else(lacks)
     }
@@ -93,6 +128,18 @@ impl Machine for FakeMachine {
         let numbers = self.numbers();
         let mounts = numbers.mounts.iter().filter(|at| at.starts_with(directory));
         Ok(mounts.cloned().collect())
+    }
+}
+
+/// A threshold that a test has crossed.
+struct FakeThreshold(watch::Receiver<u64>);
+
+#[async_trait]
+impl MemoryThreshold for FakeThreshold {
+    async fn crossed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 

@@ -54,7 +54,9 @@ use crate::managers::fake::FakeManagers;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::storage::drivers::VolumeDrivers;
-use crate::{Agent, CgroupConfig, Config, ContainerPhase, NodeParts, Parts, PodReport};
+use crate::{
+    Agent, CgroupConfig, CgroupDriver, Config, ContainerPhase, NodeParts, Parts, PodReport,
+};
 
 thread_local! {
     /// The directories of this thread's scenes, which go when the thread of a test ends. Nothing sooner will do: an agent that
@@ -86,6 +88,7 @@ struct Scene {
     drivers: Option<Arc<dyn VolumeDrivers>>,
     /// The machine's cgroups, which the agent gives to pods.
     cgroups: Option<FakeCgroups>,
+    cgroup_driver: CgroupDriver,
     /// Kills for want of memory, for the next agent.
     oom_kills: Option<UnboundedReceiver<OomKill>>,
     /// The machine's manager of logins, and the periods of its shutdowns.
@@ -147,6 +150,7 @@ impl Scene {
             eviction: None,
             drivers: None,
             cgroups: None,
+            cgroup_driver: CgroupDriver::Cgroupfs,
             oom_kills: None,
             logind: None,
             shutdown: Vec::new(),
@@ -166,6 +170,7 @@ impl Scene {
             shutdown: self.shutdown.clone(),
             cgroups: CgroupConfig {
                 per_qos: self.cgroups.is_some(),
+                driver: self.cgroup_driver,
                 root: "/own".to_owned(),
                 owns_root: true,
                 pod_pids_limit: Some(100),

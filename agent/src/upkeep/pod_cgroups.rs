@@ -18,9 +18,9 @@ use crate::clock::{Clock, after};
 use crate::config::{AdmissionConfig, CgroupConfig, Config};
 use crate::decide::resize::actuated::PodLimits;
 use crate::machine::cgroups::{CgroupValues, ControlGroups};
-use crate::node::{CgroupDriver, Node};
+use crate::node::Node;
 use crate::pod_spec::spec::cgroup::values::{of_classes, of_pod, of_resources, uid_of, unreserved};
-use crate::pod_spec::spec::cgroup::{class_path, paths_of, pod_path};
+use crate::pod_spec::spec::cgroup::{class_path, paths_of, pod_path, root_path};
 use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::report::Reports;
 use tasks::blocking;
@@ -74,18 +74,13 @@ impl PodCgroups {
             class(QosClass::Burstable)?,
             class(QosClass::BestEffort)?,
         ];
-        if config.driver == CgroupDriver::Systemd {
-            tracing::warn!(
-                "the agent makes no slices of systemd: pods have the limits that the runtime gives them; set cgroupDriver: cgroupfs, for the runtime too"
-            );
-            return None;
-        }
         let none = CgroupValues::default();
         for path in &classes {
             if let Err(error) = groups.make(path, &none) {
                 tracing::warn!(
                     %error,
-                    "the agent cannot make the cgroups of pods, and leaves them to the runtime: run it as root with a writable /sys/fs/cgroup, or set cgroupsPerQOS: false"
+                    "the agent cannot make the cgroups of pods, and leaves them to the runtime: run it as root with a writable /sys/fs/cgroup, \
+                     and with systemd for the systemd driver, or set cgroupsPerQOS: false"
                 );
                 return None;
             }
@@ -225,7 +220,7 @@ impl PodCgroups {
             self.0.groups.remove_empty(path);
         }
         if self.0.config.owns_root {
-            self.0.groups.remove_empty(&self.0.config.root);
+            self.0.groups.remove_empty(&root_path(self.0.config.driver, &self.0.config.root));
         }
     }
 }
@@ -302,7 +297,8 @@ impl Inner {
                     continue;
                 }
             };
-            for name in names.iter().filter(|name| uid_of(name).is_some_and(|uid| !is_known(uid))) {
+            for name in names.iter().filter(|name| uid_of(name).is_some_and(|uid| !is_known(&uid)))
+            {
                 let path = format!("{class}/{name}");
                 tracing::info!(path, "removing cgroup of an unknown pod");
                 if let Err(error) = self.groups.destroy(&path) {

@@ -202,3 +202,55 @@ fn huge_pages(cgroup: &CgroupPath) -> Option<BTreeMap<String, HugePages>> {
             .collect(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use keeper::kernel::cgroup::hierarchy::{Branch, Tree};
+
+    use super::*;
+
+    /// A cgroup of the unified hierarchy, with these files.
+    fn cgroup(files: &[(&str, &str)]) -> (tempfile::TempDir, CgroupPath) {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("pod")).unwrap();
+        for (name, text) in files {
+            fs::write(base.path().join("pod").join(name), text).unwrap();
+        }
+        let controllers = [Controller::Cpu, Controller::Memory].into();
+        let branch = Branch { base: base.path().to_owned(), v2: true, controllers };
+        let path = "pod".into();
+        let cgroup = CgroupPath { tree: Tree { branches: vec![branch] }, path, own: vec![1] };
+        (base, cgroup)
+    }
+
+    #[test]
+    fn unified_cgroup_has_pressure_of_each_resource() {
+        let line = |total: u64| format!("avg10=1.00 avg60=0.50 avg300=0.10 total={total}\n");
+        let texts = [1, 2, 3].map(|n| format!("some {}full {}", line(10 * n), line(n)));
+        let (_base, measured) = cgroup(&[
+            ("cpu.stat", "usage_usec 17\n"),
+            ("cpu.pressure", &texts[0]),
+            ("memory.pressure", &texts[1]),
+            ("io.pressure", &texts[2]),
+        ]);
+        let usage = usage(&measured);
+        assert_eq!(usage.cpu.total, Some(17_000));
+        let pressure = [usage.cpu.pressure, usage.memory.pressure, usage.io.pressure];
+        let totals = pressure.map(|it| it.map(|it| (it.some.total, it.full.total)));
+        let expected = [(10_000, 1000), (20_000, 2000), (30_000, 3000)].map(Some);
+        assert_eq!(totals, expected);
+        assert_eq!(pressure[0].unwrap().some.averages, [1.0, 0.5, 0.1]);
+    }
+
+    /// Linux before 4.20, or one that was booted with psi=0.
+    #[test]
+    fn kernel_without_pressure_has_the_rest() {
+        let (_base, measured) = cgroup(&[("cpu.stat", "usage_usec 17\n")]);
+        let usage = usage(&measured);
+        assert_eq!(usage.cpu.total, Some(17_000));
+        let pressure = [usage.cpu.pressure, usage.memory.pressure, usage.io.pressure];
+        assert_eq!(pressure, [None; 3]);
+    }
+}

@@ -24,22 +24,32 @@ fn manifest(name: &str) -> String {
 /// for them before are rejected.
 async fn registered(place: &Place, script: &Script) -> RunningPlugin {
     let directory = place.path("agent/device-plugins");
-    let socket = directory.join("kubelet.sock");
-    harness::eventually(PATIENCE, "the agent listens for plugins", async || {
-        tokio::net::UnixStream::connect(&socket).await.map(drop).map_err(|error| error.to_string())
+    wait_for_socket(&directory.join("kubelet.sock")).await;
+    let plugin = plugin::start(&directory, GPU, script).await.unwrap();
+    wait_for_devices(place, 2).await;
+    plugin
+}
+
+async fn wait_for_socket(socket: &std::path::Path) {
+    harness::eventually(PATIENCE, "the agent listens", async || {
+        tokio::net::UnixStream::connect(socket).await.map(drop).map_err(|error| error.to_string())
     })
     .await;
-    let plugin = plugin::start(&directory, GPU, script).await.unwrap();
-    let lister = plugin::connect(place.path("agent/pod-resources/kubelet.sock")).await;
+}
+
+/// Waits until the agent knows so many devices.
+async fn wait_for_devices(place: &Place, count: usize) {
+    let socket = place.path("agent/pod-resources/kubelet.sock");
+    wait_for_socket(&socket).await;
+    let lister = plugin::connect(socket).await;
     harness::eventually(PATIENCE, "the agent knows the devices", async || {
         let request = AllocatableResourcesRequest {};
         let mut lister = PodResourcesListerClient::new(lister.clone());
         let known = lister.get_allocatable_resources(request).await;
         let devices = known.map_err(|status| status.to_string())?.into_inner().devices;
-        if devices.len() == 2 { Ok(()) } else { Err(format!("{devices:?}")) }
+        if devices.len() == count { Ok(()) } else { Err(format!("{devices:?}")) }
     })
     .await;
-    plugin
 }
 
 /// All that containers have written.
@@ -110,6 +120,29 @@ async fn devices_of_plugins_are_in_containers_and_stay_theirs_when_the_agent_is_
     })
     .await;
     drop(plugin);
+    agent.stop().await;
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn agent_finds_device_plugins_by_their_sockets_until_these_are_removed() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let [manifests, root] =
+        ["manifests", "agent"].map(|name| place.path(name).to_str().unwrap().to_owned());
+    std::fs::create_dir(&manifests).unwrap();
+    let args =
+        ["agent", "--runtime-endpoint", &endpoint, "--manifests", &manifests, "--root-dir", &root];
+    let script = Script::new(&["nvidia0", "nvidia1"]);
+    // It may be there before the agent.
+    let registry = place.path("agent/plugins_registry");
+    let (_plugin, mut told) = plugin::start_to_be_found(&registry, "v1beta1", &script);
+    let agent = place.start(&args);
+    let status = tokio::time::timeout(PATIENCE, told.wait_for(Option::is_some)).await.unwrap();
+    assert!(status.unwrap().as_ref().is_some_and(|status| status.plugin_registered));
+    wait_for_devices(&place, 2).await;
+    std::fs::remove_file(registry.join("gpu.sock")).unwrap();
+    wait_for_devices(&place, 0).await;
     agent.stop().await;
     runtime.stop().await;
 }

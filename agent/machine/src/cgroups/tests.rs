@@ -33,7 +33,7 @@ const V2_FILES: [(&str, &str); 7] = [
 
 /// Which files directories get, by the hierarchy, and which processes were killed.
 #[derive(Clone, Debug, Default)]
-struct FakeKernel {
+pub(super) struct FakeKernel {
     mount: PathBuf,
     killed: Arc<Mutex<Vec<i32>>>,
     /// Killed processes stay for so many calls.
@@ -112,9 +112,9 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-struct Machine {
-    mount: TempDir,
-    kernel: FakeKernel,
+pub(super) struct Machine {
+    pub(super) mount: TempDir,
+    pub(super) kernel: FakeKernel,
 }
 
 impl Machine {
@@ -147,7 +147,7 @@ impl Machine {
         machine
     }
 
-    fn v2(enabled: &str) -> Self {
+    pub(super) fn v2(enabled: &str) -> Self {
         Self::new(&[
             ("cgroup.controllers", "cpuset cpu io memory pids\n"),
             ("cgroup.subtree_control", enabled),
@@ -158,12 +158,12 @@ impl Machine {
         HostCgroups::on(self.kernel.clone(), self.mount.path(), "/own").unwrap()
     }
 
-    fn text(&self, path: &str) -> String {
+    pub(super) fn text(&self, path: &str) -> String {
         let text = fs::read_to_string(self.mount.path().join(path));
         text.unwrap_or_else(|error| format!("{path}: {error}"))
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(super) fn write(&self, path: &str, text: &str) {
         fs::write(self.mount.path().join(path), text).unwrap();
     }
 }

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::Method;
+use super::value::{self, Property, Value};
+use super::wire::{Reader, Writer};
 
 /// A message is not longer: the specification allows 128 MiB, and no answer that is read here has 64 KiB.
 const LONGEST: usize = 1 << 20;
@@ -30,6 +32,12 @@ pub enum Argument<'a> {
     Text(&'a str),
     /// A number.
     Int32(i32),
+    /// A boolean.
+    Flag(bool),
+    /// Properties of a unit of systemd.
+    Properties(&'a [Property]),
+    /// No further units of systemd with properties.
+    NoUnits,
 }
 
 /// A message that was received.
@@ -37,8 +45,12 @@ pub enum Argument<'a> {
 pub struct Message {
     /// What it is.
     pub kind: Kind,
+    /// Its number.
+    pub serial: u32,
     /// The number of the call that it answers.
     pub reply_serial: Option<u32>,
+    /// The name of the connection that sent it.
+    pub sender: Option<String>,
     /// Its interface, of a signal.
     pub interface: Option<String>,
     /// Its name, of a signal.
@@ -79,6 +91,12 @@ impl Message {
         reader.number(8)
     }
 
+    /// All values of the body; `None`: it is malformed.
+    #[must_use]
+    pub fn values(&self) -> Option<Vec<Value>> {
+        value::read(&mut self.reader(), &self.signature)
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader { bytes: &self.body, at: 0, is_little: self.is_little }
     }
@@ -98,6 +116,18 @@ pub(super) fn call(serial: u32, method: Method<'_>, arguments: &[Argument<'_>]) 
                 signature.push('i');
                 body.align(4);
                 body.0.extend_from_slice(&number.to_le_bytes());
+            }
+            Argument::Flag(flag) => {
+                signature.push('b');
+                body.number(usize::from(*flag));
+            }
+            Argument::Properties(properties) => {
+                signature.push_str("a(sv)");
+                body.list(8, |body| properties.iter().for_each(|property| property.write(body)));
+            }
+            Argument::NoUnits => {
+                signature.push_str("a(sa(sv))");
+                body.list(8, |_| ());
             }
         }
     }
@@ -119,42 +149,6 @@ pub(super) fn call(serial: u32, method: Method<'_>, arguments: &[Argument<'_>]) 
     message.align(8);
     message.0.extend_from_slice(&body.0);
     message.0
-}
-
-/// Writes values at their alignment, little end first.
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn align(&mut self, to: usize) {
-        self.0.resize(self.0.len().next_multiple_of(to), 0);
-    }
-
-    fn number(&mut self, number: usize) {
-        self.align(4);
-        // Nothing that is written is so long.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn text(&mut self, text: &str) {
-        self.number(text.len());
-        self.0.extend_from_slice(text.as_bytes());
-        self.0.push(0);
-    }
-
-    fn signature(&mut self, signature: &str) {
-        self.0.push(u8::try_from(signature.len()).unwrap_or(u8::MAX));
-        self.0.extend_from_slice(signature.as_bytes());
-        self.0.push(0);
-    }
-
-    fn field(&mut self, code: u8, kind: &str, text: &str) {
-        self.align(8);
-        self.0.push(code);
-        self.signature(kind);
-        self.text(text);
-    }
 }
 
 fn malformed() -> io::Error {
@@ -198,11 +192,14 @@ fn parsed(bytes: &[u8], is_little: bool) -> Option<Message> {
         4 => Kind::Signal,
         _ => return None,
     };
-    let mut reader = Reader { bytes, at: 12, is_little };
+    let mut reader = Reader { bytes, at: 8, is_little };
+    let serial = u32::try_from(reader.number(4)?).ok()?;
     let end = FIXED + reader.length()?;
     let mut message = Message {
         kind,
+        serial,
         reply_serial: None,
+        sender: None,
         interface: None,
         member: None,
         error_name: None,
@@ -228,66 +225,13 @@ fn parsed(bytes: &[u8], is_little: bool) -> Option<Message> {
             3 => message.member = text,
             4 => message.error_name = text,
             5 => message.reply_serial = number,
+            7 => message.sender = text,
             8 => message.signature = text?,
             9 => message.descriptors = usize::try_from(number?).ok()?,
             _ => {}
         }
     }
     Some(message)
-}
-
-/// Reads values at their alignment.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    is_little: bool,
-}
-
-impl Reader<'_> {
-    fn align(&mut self, to: usize) {
-        self.at = self.at.next_multiple_of(to);
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
-        Some(byte)
-    }
-
-    /// A number of so many bytes.
-    fn number(&mut self, bytes: usize) -> Option<u64> {
-        self.align(bytes);
-        let end = self.at.checked_add(bytes)?;
-        let found = self.bytes.get(self.at..end)?;
-        self.at = end;
-        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-        Some(match self.is_little {
-            true => found.iter().rev().fold(0, add),
-            false => found.iter().fold(0, add),
-        })
-    }
-
-    fn length(&mut self) -> Option<usize> {
-        usize::try_from(self.number(4)?).ok()
-    }
-
-    fn take(&mut self, length: usize) -> Option<String> {
-        let end = self.at.checked_add(length)?;
-        let text = String::from_utf8(self.bytes.get(self.at..end)?.to_vec()).ok()?;
-        // A zero is behind it.
-        self.at = end + 1;
-        Some(text)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let length = self.length()?;
-        self.take(length)
-    }
-
-    fn signature(&mut self) -> Option<String> {
-        let length = self.byte()?;
-        self.take(length.into())
-    }
 }
 
 #[cfg(test)]
@@ -338,7 +282,7 @@ mod tests {
             }
             let _ = length(&bytes);
             if let Ok(message) = parse(&bytes) {
-                let _ = (message.text(), message.boolean(), message.variant_of_u64());
+                let _ = (message.text(), message.boolean(), message.variant_of_u64(), message.values());
             }
         }
     }

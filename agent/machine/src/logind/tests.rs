@@ -4,13 +4,13 @@ use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Child, Command, Stdio};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
 
 use super::*;
 use crate::dbus::Message;
+use crate::dbus::testing::Daemon;
 
 /// A header field of a type, whose value is written at the right place.
 fn field(bytes: &mut Vec<u8>, code: u8, kind: u8, value: &[u8]) {
@@ -179,41 +179,10 @@ fn machine_without_a_bus_is_an_error_with_its_path() {
     assert!(error.to_string().contains("none"), "{error}");
 }
 
-/// A bus of its own, ended with this value.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn real_bus_understands_calls_and_is_understood() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("bus");
-    let address = format!("unix:path={}", socket.display());
-    let config = directory.path().join("conf");
-    let policy = "<allow send_destination=\"*\"/><allow receive_sender=\"*\"/><allow own=\"*\"/>";
-    let text = format!(
-        "<busconfig><listen>{address}</listen><auth>EXTERNAL</auth><policy context=\"default\">{policy}</policy></busconfig>"
-    );
-    fs::write(&config, text).unwrap();
-    let daemon = Command::new("dbus-daemon")
-        .args([&format!("--config-file={}", config.display()), "--nofork", "--print-address"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut daemon) = daemon.map(Daemon) else {
-        eprintln!("skipped: there is no dbus-daemon on this machine");
-        return;
-    };
-    let mut line = String::new();
-    let stdout = daemon.0.stdout.take().unwrap();
-    BufReader::new(stdout).read_line(&mut line).unwrap();
-    assert!(line.starts_with("unix:path="), "{line}");
-
+    let Some(daemon) = Daemon::start() else { return };
+    let (socket, directory) = (daemon.socket(), tempfile::tempdir().unwrap());
     let mut bus = Bus::connect(&socket).unwrap();
     bus.add_match("type='signal',member='NameOwnerChanged'").unwrap();
     let of_bus = |member| Method {

@@ -18,7 +18,7 @@ pub(super) const FILE: &str = "cpu_manager_state";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct File {
+pub(super) struct File {
     policy_name: String,
     default_cpu_set: String,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -27,6 +27,28 @@ struct File {
 }
 
 impl File {
+    /// A file with its checksum.
+    pub(super) fn new(
+        policy_name: String,
+        default_cpu_set: String,
+        entries: Map<String, BTreeMap<String, String>>,
+    ) -> Self {
+        let mut file = Self { policy_name, default_cpu_set, entries, checksum: 0 };
+        file.checksum = checksum(&file.text("CPUManagerCheckpoint"));
+        file
+    }
+
+    /// Writes it into this directory.
+    pub(super) fn store(&self, directory: &Path) -> std::io::Result<()> {
+        state_file::replace(&directory.join(FILE), &serde_json::to_vec(self)?)
+    }
+
+    /// The file of these bytes.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        file.check().map(|()| file)
+    }
+
     /// The text that the checksum is of, with this name of the type.
     fn text(&self, name: &str) -> String {
         let entries = self.entries.iter().map(|(pod, containers)| (pod, map(containers)));
@@ -73,8 +95,7 @@ pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, Stri
         let Some(bytes) = bytes else {
             return Ok(None);
         };
-        let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        file.check()?;
+        let file = File::parse(&bytes)?;
         if file.policy_name != policy {
             return Err(format!(
                 "configured policy {policy:?} differs from state checkpoint policy {:?}",
@@ -83,13 +104,16 @@ pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, Stri
         }
         file.state().map(Some)
     });
-    state.map_err(|error| {
-        format!(
-            "could not restore state from checkpoint: {error}, please drain this node and delete the CPU manager checkpoint \
-             file {:?} before restarting Kubelet",
-            path.display()
-        )
-    })
+    state.map_err(|error| not_restored(&path, &error))
+}
+
+/// Why the agent does not start with the file at this path, and what to do.
+pub(super) fn not_restored(path: &Path, error: &str) -> String {
+    format!(
+        "could not restore state from checkpoint: {error}, please drain this node and delete the CPU manager checkpoint \
+         file {:?} before restarting Kubelet",
+        path.display()
+    )
 }
 
 /// Writes the file.
@@ -101,14 +125,7 @@ pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::R
         containers.iter().map(|(container, cpus)| (container.clone(), format(cpus))).collect()
     };
     let entries = state.exclusive.iter().map(|(pod, of_pod)| (pod.clone(), containers(of_pod)));
-    let mut file = File {
-        policy_name: policy.to_owned(),
-        default_cpu_set: format(&state.shared),
-        entries: entries.collect(),
-        checksum: 0,
-    };
-    file.checksum = checksum(&file.text("CPUManagerCheckpoint"));
-    state_file::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
+    File::new(policy.to_owned(), format(&state.shared), entries.collect()).store(directory)
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl DeviceManager {
         registration
     }
 
-    /// A plugin has listed its devices. Returns false for one that was replaced.
+    /// A plugin has listed its devices. Returns false for one that was replaced, or has gone.
     pub(super) fn listed(
         &self,
         resource: &str,
@@ -131,7 +131,7 @@ impl DeviceManager {
         true
     }
 
-    /// A plugin has gone, unless it was replaced.
+    /// A plugin has gone, unless it was replaced, or had gone before.
     pub(super) fn disconnected(&self, resource: &str, registration: u64, why: &str) {
         let mut state = self.state();
         if !state.is_current(resource, registration) {
@@ -428,7 +428,7 @@ impl DeviceManager {
 
 impl State {
     fn is_current(&self, resource: &str, registration: u64) -> bool {
-        let registered = self.plugins.get(resource);
+        let registered = self.plugins.get(resource).filter(|registered| !registered.has_gone);
         registered.is_some_and(|registered| registered.number == registration)
     }
 }

@@ -1,14 +1,17 @@
-//! The socket at which device plugins register, and the connections to those that did.
+//! How device plugins register: at the agent's own socket, or by sockets that the watcher of plugins finds. And the connections to those
+//! that did.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/plugin/v1beta1.
 
 use std::io;
-use std::path::{Component, Path};
-use std::sync::Arc;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use compact::Map;
 use cri::deviceplugin as wire;
 use cri::deviceplugin::registration_server::{Registration, RegistrationServer};
+use plugins::{PluginHandler, PluginInfo};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -23,12 +26,20 @@ const SOCKET: &str = "kubelet.sock";
 /// The version of the contract.
 const VERSION: &str = "v1beta1";
 
-/// Makes the socket.
-///
-/// # Errors
-/// It cannot be made.
-pub(crate) fn bind(directory: &Path) -> io::Result<UnixListener> {
-    UnixListener::bind(directory.join(SOCKET))
+/// What is to be served: the socket, and plugins that have registered.
+pub(crate) struct Registrations {
+    listener: UnixListener,
+    changes: mpsc::UnboundedReceiver<Change>,
+}
+
+/// A change of the plugins.
+enum Change {
+    Registered(Follow),
+    /// The plugin of this registration is not followed any more.
+    Deregistered {
+        resource: String,
+        registration: u64,
+    },
 }
 
 /// A plugin whose devices are to be followed.
@@ -38,23 +49,43 @@ struct Follow {
     plugin: Plugin,
 }
 
+/// Makes the socket.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn open(manager: &Arc<DeviceManager>) -> io::Result<(Registrar, Registrations)> {
+    let listener = UnixListener::bind(manager.directory().join(SOCKET))?;
+    let (sender, changes) = mpsc::unbounded_channel();
+    let registrar =
+        Registrar { manager: Arc::clone(manager), changes: sender, watched: Arc::default() };
+    Ok((registrar, Registrations { listener, changes }))
+}
+
 /// Lets plugins register, and follows their devices. Never returns.
-pub(crate) async fn serve(manager: Arc<DeviceManager>, listener: UnixListener) {
-    let (follow, mut registered) = mpsc::unbounded_channel();
-    let service = RegistrationServer::new(Registrar { manager: Arc::clone(&manager), follow });
+pub(crate) async fn serve(registrar: Registrar, registrations: Registrations) {
+    let Registrations { listener, mut changes } = registrations;
+    let manager = Arc::clone(&registrar.manager);
     let mut tasks = JoinSet::new();
-    tasks.spawn(tasks::boxed(socket::serve(listener, service)));
-    let mut followed: Map<String, AbortHandle> = Map::new();
+    tasks.spawn(tasks::boxed(socket::serve(listener, RegistrationServer::new(registrar))));
+    let mut followed: Map<String, (u64, AbortHandle)> = Map::new();
     loop {
         tokio::select! {
-            Some(plugin) = registered.recv() => {
-                let resource = plugin.resource.clone();
-                let task = tasks.spawn(tasks::boxed(plugin.run(Arc::clone(&manager))));
-                // The connection to an earlier plugin of the resource.
-                if let Some(earlier) = followed.insert(resource, task) {
-                    earlier.abort();
+            Some(change) = changes.recv() => match change {
+                Change::Registered(plugin) => {
+                    let (resource, registration) = (plugin.resource.clone(), plugin.registration);
+                    let task = tasks.spawn(tasks::boxed(plugin.run(Arc::clone(&manager))));
+                    // The connection to an earlier plugin of the resource.
+                    if let Some((_, earlier)) = followed.insert(resource, (registration, task)) {
+                        earlier.abort();
+                    }
                 }
-            }
+                Change::Deregistered { resource, registration } => {
+                    let is_it = followed.get(&resource).is_some_and(|(number, _)| *number == registration);
+                    if is_it && let Some((_, task)) = followed.remove(&resource) {
+                        task.abort();
+                    }
+                }
+            },
             Some(_) = tasks.join_next() => {}
         }
     }
@@ -82,10 +113,32 @@ impl Follow {
     }
 }
 
-/// Serves registrations.
-struct Registrar {
+/// Registers plugins. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Registrar {
     manager: Arc<DeviceManager>,
-    follow: mpsc::UnboundedSender<Follow>,
+    changes: mpsc::UnboundedSender<Change>,
+    /// The registrations of plugins by the sockets at which they were found.
+    watched: Arc<Mutex<Map<PathBuf, u64>>>,
+}
+
+impl Registrar {
+    /// Connects to a plugin, and has its devices followed. Returns the number of the registration.
+    async fn connect(&self, resource: &str, socket: &Path) -> Result<u64, String> {
+        let plugin = Plugin::connect(socket).await.inspect_err(|problem| {
+            tracing::warn!(resource, socket = %socket.display(), problem, "failed to connect to device plugin");
+        })?;
+        tracing::info!(resource, socket = %socket.display(), "device plugin registered");
+        let registration = self.manager.connected(resource, plugin.clone());
+        let follow = Follow { resource: resource.to_owned(), registration, plugin };
+        // It is received as long as anything is served.
+        let _ = self.changes.send(Change::Registered(follow));
+        Ok(registration)
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Map<PathBuf, u64>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[tonic::async_trait]
@@ -101,15 +154,34 @@ impl Registration for Registrar {
             return Err(Status::unknown(problem));
         }
         let socket = self.manager.directory().join(&endpoint);
-        let plugin = Plugin::connect(&socket).await.map_err(|problem| {
-            tracing::warn!(resource, socket = %socket.display(), problem, "failed to connect to device plugin");
-            Status::unknown(problem)
-        })?;
-        tracing::info!(resource, socket = %socket.display(), "device plugin registered");
-        let registration = self.manager.connected(&resource, plugin.clone());
-        // It is received as long as anything is served.
-        let _ = self.follow.send(Follow { resource, registration, plugin });
+        self.connect(&resource, &socket).await.map_err(Status::unknown)?;
         Ok(Response::new(wire::Empty {}))
+    }
+}
+
+#[async_trait]
+impl PluginHandler for Registrar {
+    fn kind(&self) -> &'static str {
+        "DevicePlugin"
+    }
+
+    fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
+        check_found(&plugin.name, &plugin.versions)
+    }
+
+    async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
+        let registration = self.connect(&plugin.name, &plugin.endpoint).await?;
+        self.watched().insert(plugin.socket.clone(), registration);
+        Ok(())
+    }
+
+    async fn deregister(&self, plugin: &PluginInfo) {
+        let Some(registration) = self.watched().remove(&plugin.socket) else {
+            return;
+        };
+        let resource = plugin.name.clone();
+        self.manager.disconnected(&resource, registration, "its socket was removed");
+        let _ = self.changes.send(Change::Deregistered { resource, registration });
     }
 }
 
@@ -128,6 +200,22 @@ fn check(version: &str, endpoint: &str, resource: &str) -> Result<(), String> {
         return Err(format!("the endpoint {endpoint:?} is not in the directory of device plugins"));
     }
     Ok(())
+}
+
+/// ◆ Whether a plugin may register that the watcher of plugins has found.
+fn check_found(resource: &str, versions: &[String]) -> Result<(), String> {
+    if !versions.iter().any(|version| version == VERSION) {
+        let versions = versions.join(" ");
+        return Err(format!(
+            "manager version, {VERSION}, is not among plugin supported versions [{versions}]"
+        ));
+    }
+    match is_extended(resource) {
+        true => Ok(()),
+        false => Err(format!(
+            "invalid name of device plugin socket: the ResourceName {resource:?} is invalid"
+        )),
+    }
 }
 
 /// ◆ Whether this is the name of an extended resource: with a domain that is not Kubernetes' own.
@@ -166,5 +254,23 @@ mod tests {
             Ok(()) => assert_eq!(problem, ""),
             Err(told) => assert!(!problem.is_empty() && told.starts_with(problem), "{told}"),
         }
+    }
+
+    #[rstest]
+    #[case(&["v1beta1"], "vendor.com/gpu", "")]
+    #[case(&["v1alpha", "v1beta1"], "vendor.com/gpu", "")]
+    #[case(
+        &["v1alpha", "v1"], "vendor.com/gpu",
+        "manager version, v1beta1, is not among plugin supported versions [v1alpha v1]"
+    )]
+    #[case(&[], "vendor.com/gpu", "manager version, v1beta1, is not among plugin supported versions []")]
+    #[case(&["v1beta1"], "gpu", "invalid name of device plugin socket: the ResourceName \"gpu\" is invalid")]
+    fn found_plugins_need_a_version_and_a_resource(
+        #[case] versions: &[&str],
+        #[case] resource: &str,
+        #[case] problem: &str,
+    ) {
+        let versions: Vec<String> = versions.iter().map(|&version| version.to_owned()).collect();
+        assert_eq!(check_found(resource, &versions).err().unwrap_or_default(), problem);
     }
 }

@@ -9,11 +9,12 @@ use agent::checks::dialer::SystemDialer;
 use agent::clock::SystemClock;
 use agent::cluster::Standalone;
 use agent::cri::fake::{Behaviour, FakeCri};
-use agent::machine::{FileSystem, KernelMemory, Machine, MemoryUse, ProcessIds};
+use agent::machine::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
 use agent::source::{self, PodsSender};
 use agent::{Agent, AgentView, CgroupVersion, Config, NodeParts, Parts, PodReport};
 use api::pod::{Pod, PodUid};
 use managers::{NodeManagers, Settings};
+use plugins::{PluginWatcher, REGISTRY};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -77,7 +78,11 @@ impl Node {
             },
         );
         let view = agent.view();
-        let serving = tokio::spawn(async move { managers.serve(view).await });
+        let handlers = managers.plugin_handler().into_iter().collect();
+        let watcher = PluginWatcher::new(self.registry(), handlers);
+        let serving = tokio::spawn(async move {
+            tokio::join!(managers.serve(view), watcher.run());
+        });
         self.running = Some(Running { agent, pods, serving });
     }
 
@@ -96,6 +101,11 @@ impl Node {
     /// The directory of device plugins.
     pub(crate) fn plugins(&self) -> PathBuf {
         self.root_dir().join("device-plugins")
+    }
+
+    /// The directory of sockets of plugins that the agent finds.
+    pub(crate) fn registry(&self) -> PathBuf {
+        self.root_dir().join(REGISTRY)
     }
 
     pub(crate) fn view(&self) -> AgentView {
@@ -197,7 +207,15 @@ impl Machine for SmallMachine {
     }
 
     fn memory(&self) -> io::Result<MemoryUse> {
-        Ok(MemoryUse { capacity: 8 << 30, working_set: 1 << 30 })
+        Ok(MemoryUse { capacity: 8 << 30, usage: 1 << 30, working_set: 1 << 30 })
+    }
+
+    fn cgroup_memory(&self, _: &str) -> io::Result<Option<MemoryUse>> {
+        Ok(None)
+    }
+
+    fn memory_threshold(&self, _: &str, _: u64) -> io::Result<Option<Box<dyn MemoryThreshold>>> {
+        Ok(None)
     }
 
     fn processes(&self) -> io::Result<ProcessIds> {

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cri::deviceplugin as wire;
 use cri::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use cri::deviceplugin::registration_client::RegistrationClient;
+use cri::pluginregistration as found;
+use cri::pluginregistration::registration_server::{Registration, RegistrationServer};
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
@@ -112,6 +114,64 @@ pub(crate) async fn start(
     let running = Running(Some(runtime));
     register(directory, "v1beta1", &endpoint, resource).await?;
     Ok(running)
+}
+
+/// Starts a plugin with a socket in the directory of sockets that the agent finds, and that of its devices beside the directory. It
+/// supports one version of the contract. Returns what it is told of its registration, too.
+pub(crate) fn start_to_be_found(
+    registry: &Path,
+    version: &'static str,
+    script: &Script,
+) -> (Running, watch::Receiver<Option<found::RegistrationStatus>>) {
+    let endpoint = registry.with_file_name("found-gpu.sock");
+    let _ = std::fs::remove_file(&endpoint);
+    std::fs::create_dir_all(registry).unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let bind = |socket: &Path| {
+        let _entered = runtime.enter();
+        UnixListenerStream::new(UnixListener::bind(socket).unwrap())
+    };
+    let (devices, registration) = (bind(&endpoint), bind(&registry.join("gpu.sock")));
+    let service = DevicePluginServer::new(script.clone());
+    runtime.spawn(async move {
+        let _ = Server::builder().serve_with_incoming(service, devices).await;
+    });
+    let (told, statuses) = watch::channel(None);
+    let service = RegistrationServer::new(Found { version, endpoint, told });
+    runtime.spawn(async move {
+        let _ = Server::builder().serve_with_incoming(service, registration).await;
+    });
+    (Running(Some(runtime)), statuses)
+}
+
+/// What a plugin that is found says of itself, and is told.
+struct Found {
+    version: &'static str,
+    endpoint: PathBuf,
+    told: watch::Sender<Option<found::RegistrationStatus>>,
+}
+
+#[tonic::async_trait]
+impl Registration for Found {
+    async fn get_info(
+        &self,
+        _: Request<found::InfoRequest>,
+    ) -> Result<Response<found::PluginInfo>, Status> {
+        Ok(Response::new(found::PluginInfo {
+            r#type: "DevicePlugin".to_owned(),
+            name: GPU.to_owned(),
+            endpoint: self.endpoint.display().to_string(),
+            supported_versions: vec![self.version.to_owned()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<found::RegistrationStatus>,
+    ) -> Result<Response<found::RegistrationStatusResponse>, Status> {
+        self.told.send_replace(Some(request.into_inner()));
+        Ok(Response::new(found::RegistrationStatusResponse {}))
+    }
 }
 
 /// Registers a plugin.

@@ -355,6 +355,41 @@ mod tests {
     }
 
     #[test]
+    fn pressure_is_that_of_the_node_and_of_its_containers() {
+        use crate::stats::summary::PsiData;
+        let data = |total: u64| PsiData { total, ..PsiData::default() };
+        let psi = |total: u64| Some(Psi { some: data(total), full: data(total / 2) });
+        let cpu = CpuStats { psi: psi(2_000_000_000), ..CpuStats::default() };
+        let memory = MemoryStats { psi: psi(4_000_000_000), ..MemoryStats::default() };
+        let io = IoStats { psi: psi(6_000_000_000), ..IoStats::default() };
+        let mut summary = summary();
+        let container = &mut summary.pods[0].containers[0];
+        (container.cpu, container.memory) = (Some(cpu.clone()), Some(memory.clone()));
+        container.io = Some(io.clone());
+        let node = &mut summary.node;
+        (node.cpu, node.memory, node.io) = (Some(cpu), Some(memory), Some(io));
+        let all = metrics(&None, Some(&summary), true, MachineSize::default(), |_, _, _| {
+            "img".to_owned()
+        });
+        let found = values(&all).into_iter().filter(|it| it.starts_with("container_pressure_"));
+        let mut found: Vec<String> = found.collect();
+        let mut expected = Vec::new();
+        for (resource, seconds) in [("cpu", 2), ("memory", 4), ("io", 6)] {
+            for (what, seconds) in [("waiting", seconds), ("stalled", seconds / 2)] {
+                let name = format!("container_pressure_{resource}_{what}_seconds_total");
+                let of_node = r#"{container="",id="/",image="",name="",namespace="",pod=""}"#;
+                let of_app =
+                    r#"{container="app",id="",image="img",name="c1",namespace="ns",pod="p"}"#;
+                expected
+                    .extend([of_node, of_app].map(|labels| format!("{name}{labels} {seconds}")));
+            }
+        }
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn metrics_of_the_runtime_are_passed_on_with_those_of_the_node() {
         let descriptor = MetricDescriptor {
             name: "container_threads".to_owned(),

@@ -1,4 +1,5 @@
-//! What a cgroup of the machine uses: that of the agent, of the runtime, and the one above all pods.
+//! What a cgroup of the machine uses: that of the agent, of the runtime, the one above all pods, and that of a pod which the runtime does
+//! not measure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary_sys_containers.go, pkg/kubelet/cm/container_manager_linux.go getContainer;
 //! cAdvisor's numbers come from the same files.
@@ -23,7 +24,17 @@ pub(crate) struct Cgroups {
 
 impl Cgroups {
     pub(crate) fn new() -> Self {
-        Self { root: PathBuf::from("/sys/fs/cgroup"), proc: PathBuf::from("/proc") }
+        Self::at(Path::new("/sys/fs/cgroup"), Path::new("/proc"))
+    }
+
+    /// Those of a machine whose files are in these directories.
+    pub(super) fn at(root: &Path, proc: &Path) -> Self {
+        Self { root: root.to_owned(), proc: proc.to_owned() }
+    }
+
+    /// What a pod uses, by its cgroup below that of all pods; `None` if it has none there.
+    pub(crate) fn of_pod(&self, pods: &Path, uid: &str, now: Timestamp) -> Option<ContainerStats> {
+        pod_cgroups(pods, uid).iter().find_map(|path| self.stats(path, now))
     }
 
     /// The cgroup of a process; `None` if it has none of its own, or others for the processor than for memory.
@@ -132,6 +143,29 @@ impl Usage {
     }
 }
 
+/// ◆ Where the cgroup of a pod may be below that of all pods: it depends on the QoS class. Slices have the names of those above them.
+fn pod_cgroups(pods: &Path, uid: &str) -> [PathBuf; 3] {
+    let own = format!("pod{uid}");
+    let name = pods.file_name().unwrap_or_default().to_string_lossy();
+    match name.strip_suffix(".slice") {
+        None => {
+            [pods.join(&own), pods.join("burstable").join(&own), pods.join("besteffort").join(&own)]
+        }
+        Some(name) => {
+            let own = own.replace('-', "_");
+            let of_class = |class: &str| {
+                let class = format!("{name}-{class}");
+                pods.join(format!("{class}.slice")).join(format!("{class}-{own}.slice"))
+            };
+            [
+                pods.join(format!("{name}-{own}.slice")),
+                of_class("burstable"),
+                of_class("besteffort"),
+            ]
+        }
+    }
+}
+
 /// ◆ The cgroup that `/proc/PID/cgroup` names. The machine's root is that of all processes, and shows none of them.
 fn of_text(text: &str, is_unified: bool) -> Option<PathBuf> {
     let of = |wanted: &str| {
@@ -177,6 +211,17 @@ mod tests {
         assert_eq!(of_text(text, is_unified).as_deref(), expected.map(Path::new));
     }
 
+    #[rstest]
+    #[case("/x/kubepods", ["/x/kubepods/poda-1", "/x/kubepods/burstable/poda-1", "/x/kubepods/besteffort/poda-1"])]
+    #[case("/kubepods.slice", [
+        "/kubepods.slice/kubepods-poda_1.slice",
+        "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_1.slice",
+        "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_1.slice",
+    ])]
+    fn pod_has_a_cgroup_below_that_of_its_class(#[case] pods: &str, #[case] expected: [&str; 3]) {
+        assert_eq!(pod_cgroups(Path::new(pods), "a-1"), expected.map(PathBuf::from));
+    }
+
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroups) {
         let place = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -184,8 +229,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let cgroups =
-            Cgroups { root: place.path().join("cgroup"), proc: place.path().join("proc") };
+        let cgroups = Cgroups::at(&place.path().join("cgroup"), &place.path().join("proc"));
         (place, cgroups)
     }
 
@@ -199,6 +243,11 @@ mod tests {
             ("cgroup/a/memory.max", "max\n"),
             ("cgroup/a/memory.stat", "anon 300\ninactive_file 200\npgfault 7\npgmajfault 1\n"),
             ("cgroup/a/cpu.pressure", pressure),
+            ("cgroup/a/memory.pressure", pressure),
+            (
+                "cgroup/a/io.pressure",
+                "some avg10=0.00 avg60=0.00 avg300=0.00 total=3\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=2\n",
+            ),
             ("proc/7/cgroup", "0::/a\n"),
         ];
         let separate = [
@@ -219,7 +268,11 @@ mod tests {
             assert!(stats.start_time.0.is_some());
             let (cpu, memory) = (stats.cpu.unwrap(), stats.memory.unwrap());
             assert_eq!(cpu.usage_core_nano_seconds, Some(5000));
-            assert_eq!(cpu.psi.is_some(), has_pressure);
+            for psi in [cpu.psi, memory.psi] {
+                assert_eq!(psi.map(|psi| psi.some.total), has_pressure.then_some(12_000));
+            }
+            let io = stats.io.and_then(|io| io.psi);
+            assert_eq!(io.map(|psi| psi.full.total), has_pressure.then_some(2000));
             assert_eq!((memory.usage_bytes, memory.working_set_bytes), (Some(1000), Some(800)));
             assert_eq!(memory.available_bytes, None, "without a limit");
             assert_eq!((memory.rss_bytes, memory.page_faults), (Some(300), Some(7)));

@@ -73,6 +73,23 @@ pub(crate) fn network(from: &cri::NetworkStats) -> NetworkStats {
     }
 }
 
+/// Takes another measurement of the same where there is none, or its pressure where that is missing.
+pub(crate) fn complete<T>(
+    known: &mut Option<T>,
+    mut other: Option<T>,
+    pressure: impl Fn(&mut T) -> &mut Option<Psi>,
+) {
+    match (known.as_mut(), other.as_mut()) {
+        (Some(known), Some(other)) => {
+            let missing = pressure(other).take();
+            let known = pressure(known);
+            *known = known.or(missing);
+        }
+        (Some(_), None) => {}
+        (None, _) => *known = other,
+    }
+}
+
 fn psi(from: cri::Pressure) -> Psi {
     let data = |from: cri::Stall| PsiData {
         total: from.total,

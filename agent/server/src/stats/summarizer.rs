@@ -113,7 +113,7 @@ impl Summarizer {
                 }
             }
             compact::sort_by(&mut stats.containers, |one, other| one.name.cmp(&other.name));
-            self.add_usage(&mut stats, sandbox.id.as_str(), usage.unwrap_or_default());
+            self.add_usage(&mut stats, sandbox.id.as_str(), usage.unwrap_or_default(), now);
             if only_cpu_and_memory {
                 (stats.io, stats.network, stats.processes) = (None, None, None);
                 stats.containers.iter_mut().for_each(|container| container.io = None);
@@ -199,18 +199,45 @@ impl Summarizer {
         pod.ephemeral_storage = Some(sum).filter(|fs| fs.used_bytes.is_some());
     }
 
-    /// Adds what a pod uses as a whole, or else its containers together.
-    fn add_usage(&self, pod: &mut PodStats, id: &str, from: cri_stats::SandboxStats) {
+    /// Adds what a pod uses as a whole, as the runtime says or else its cgroup, or else its containers together.
+    fn add_usage(
+        &self,
+        pod: &mut PodStats,
+        id: &str,
+        from: cri_stats::SandboxStats,
+        now: Timestamp,
+    ) {
         let all = &pod.containers;
-        let cpu = from.usage.cpu.map(|cpu| self.cpu(&cpu, id));
+        let mut cpu = from.usage.cpu.map(|cpu| self.cpu(&cpu, id));
+        let mut memory = from.usage.memory.as_ref().map(convert::memory);
+        let mut io = from.usage.io.as_ref().map(convert::io);
+        let has_pressure = cpu.as_ref().is_some_and(|cpu| cpu.psi.is_some())
+            && memory.as_ref().is_some_and(|memory| memory.psi.is_some())
+            && io.as_ref().is_some_and(|io| io.psi.is_some());
+        if !has_pressure && let Some(own) = self.of_cgroup(&pod.pod_ref.uid, id, now) {
+            convert::complete(&mut cpu, own.cpu, |cpu| &mut cpu.psi);
+            convert::complete(&mut memory, own.memory, |memory| &mut memory.psi);
+            convert::complete(&mut io, own.io, |io| &mut io.psi);
+        }
         pod.cpu = cpu.or_else(|| convert::cpu_of_all(all.iter().filter_map(|it| it.cpu.as_ref())));
-        let memory = from.usage.memory.as_ref().map(convert::memory);
         pod.memory = memory
             .or_else(|| convert::memory_of_all(all.iter().filter_map(|it| it.memory.as_ref())));
         pod.swap = convert::swap_of_all(all.iter().filter_map(|it| it.swap.as_ref()));
-        pod.io = from.usage.io.as_ref().map(convert::io);
+        pod.io = io;
         pod.network = from.network.as_ref().map(convert::network);
         pod.processes = from.processes.map(|count| ProcessStats { process_count: Some(count) });
+    }
+
+    /// What the cgroup of a pod says, if it is below that of all pods.
+    fn of_cgroup(&self, uid: &str, id: &str, now: Timestamp) -> Option<ContainerStats> {
+        let pods = self.places.pods_cgroup.as_deref()?;
+        let mut stats = self.cgroups.of_pod(pods, uid, now)?;
+        if let Some(cpu) = &mut stats.cpu
+            && let Some(total) = cpu.usage_core_nano_seconds
+        {
+            cpu.usage_nano_cores = self.rates().rate(&format!("{id}/cgroup"), now, total);
+        }
+        Some(stats)
     }
 
     fn node(

@@ -13,7 +13,7 @@ use crate::clock::TokioClock;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
 use crate::machine::fake::{FakeMachine, disk};
-use crate::machine::{FileSystem, KernelMemory, MemoryUse, ProcessIds};
+use crate::machine::{FileSystem, KernelMemory, MemoryThreshold, MemoryUse, ProcessIds};
 use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 
 /// A file system of 1,000 bytes in which the runtime's images and `others` are.
@@ -29,6 +29,18 @@ impl Machine for ScriptedDisk {
 
     fn memory(&self) -> io::Result<MemoryUse> {
         FakeMachine::default().memory()
+    }
+
+    fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>> {
+        FakeMachine::default().cgroup_memory(path)
+    }
+
+    fn memory_threshold(
+        &self,
+        path: &str,
+        bytes: u64,
+    ) -> io::Result<Option<Box<dyn MemoryThreshold>>> {
+        FakeMachine::default().memory_threshold(path, bytes)
     }
 
     fn processes(&self) -> io::Result<ProcessIds> {

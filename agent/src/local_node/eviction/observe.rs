@@ -8,7 +8,7 @@ use super::config::Threshold;
 use super::stats::{FsStats, MemoryStats, NodeStats};
 
 /// The group of all pods among the system containers.
-const PODS: &str = "pods";
+pub(crate) const PODS: &str = "pods";
 
 /// A signal's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,16 +30,20 @@ pub struct EvictionSettings {
     pub max_pod_grace_seconds: i64,
     /// `evictionPressureTransitionPeriod`: how long a condition of the node stays after its threshold was met last.
     pub transition_period: Duration,
+    /// `kernelMemcgNotification`: the kernel notifies of memory in use.
+    pub kernel_notifies: bool,
 }
 
 impl EvictionSettings {
-    /// The settings of a configuration. `None`: it names no threshold, and by itself (`has_defaults`) the node has none.
+    /// The settings of a configuration. `None`: it names no threshold, and by itself (`has_defaults`) the node has none. If the pods
+    /// together are limited, the threshold of the node's memory is one of theirs, too.
     ///
     /// # Errors
     /// A threshold, grace period or minimum reclaim is malformed.
     pub fn of(
         file: &KubeletConfiguration,
         has_defaults: bool,
+        limits_pods: bool,
     ) -> Result<Option<Self>, ConfigError> {
         if !has_defaults && file.eviction_hard.is_none() && file.eviction_soft.is_none() {
             return Ok(None);
@@ -52,8 +56,7 @@ impl EvictionSettings {
             }
         }
         let config = EvictionConfig {
-            // The agent makes no cgroup for all pods together.
-            enforce_node_allocatable: Vec::new(),
+            enforce_node_allocatable: limits_pods.then(|| "pods".to_owned()).into_iter().collect(),
             hard,
             soft: file.eviction_soft.clone().unwrap_or_default(),
             soft_grace_period: file.eviction_soft_grace_period.clone().unwrap_or_default(),
@@ -66,6 +69,7 @@ impl EvictionSettings {
             config,
             max_pod_grace_seconds: file.eviction_max_pod_grace_period.unwrap_or_default().into(),
             transition_period: if period.is_zero() { TRANSITION_PERIOD } else { period },
+            kernel_notifies: file.kernel_memcg_notification.unwrap_or_default(),
         }))
     }
 }
@@ -79,7 +83,7 @@ mod tests {
     use crate::local_node::kubelet_config::tests::config;
 
     fn settings(fields: &str, has_defaults: bool) -> Option<EvictionSettings> {
-        EvictionSettings::of(&config(fields), has_defaults).unwrap()
+        EvictionSettings::of(&config(fields), has_defaults, false).unwrap()
     }
 
     fn hard(settings: &EvictionSettings) -> Vec<String> {

@@ -215,7 +215,7 @@ pub const FIELDS: [Field; 134] = [
         "",
     ),
     used("providerID", ""),
-    unused("kernelMemcgNotification", "", "memory is measured every 10 s", ""),
+    used("kernelMemcgNotification", ""),
     used("logging.format", "\"text\""),
     unused("logging.flushFrequency", "\"5s\"", "every line is written at once", ""),
     used("logging.verbosity", ""),

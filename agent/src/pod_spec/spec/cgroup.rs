@@ -17,9 +17,9 @@ use crate::pod_spec::spec::cpu;
 /// The cgroup that contains those of all pods.
 const PODS: &str = "kubepods";
 
-/// The path of the cgroup with these components, below the root of the hierarchy, in the form of the node's driver.
-fn path(node: &Node, components: &[&str]) -> String {
-    match node.cgroup_driver {
+/// The path of the cgroup with these components, below the root of the hierarchy, in the form of a driver.
+fn path(driver: CgroupDriver, components: &[&str]) -> String {
+    match driver {
         CgroupDriver::Cgroupfs => format!("/{}", components.join("/")),
         CgroupDriver::Systemd => {
             // In the name of a slice `-` separates the slices above it: a-b.slice is in a.slice.
@@ -37,9 +37,22 @@ fn path(node: &Node, components: &[&str]) -> String {
     }
 }
 
+fn parts(root: &str) -> impl Iterator<Item = &str> {
+    root.split('/').filter(|part| !part.is_empty())
+}
+
 fn below_root<'a>(node: &'a Node, further: &[&'a str]) -> Vec<&'a str> {
-    let root = node.cgroup_root.split('/').filter(|part| !part.is_empty());
-    root.chain([PODS]).chain(further.iter().copied()).collect()
+    parts(&node.cgroup_root).chain([PODS]).chain(further.iter().copied()).collect()
+}
+
+/// The path of the cgroup that is configured as the root of those of pods, or that of all pods if it is the root of the hierarchy: what
+/// may be made and removed.
+#[must_use]
+pub fn root_path(driver: CgroupDriver, root: &str) -> String {
+    match parts(root).collect::<Vec<_>>().as_slice() {
+        [] => path(driver, &[PODS]),
+        components => path(driver, components),
+    }
 }
 
 fn of_class(node: &Node, class: QosClass) -> Vec<&str> {
@@ -53,7 +66,7 @@ fn of_class(node: &Node, class: QosClass) -> Vec<&str> {
 
 /// The path of the cgroup of a QoS class; `None` on a node without such cgroups.
 pub fn class_path(node: &Node, class: QosClass) -> Option<String> {
-    node.cgroups_per_qos.then(|| path(node, &of_class(node, class)))
+    node.cgroups_per_qos.then(|| path(node.cgroup_driver, &of_class(node, class)))
 }
 
 /// The path of a pod's cgroup; `None` on a node without such cgroups.
@@ -62,15 +75,23 @@ pub fn pod_path(pod: &Pod, node: &Node) -> Option<String> {
     node.cgroups_per_qos.then(|| {
         let mut components = of_class(node, qos_class(pod));
         components.push(&own);
-        path(node, &components)
+        path(node.cgroup_driver, &components)
     })
 }
 
 /// The paths at which the cgroup of a pod may be, whatever its class; none on a node without such cgroups.
 pub(crate) fn paths_of(uid: &PodUid, node: &Node) -> Vec<String> {
+    if !node.cgroups_per_qos {
+        return Vec::new();
+    }
+    let own = format!("pod{uid}");
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-    let paths = classes.iter().filter_map(|class| class_path(node, *class));
-    paths.map(|path| format!("{path}/pod{uid}")).collect()
+    let path_of = |class| {
+        let mut components = of_class(node, class);
+        components.push(&own);
+        path(node.cgroup_driver, &components)
+    };
+    classes.into_iter().map(path_of).collect()
 }
 
 /// The values of a pod's cgroup.
@@ -181,7 +202,19 @@ mod tests {
         let mut node = Node::new("n", "/r", "/l");
         (node.cgroup_driver, node.cgroup_root) = (driver, root.to_owned());
         assert_eq!(pod_path(&pod, &node), None, "a node without cgroups per class");
+        assert_eq!(paths_of(pod.uid(), &node), [""; 0]);
         node.cgroups_per_qos = true;
         assert_eq!(pod_path(&pod, &node).as_deref(), Some(path));
+        let paths = paths_of(pod.uid(), &node);
+        assert_eq!((paths.len(), paths.iter().any(|one| one == path)), (3, true), "{paths:?}");
+    }
+
+    #[rstest]
+    #[case(CgroupDriver::Cgroupfs, "/", "/kubepods")]
+    #[case(CgroupDriver::Cgroupfs, "/crib-a", "/crib-a")]
+    #[case(CgroupDriver::Systemd, "/", "/kubepods.slice")]
+    #[case(CgroupDriver::Systemd, "/crib-a", "/crib_a.slice")]
+    fn root_follows_driver(#[case] driver: CgroupDriver, #[case] root: &str, #[case] path: &str) {
+        assert_eq!(root_path(driver, root), path);
     }
 }

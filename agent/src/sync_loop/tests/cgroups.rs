@@ -134,6 +134,29 @@ async fn cgroup_of_an_orphan_goes_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_have_slices_with_the_systemd_driver() {
+    let mut scene = Scene::without_agent(seconds(10));
+    let cgroups = FakeCgroups::default();
+    (scene.cgroups, scene.cgroup_driver) = (Some(cgroups.clone()), CgroupDriver::Systemd);
+    scene.start_agent();
+    scene.run(&requesting("u-1", "100m")).await;
+    let all = "/own.slice/own-kubepods.slice";
+    let burstable = format!("{all}/own-kubepods-burstable.slice");
+    let slice = |uid: &str| format!("{burstable}/own-kubepods-burstable-pod{uid}.slice");
+    assert_eq!(shares(&cgroups, &slice("u_1")), Some(102));
+    assert_eq!(shares(&cgroups, &burstable), Some(102));
+    // Of a pod that nobody knows any more.
+    cgroups.leave(&slice("u_2"));
+    scene.sleep(120).await;
+    assert!(cgroups.values(&slice("u_1")).is_some() && cgroups.values(&slice("u_2")).is_none());
+    scene.want(&[]);
+    scene.until_removed("u-1").await;
+    assert_eq!(cgroups.values(&slice("u_1")), None);
+    scene.stop_agent().await;
+    assert!(cgroups.paths().is_empty(), "{:?}", cgroups.paths());
+}
+
+#[tokio::test(start_paused = true)]
 async fn last_pod_takes_the_cgroups_of_all_pods_with_it() {
     let (mut scene, cgroups) = scene();
     scene.run(&requesting("u1", "100m")).await;

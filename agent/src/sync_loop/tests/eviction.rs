@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cri::fake::ContainerUsage;
 use crate::local_node::kubelet_config::tests::config;
-use crate::machine::fake::{Numbers, disk};
-use crate::machine::{MemoryUse, ProcessIds};
+use crate::machine::ProcessIds;
+use crate::machine::fake::{Numbers, disk, memory};
 use crate::{Event, EventObjectKind};
 
 const MI: u64 = 1 << 20;
@@ -15,13 +15,18 @@ const CRITICAL: i32 = 2_000_000_000;
 
 /// A scene whose agent has these fields of a KubeletConfiguration.
 fn scene(fields: &str) -> Scene {
+    let mut scene = scene_of(fields, false);
+    scene.start_agent();
+    scene
+}
+
+fn scene_of(fields: &str, limits_pods: bool) -> Scene {
     let mut scene = Scene::without_agent(seconds(10));
-    scene.eviction = EvictionSettings::of(&config(fields), true).unwrap();
+    scene.eviction = EvictionSettings::of(&config(fields), true, limits_pods).unwrap();
     for (image, memory) in [("app", 2048 * MI), ("one", 10 * MI)] {
         let usage = ContainerUsage { memory, layer: memory, processes: memory / MI };
         scene.fake.uses(image, usage);
     }
-    scene.start_agent();
     scene
 }
 
@@ -32,10 +37,18 @@ fn burstable(uid: &str, image: &str, spec: Value) -> Pod {
     pod_with(uid, fixtures::with(json!({"containers": [app]}), &spec))
 }
 
+/// The same, whose agent limits the pods together.
+fn scene_with_limited_pods(fields: &str) -> Scene {
+    let mut scene = scene_of(fields, true);
+    scene.cgroups = Some(FakeCgroups::default());
+    scene.start_agent();
+    scene
+}
+
 fn memory_left(left: u64) -> impl FnOnce(&mut Numbers) {
     let capacity = 8192 * MI;
     move |numbers| {
-        numbers.memory = Some(MemoryUse { capacity, working_set: capacity - left * MI });
+        numbers.memory = Some(memory(capacity, left * MI));
     }
 }
 
@@ -99,6 +112,78 @@ async fn pod_that_uses_most_memory_is_evicted_and_says_why() {
     ];
     let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(of_pod[0].annotations, BTreeMap::from(annotations));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_used_what_is_allocatable_are_evicted() {
+    let scene = scene_with_limited_pods("evictionHard: {memory.available: 200Mi}");
+    scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
+    let of_pods = "/own/kubepods".to_owned();
+    let set = |left: u64| {
+        let of_pods = (of_pods.clone(), memory(4096 * MI, left * MI));
+        scene.machine.set(|numbers| numbers.cgroups = [of_pods].into());
+    };
+    set(300);
+    scene.sleep(15).await;
+    assert_eq!(scene.phases(&["u1", "u2"]), ["Running", "Running"]);
+    set(150);
+    scene.until_finished("u2").await;
+    set(3000);
+    scene.sleep(30).await;
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+    let message = scene.report("u2").status.message.clone().unwrap_or_default();
+    let begins =
+        "The node was low on resource: memory. Threshold quantity: 200Mi, available: 150Mi. ";
+    assert!(message.starts_with(begins), "{message}");
+    assert_eq!(scene.agent().view().pressure().conditions(), ["MemoryPressure"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_limit_have_no_signal_of_what_is_allocatable() {
+    let scene = scene_with_limited_pods("");
+    let running = burstable("u1", "app", json!({}));
+    scene.run_all(std::slice::from_ref(&running)).await;
+    scene.sleep(30).await;
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn notification_of_the_kernel_evicts_before_the_next_pass() {
+    let scene = scene_with_limited_pods(
+        "evictionHard: {memory.available: 100Mi}\nkernelMemcgNotification: true",
+    );
+    let capacity = 8192 * MI;
+    scene.machine.set(|numbers| {
+        numbers.thresholds = Some(Vec::new());
+        numbers.cgroups = [("/own/kubepods".to_owned(), memory(capacity / 2, 1024 * MI))].into();
+    });
+    scene.sleep(11).await;
+    let watched = || {
+        let mut watched = Vec::new();
+        scene.machine.set(|numbers| watched = numbers.thresholds.clone().unwrap_or_default());
+        watched
+    };
+    // What is in use at 100 MiB left, and 1 MiB that can be reclaimed.
+    let expected = [("/", capacity - 99 * MI), ("/own/kubepods", capacity / 2 - 99 * MI)];
+    let expected = expected.map(|(path, bytes)| (path.to_owned(), bytes));
+    assert!(watched().ends_with(&expected), "{:?}", watched());
+    scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
+    scene.machine.set(memory_left(50));
+    scene.machine.set(|numbers| numbers.crossed.send_modify(|count| *count += 1));
+    assert_eq!(scene.until_finished("u2").await, 11, "not at the pass after 20 s");
+    scene.machine.set(memory_left(2000));
+    let before = watched().len();
+    scene.sleep(25).await;
+    assert!(watched().len() >= before + 4, "the kernel is told anew every 10 s");
+    assert_eq!(scene.phases(&["u1"]), ["Running"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machine_that_does_not_notify_is_measured_every_10_s() {
+    let scene = scene("kernelMemcgNotification: true");
+    scene.run_all(&[burstable("u1", "app", json!({}))]).await;
+    scene.machine.set(memory_left(50));
+    assert_eq!(scene.until_finished("u1").await, 10);
 }
 
 #[tokio::test(start_paused = true)]

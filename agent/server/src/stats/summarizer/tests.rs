@@ -182,6 +182,70 @@ fn pod_is_the_sum_of_its_containers_for_a_runtime_that_measures_those_alone() {
     assert_eq!((&pod.io, &pod.network, &pod.processes), (&None, &None, &None));
 }
 
+/// Writes the files of cgroup v2 of a pod. Each pressure file has another total.
+fn write_cgroup(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+    write("cpu.stat", "usage_usec 5\n");
+    write("memory.current", "1000\n");
+    write("memory.max", "max\n");
+    write("memory.stat", "anon 300\ninactive_file 200\n");
+    for (name, total) in [("cpu", 1), ("memory", 2), ("io", 3)] {
+        let line = format!("avg10=1.00 avg60=0.50 avg300=0.10 total={total}");
+        write(&format!("{name}.pressure"), &format!("some {line}\nfull {line}\n"));
+    }
+}
+
+/// The totals of a pod's pressure.
+fn pressure(pod: &PodStats) -> [Option<u64>; 3] {
+    let cpu = pod.cpu.as_ref().and_then(|cpu| cpu.psi);
+    let memory = pod.memory.as_ref().and_then(|memory| memory.psi);
+    let io = pod.io.as_ref().and_then(|io| io.psi);
+    [cpu, memory, io].map(|psi| psi.map(|psi| psi.some.total))
+}
+
+#[test]
+fn pod_has_the_pressure_of_its_cgroup_if_the_runtime_does_not_say() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("cgroup.controllers"), "cpu memory io\n").unwrap();
+    write_cgroup(&place.path().join("kubepods/burstable/poduid-web"));
+    let none = Path::new("/no/such/path");
+    let summary = |pods_cgroup: Option<&str>, answers: Answers| {
+        let mut summarizer = summarizer(FakeMachine::default(), none);
+        summarizer.places.pods_cgroup = pods_cgroup.map(PathBuf::from);
+        summarizer.cgroups = Cgroups::at(place.path(), none);
+        summarizer.summary(answers, false).pods.remove(0)
+    };
+    let of_cgroup = [Some(1000), Some(2000), Some(3000)];
+    let pod = summary(Some("/kubepods"), answers(true));
+    assert_eq!(pressure(&pod), of_cgroup);
+    assert_eq!(pod.cpu.unwrap().usage_core_nano_seconds, Some(20), "the rest is the runtime's");
+    // A runtime that measures containers alone.
+    let pod = summary(Some("/kubepods"), answers(false));
+    assert_eq!(pressure(&pod), of_cgroup);
+    assert_eq!(pod.cpu.unwrap().usage_core_nano_seconds, Some(5000));
+    assert_eq!(pod.memory.unwrap().working_set_bytes, Some(800));
+    assert_eq!(pressure(&summary(Some("/other"), answers(true))), [None; 3]);
+    assert_eq!(pressure(&summary(None, answers(true))), [None; 3]);
+
+    let mut said = answers(true);
+    let stall = cri_stats::Stall { total: 7, ..cri_stats::Stall::default() };
+    let of_runtime = Some(cri_stats::Pressure { some: stall, full: stall });
+    let set = |usage: &mut cri_stats::Usage| {
+        usage.cpu.as_mut().unwrap().pressure = of_runtime;
+        usage.memory.as_mut().unwrap().pressure = of_runtime;
+        usage.io.as_mut().unwrap().pressure = of_runtime;
+    };
+    set(&mut said.pods[0].usage);
+    set(&mut said.pods[0].containers[0].usage);
+    let pod = summary(Some("/kubepods"), said);
+    assert_eq!(pressure(&pod), [Some(7); 3]);
+    let app = &pod.containers[0];
+    let of_app = [app.cpu.as_ref().unwrap().psi, app.memory.as_ref().unwrap().psi];
+    assert_eq!(of_app.map(|psi| psi.unwrap().full.total), [7, 7]);
+    assert_eq!(app.io.as_ref().unwrap().psi.unwrap().some.total, 7);
+}
+
 #[test]
 fn processors_and_memory_alone_have_nothing_else() {
     let load = Load {

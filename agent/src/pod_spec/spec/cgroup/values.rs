@@ -174,9 +174,14 @@ pub(crate) fn unreserved(
         .collect()
 }
 
-/// The uid of the pod whose cgroup has this name in that of its class.
-pub(crate) fn uid_of(name: &str) -> Option<&str> {
-    name.strip_prefix("pod").filter(|uid| !uid.is_empty())
+/// The uid of the pod whose cgroup has this name in that of its class. The name of a slice begins with those above it, and has `_` for
+/// the `-` of a uid.
+pub(crate) fn uid_of(name: &str) -> Option<String> {
+    let uid = match name.strip_suffix(".slice") {
+        None => name.strip_prefix("pod")?.to_owned(),
+        Some(slice) => slice.rsplit('-').next()?.strip_prefix("pod")?.replace('_', "-"),
+    };
+    Some(uid).filter(|uid| !uid.is_empty())
 }
 
 #[cfg(test)]
@@ -323,7 +328,11 @@ mod tests {
     #[case("poda-b", Some("a-b"))]
     #[case("pod", None)]
     #[case("burstable", None)]
+    #[case("kubepods-poda_b.slice", Some("a-b"))]
+    #[case("kubepods-burstable-poda_b.slice", Some("a-b"))]
+    #[case("kubepods-burstable.slice", None)]
+    #[case("kubepods-pod.slice", None)]
     fn names_of_cgroups_tell_pods(#[case] name: &str, #[case] uid: Option<&str>) {
-        assert_eq!(uid_of(name), uid);
+        assert_eq!(uid_of(name).as_deref(), uid);
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use agent::local_node::kubelet_config::{KubeletConfiguration, reserved_memory};
 use agent::machine::cgroups::ControlGroups;
+use agent::pod_spec::spec::cgroup::root_path;
 use agent::{
     CgroupConfig, CgroupDriver, Config, MemoryQos, MemoryReservation, NodeAllocatable,
     ReservedCgroup,
 };
 use clap::{Args, ValueEnum};
-use machine::cgroups::HostCgroups;
+use machine::cgroups::{HostCgroups, SystemdSlices};
+use machine::dbus::system_bus;
 
 /// Where the hierarchies are mounted.
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
@@ -25,7 +27,7 @@ pub(crate) struct CgroupArgs {
     /// runtime chooses [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Form of cgroup_parent: a path, or a slice of systemd, which crib's runtime refuses [default: cgroupfs]
+    /// Form of cgroup_parent: a path, or a slice that systemd makes, which crib's runtime refuses [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
     /// Cgroup above kubepods, the one of all pods; / for a node without another kubelet [default: /crib-ID, with the agent's id]
@@ -118,17 +120,19 @@ pub(super) fn cgroups(config: &Config) -> Result<Option<Arc<dyn ControlGroups>>,
     if !cgroups.per_qos {
         return Ok(None);
     }
-    let is_top = cgroups.root.split('/').all(str::is_empty);
-    let own = if is_top { "/kubepods" } else { &cgroups.root };
+    let own = root_path(cgroups.driver, &cgroups.root);
     let enforced = &cgroups.enforced;
     let reserved = [&enforced.system_reserved, &enforced.kube_reserved];
     let reserved = reserved.into_iter().flatten().map(|cgroup| cgroup.path.as_str());
     let failed = |field: &str, error: io::Error| format!("{field}: {error}");
     let groups =
-        HostCgroups::new(Path::new(MOUNT), own).map_err(|error| failed("cgroupRoot", error))?;
+        HostCgroups::new(Path::new(MOUNT), &own).map_err(|error| failed("cgroupRoot", error))?;
     let groups = groups.with_named(reserved);
     let groups = groups.map_err(|error| failed("enforceNodeAllocatable", error))?;
-    Ok(Some(Arc::new(groups)))
+    Ok(Some(match cgroups.driver {
+        CgroupDriver::Cgroupfs => Arc::new(groups),
+        CgroupDriver::Systemd => Arc::new(SystemdSlices::new(&system_bus(), groups)),
+    }))
 }
 
 /// The driver that the file names; it was checked.
@@ -236,7 +240,10 @@ mod tests {
         let mut config = Config::new("/r".into(), "/l".into());
         assert!(cgroups(&config).unwrap().is_none(), "nobody asked for them");
         config.cgroups.per_qos = true;
-        assert!(cgroups(&config).unwrap().is_some());
+        for driver in [CgroupDriver::Systemd, CgroupDriver::Cgroupfs] {
+            config.cgroups.driver = driver;
+            assert!(cgroups(&config).unwrap().is_some());
+        }
         config.cgroups.root = "/a/../b".to_owned();
         let problem = cgroups(&config).err().unwrap();
         assert!(problem.starts_with("cgroupRoot: \"/a/../b\" is not the path"), "{problem}");

@@ -33,6 +33,7 @@ use kubelet_server::{Exposed, Server};
 use machine::HostMachine;
 use machine::cgroups::HostCgroups;
 use managers::NodeManagers;
+use plugins::PluginWatcher;
 use runtime_fake::IsolationRequest;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
@@ -221,7 +222,8 @@ fn config(
     settings.node.apply(file, settings.cluster.joins(), &mut config)?;
     // A node of a cluster evicts pods by itself, and so does a kubelet.
     let by_itself = settings.cluster.joins() || settings.as_kubelet;
-    config.eviction = EvictionSettings::of(file, by_itself)
+    let limits_pods = config.cgroups.per_qos && config.cgroups.enforced.pods;
+    config.eviction = EvictionSettings::of(file, by_itself, limits_pods)
         .map_err(|error| format!("--config: eviction: {error}"))?;
     config.shutdown = periods(file);
     settings.container_logs.apply(file, &mut config)?;
@@ -320,8 +322,12 @@ impl Serving<'_> {
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
         let managed = managers::Settings::of(&config, file, machine.kernel().capacity);
+        or_say(NodeManagers::migrate(&managed, cri.as_ref()).await, Exit::BadInput)?;
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
+        let of_drivers = drivers.as_ref().map(CsiDrivers::plugin_handler);
+        let handlers = of_drivers.into_iter().chain(managers.plugin_handler()).collect();
+        let plugins = PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers);
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
@@ -352,6 +358,7 @@ impl Serving<'_> {
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
+            () = plugins.run() => Ok(Exit::Success),
             () = process::keep(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
         };
@@ -427,7 +434,7 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
     std::future::pending().await
 }
 
-/// Registers the drivers of volumes, if the agent is a node. Never returns.
+/// Has volumes of drivers unstaged that no pod uses, if the agent is a node. Never returns.
 async fn drive(drivers: Option<CsiDrivers>) {
     if let Some(drivers) = drivers {
         drivers.run().await;

@@ -1,0 +1,220 @@
+//! Cgroups as slices of systemd, which owns them and is asked for them over the system's bus. What it does not know of is in files of the
+//! cgroups, which [`HostCgroups`] writes, as a kubelet does.
+//!
+//! `properties` ◆ decides what systemd is told. Each operation has a connection of its own: systemd is restarted at times.
+//!
+//! Source: opencontainers/cgroups 0.0.6, systemd/common.go; org.freedesktop.systemd1(5).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agent::machine::cgroups::{CgroupValues, ControlGroups};
+use compact::Set;
+
+use super::properties::{of_new_slice, of_values, rounded, slice_of};
+use super::{HostCgroups, HostKernel, Kernel};
+use crate::dbus::{Argument, Bus, Message, Method, refusal};
+
+/// How long systemd may take for a job.
+const JOB: Duration = Duration::from_secs(30);
+
+const SERVICE: &str = "org.freedesktop.systemd1";
+const OBJECT: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const REMOVED: &str = "JobRemoved";
+
+/// Slices below a root of the agent's own.
+#[derive(Clone, Debug)]
+pub struct SystemdSlices<K = HostKernel> {
+    bus: PathBuf,
+    files: HostCgroups<K>,
+}
+
+/// A connection to systemd that is told of the ends of jobs.
+struct Systemd(Bus);
+
+impl<K: Kernel> SystemdSlices<K> {
+    /// The slices of systemd on the bus that listens at `bus`, whose cgroups are these.
+    #[must_use]
+    pub fn new(bus: &Path, files: HostCgroups<K>) -> Self {
+        Self { bus: bus.to_owned(), files }
+    }
+
+    fn connect(&self) -> io::Result<Systemd> {
+        let connected = Bus::connect(&self.bus).and_then(Systemd::subscribe);
+        connected.map_err(|error| {
+            let problem = format!(
+                "failed to reach systemd at {}: {error}; run the agent where systemd is, or set cgroupDriver: cgroupfs for it and the runtime",
+                self.bus.display()
+            );
+            io::Error::new(error.kind(), problem)
+        })
+    }
+
+    fn is_v2(&self) -> bool {
+        self.files.hierarchies().iter().all(|hierarchy| hierarchy.is_v2)
+    }
+
+    /// Tells systemd of values, so that it does not set others when it reads its configuration again.
+    fn tell(&self, systemd: &mut Systemd, slice: &str, values: &CgroupValues) -> io::Result<()> {
+        let properties = of_values(values, self.is_v2());
+        if properties.is_empty() {
+            return Ok(());
+        }
+        let set = [Argument::Text(slice), Argument::Flag(true), Argument::Properties(&properties)];
+        let told = systemd.call("SetUnitProperties", &set);
+        told.map(drop).map_err(|error| of("set properties of", slice, &error))
+    }
+}
+
+impl Systemd {
+    fn subscribe(mut bus: Bus) -> io::Result<Self> {
+        bus.add_match(&format!(
+            "type='signal',sender='{SERVICE}',interface='{MANAGER}',member='{REMOVED}',path='{OBJECT}'"
+        ))?;
+        let mut systemd = Self(bus);
+        systemd.call("Subscribe", &[])?;
+        Ok(systemd)
+    }
+
+    fn call(&mut self, member: &str, arguments: &[Argument<'_>]) -> io::Result<Message> {
+        let method = Method { destination: SERVICE, path: OBJECT, interface: MANAGER, member };
+        self.0.call(method, arguments)
+    }
+
+    /// Has a job made, and waits for its result.
+    fn job(&mut self, member: &str, arguments: &[Argument<'_>]) -> io::Result<String> {
+        let answer = self.call(member, arguments)?.values().unwrap_or_default();
+        let malformed = || {
+            let problem = format!("systemd answers {member} in another form");
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        };
+        let job = answer.first().and_then(|job| job.text()).ok_or_else(malformed)?.to_owned();
+        let end = Instant::now() + JOB;
+        loop {
+            let signal = self.0.next_signal_until(end)?;
+            if signal.member.as_deref() != Some(REMOVED) {
+                continue;
+            }
+            // Its number, the job, the unit and the result.
+            let values = signal.values().unwrap_or_default();
+            if let [_, removed, _, result] = values.as_slice()
+                && removed.text() == Some(job.as_str())
+            {
+                return result.text().map(str::to_owned).ok_or_else(malformed);
+            }
+        }
+    }
+
+    /// Starts a slice, if it is not there.
+    fn start(&mut self, path: &Path, slice: &str, is_v2: bool) -> io::Result<()> {
+        let properties = of_new_slice(path, slice, is_v2);
+        let [name, mode] = [slice, "replace"].map(Argument::Text);
+        let arguments = [name, mode, Argument::Properties(&properties), Argument::NoUnits];
+        let started = match self.job("StartTransientUnit", &arguments) {
+            Ok(result) if result == "done" => return Ok(()),
+            Ok(result) => Err(io::Error::other(format!("its job ended as {result:?}"))),
+            Err(error) if is_refusal(&error, "UnitExists") => return Ok(()),
+            Err(error) => Err(error),
+        };
+        self.reset(slice);
+        started.map_err(|error| of("start", slice, &error))
+    }
+
+    /// Stops a slice, with what is in it.
+    fn stop(&mut self, slice: &str) -> io::Result<()> {
+        let stopped = self.job("StopUnit", &[slice, "replace"].map(Argument::Text));
+        match stopped {
+            Ok(result) if result != "done" => {
+                tracing::warn!(slice, result, "systemd did not stop the slice as it should");
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(of("stop", slice, &error));
+            }
+            // One that is not there is stopped.
+            Ok(_) | Err(_) => {}
+        }
+        self.reset(slice);
+        Ok(())
+    }
+
+    /// Has systemd forget a slice that failed. There may be none.
+    fn reset(&mut self, slice: &str) {
+        let _ = self.call("ResetFailedUnit", &[Argument::Text(slice)]);
+    }
+}
+
+fn is_refusal(error: &io::Error, name: &str) -> bool {
+    refusal(error).and_then(|refusal| refusal.strip_prefix("org.freedesktop.systemd1."))
+        == Some(name)
+}
+
+fn of(verb: &str, slice: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("failed to {verb} {slice}: {error}"))
+}
+
+impl<K: Kernel> ControlGroups for SystemdSlices<K> {
+    fn lacks(&self) -> Vec<String> {
+        self.files.lacks()
+    }
+
+    fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
+        self.files.check_own(path)?;
+        let at = Path::new(path);
+        let Some(slice) = slice_of(at) else {
+            return self.files.make(path, values);
+        };
+        let mut systemd = self.connect()?;
+        systemd.start(at, slice, self.is_v2())?;
+        self.tell(&mut systemd, slice, values)?;
+        // systemd makes the cgroups of the controllers that it knows, and some of them late.
+        self.files.make(path, &rounded(values))
+    }
+
+    fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()> {
+        if let Some(slice) = slice_of(Path::new(path)).filter(|_| self.files.may_set(path)) {
+            self.tell(&mut self.connect()?, slice, values)?;
+        }
+        self.files.set(path, &rounded(values))
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.files.exists(path)
+    }
+
+    fn children(&self, path: &str) -> io::Result<Set<String>> {
+        self.files.children(path)
+    }
+
+    fn memory_usage(&self, path: &str) -> Option<i64> {
+        self.files.memory_usage(path)
+    }
+
+    fn destroy(&self, path: &str) -> io::Result<()> {
+        // Those that are killed first need no time to end.
+        self.files.kill(path)?;
+        if let Some(slice) = slice_of(Path::new(path))
+            && self.files.is_anywhere(path)
+        {
+            self.connect()?.stop(slice)?;
+        }
+        self.files.destroy(path)
+    }
+
+    fn remove_empty(&self, path: &str) {
+        let is_empty = self.files.children(path).is_ok_and(|children| children.is_empty());
+        if is_empty
+            && self.files.is_idle(path)
+            && let Some(slice) = slice_of(Path::new(path))
+        {
+            // Without systemd the directory is removed alone.
+            let _ = self.connect().and_then(|mut systemd| systemd.stop(slice));
+        }
+        self.files.remove_empty(path);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Calls of plugins over their sockets: what they are, and whether they are registered.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cri::pluginregistration::registration_client::RegistrationClient;
+use cri::pluginregistration::{InfoRequest, RegistrationStatus};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::PluginInfo;
+
+/// How long a plugin may take until it accepts a connection, says what it is, and takes the result of its registration.
+const DIAL: Duration = Duration::from_secs(10);
+const INFO: Duration = Duration::from_secs(1);
+const NOTIFY: Duration = Duration::from_secs(5);
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rpc error: code = {code} desc = {message}")]
+pub struct CallError {
+    /// As Go names it.
+    code: &'static str,
+    message: String,
+    /// The plugin has not begun, or has ended and undone its work. Otherwise it may be at work, or may have done it.
+    pub is_final: bool,
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        // csi_client.go isFinalError.
+        let is_final = !matches!(
+            status.code(),
+            Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Unavailable
+                | Code::ResourceExhausted
+                | Code::Aborted
+        );
+        Self { code: go_name(status.code()), message: status.message().to_owned(), is_final }
+    }
+}
+
+fn go_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
+/// Connects to the socket of a plugin.
+///
+/// # Errors
+/// Unavailable, in the words of Go's gRPC.
+pub async fn connect(socket: &Path) -> Result<Channel, Status> {
+    let path = socket.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+    });
+    // Kubernetes' clients send this authority; some servers reject a socket path in it.
+    let endpoint = Endpoint::from_static("http://localhost");
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Status::unavailable(format!(
+            "connection error: desc = \"transport: Error while dialing: dial unix {}: {cause}\"",
+            socket.display()
+        ))
+    })
+}
+
+/// Gives a call this long.
+///
+/// # Errors
+/// That of the call, or DeadlineExceeded.
+pub async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, CallError> {
+    match timeout(limit, call).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Status::deadline_exceeded("context deadline exceeded").into()),
+    }
+}
+
+/// A plugin that makes itself known by a socket.
+pub(crate) struct Plugin {
+    client: RegistrationClient<Channel>,
+    socket: PathBuf,
+}
+
+impl Plugin {
+    pub(crate) async fn connect(socket: &Path) -> Result<Self, CallError> {
+        let channel = within(DIAL, connect(socket)).await?;
+        Ok(Self { client: RegistrationClient::new(channel), socket: socket.to_owned() })
+    }
+
+    /// Asks what it is.
+    pub(crate) async fn info(&mut self) -> Result<PluginInfo, CallError> {
+        let answer = within(INFO, self.client.get_info(InfoRequest {})).await?.into_inner();
+        let endpoint = answer.endpoint.strip_prefix("unix://").unwrap_or(&answer.endpoint);
+        Ok(PluginInfo {
+            kind: answer.r#type,
+            name: answer.name,
+            endpoint: match endpoint {
+                "" => self.socket.clone(),
+                endpoint => PathBuf::from(endpoint),
+            },
+            versions: answer.supported_versions,
+            socket: self.socket.clone(),
+        })
+    }
+
+    /// Reports that it is registered, or why not.
+    pub(crate) async fn notify(&mut self, registered: Result<(), &str>) -> Result<(), CallError> {
+        let status = RegistrationStatus {
+            plugin_registered: registered.is_ok(),
+            error: registered.err().unwrap_or_default().to_owned(),
+        };
+        within(NOTIFY, self.client.notify_registration_status(status)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Status::internal("no disk"), "rpc error: code = Internal desc = no disk", true)]
+    #[case(Status::cancelled("x"), "rpc error: code = Canceled desc = x", false)]
+    #[case(Status::aborted("pending"), "rpc error: code = Aborted desc = pending", false)]
+    #[case(Status::deadline_exceeded("x"), "rpc error: code = DeadlineExceeded desc = x", false)]
+    #[case(Status::not_found("x"), "rpc error: code = NotFound desc = x", true)]
+    fn errors_are_named_as_in_go(
+        #[case] status: Status,
+        #[case] text: &str,
+        #[case] is_final: bool,
+    ) {
+        let error = CallError::from(status);
+        assert_eq!((error.to_string().as_str(), error.is_final), (text, is_final));
+    }
+}
