@@ -123,7 +123,7 @@ pub(crate) struct PluginInfo {
 
 /// A plugin that makes itself known by a socket.
 pub(crate) struct Plugin {
-    client: RegistrationClient<Channel>,
+    client: RegistrationClient,
     socket: PathBuf,
 }
 
@@ -196,7 +196,7 @@ impl Driver {
 
     async fn call<T, F: Future<Output = Result<tonic::Response<T>, Status>>>(
         &self,
-        call: impl FnOnce(NodeClient<Channel>) -> F,
+        call: impl FnOnce(NodeClient) -> F,
     ) -> Result<T, CallError> {
         let calling = async { call(NodeClient::new(connect(&self.endpoint).await?)).await };
         Ok(within(CALL, calling).await?.into_inner())
