@@ -10,6 +10,8 @@
 //! | `proto/contract.rs` | the test that the two are equal, field by field |
 //! | `proto/redact.rs` | the `Debug` form of credentials, without the secrets |
 //! | `proto/codec.rs` | how messages are encoded and decoded, in short buffers |
+//! | `proto/client.rs`, `proto/server.rs` | what the generated clients and servers have in common |
+//! | `proto/calls.rs` | the test that these make calls, with the limits and errors of tonic |
 //! | `proto/gathered.rs` | a client's connection that wakes a server once for each request |
 //! | `proto/text.rs` | the JSON form of environment variables' values, for a runtime's records |
 //! | `proto/services.proto` | an extension of crib's own runtime: Services in the pod network, compiled into [`services`] |
@@ -26,11 +28,15 @@
 //! [`v1::image_service_client::ImageServiceClient`], servers implement [`v1::runtime_service_server::RuntimeService`]
 //! and [`v1::image_service_server::ImageService`].
 
+#[cfg(test)]
+mod calls;
+pub mod client;
 pub mod codec;
 #[cfg(test)]
 mod contract;
 pub mod gathered;
 mod redact;
+pub mod server;
 mod text;
 
 /// The generated types of package `runtime.v1`.

@@ -2,9 +2,10 @@
 //! (`grpc-timeout`), so that a runtime does not go on with what nobody waits for.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cri::client::Interceptor;
 use cri::files::files_client::FilesClient;
 use cri::gathered::Gathered;
 use cri::services::services_client::ServicesClient;
@@ -14,9 +15,7 @@ use cri::v1::runtime_service_client::RuntimeServiceClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Handle};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{GrpcMethod, Request, Status, Streaming};
 
 /// The longest message in either direction, as in the kubelet's client (Kubernetes 1.36, cri-client).
@@ -31,13 +30,13 @@ pub type Answer<T> = Result<T, Status>;
 #[derive(Debug, Clone)]
 pub struct Client {
     /// Every call of the RuntimeService, for calls without a method here.
-    pub runtime: RuntimeServiceClient<Connection>,
+    pub runtime: RuntimeServiceClient,
     /// Every call of the ImageService, for calls without a method here.
-    pub images: ImageServiceClient<Connection>,
+    pub images: ImageServiceClient,
     /// Copies of containers' files: an extension, which only crib's own runtime has.
-    pub files: FilesClient<Connection>,
+    pub files: FilesClient,
     /// Services in the pod network: an extension, which only crib's own runtime has.
-    pub services: ServicesClient<Connection>,
+    pub services: ServicesClient,
 }
 
 impl Client {
@@ -70,14 +69,15 @@ impl Client {
         let channel = Endpoint::from_static("http://localhost")
             .http2_max_header_list_size(MAX_HEADERS)
             .connect_with_connector_lazy(connector);
+        let interceptor: Interceptor = Arc::new(move |request| deadline.set(request));
         Self {
-            runtime: RuntimeServiceClient::with_interceptor(channel.clone(), deadline)
+            runtime: RuntimeServiceClient::with_interceptor(channel.clone(), interceptor.clone())
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(2 * MAX_MESSAGE),
-            files: FilesClient::with_interceptor(channel.clone(), deadline),
-            services: ServicesClient::with_interceptor(channel.clone(), deadline)
+            files: FilesClient::with_interceptor(channel.clone(), interceptor.clone()),
+            services: ServicesClient::with_interceptor(channel.clone(), interceptor.clone())
                 .max_encoding_message_size(MAX_MESSAGE),
-            images: ImageServiceClient::with_interceptor(channel, deadline)
+            images: ImageServiceClient::with_interceptor(channel, interceptor)
                 .max_decoding_message_size(MAX_MESSAGE),
         }
     }
@@ -325,18 +325,15 @@ tokio::task_local! {
     static DEADLINE: Duration;
 }
 
-/// A connection whose calls carry the deadline of [`within`].
-pub type Connection = InterceptedService<Channel, CarryDeadline>;
-
 /// Gives calls the deadline of [`within`], or else a usual one, unless they have one of their own.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CarryDeadline {
+struct CarryDeadline {
     /// The deadline of calls with one answer, outside of [`within`].
-    pub usual: Option<Duration>,
+    usual: Option<Duration>,
 }
 
-impl Interceptor for CarryDeadline {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+impl CarryDeadline {
+    fn set(self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if request.metadata().contains_key("grpc-timeout") {
             return Ok(request);
         }

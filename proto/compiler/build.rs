@@ -3,7 +3,12 @@
 //! It writes to `OUT_DIR`: the Rust types, and `cri.bin`, the encoded descriptors of the first one, which `proto/contract.rs`
 //! checks.
 
+mod services;
+
 use std::{env, fs, path::PathBuf};
+
+use prost_build::Config;
+use services::Services;
 
 /// The messages that a runtime keeps in its records: they have a JSON form.
 const RECORDED: [&str; 33] = [
@@ -42,21 +47,20 @@ const RECORDED: [&str; 33] = [
     "ContainerUser",
 ];
 
-/// How messages are encoded and decoded.
-const CODEC: &str = "crate::codec::ShortMessages";
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=services.rs");
     println!("cargo:rerun-if-changed=../cri.proto");
     let mut compiler = protox::Compiler::new([".."])?;
     compiler.include_source_info(true).open_file("cri.proto")?;
-    let mut generator = tonic_prost_build::configure().codec_path(CODEC);
+    let mut contract = config();
     for message in RECORDED {
-        generator = generator.message_attribute(
+        contract.message_attribute(
             format!("runtime.v1.{message}"),
             "#[derive(serde::Serialize, serde::Deserialize)] #[serde(default)]",
         );
     }
-    generator
+    contract
         .field_attribute("runtime.v1.KeyValue.value", "#[serde(with = \"crate::text\")]")
         // It contains secrets: `proto/redact.rs` implements Debug.
         .skip_debug(["runtime.v1.AuthConfig"])
@@ -75,11 +79,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed=../{other}");
         let mut compiler = protox::Compiler::new([".."])?;
         compiler.include_source_info(true).open_file(other)?;
-        let generator = tonic_prost_build::configure().codec_path(CODEC).bytes(".crib.files");
-        // They contain secrets: `proto/redact.rs` implements Debug.
-        let generator = generator
-            .skip_debug(["csi.v1.NodePublishVolumeRequest", "csi.v1.NodeStageVolumeRequest"]);
-        generator.compile_fds(compiler.file_descriptor_set())?;
+        config()
+            .bytes([".crib.files"])
+            // They contain secrets: `proto/redact.rs` implements Debug.
+            .skip_debug(["csi.v1.NodePublishVolumeRequest", "csi.v1.NodeStageVolumeRequest"])
+            .compile_fds(compiler.file_descriptor_set())?;
     }
     Ok(())
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    config.service_generator(Box::<Services>::default());
+    config
 }

@@ -119,312 +119,145 @@ impl Transport {
         }
     }
 }
-/// Generated client implementations.
+/// The client.
 pub mod services_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    #[derive(Debug, Clone)]
-    pub struct ServicesClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl ServicesClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> ServicesClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ServicesClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ServicesClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
+    #[derive(Clone, Debug)]
+    pub struct ServicesClient(GrpcClient);
+    impl ServicesClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Serves the latest table while the stream is open; its end withdraws everything. There is one client at a time.
         /// The first request has no table. Each request has one response.
-        pub async fn serve(
+        pub fn serve(
             &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::ServeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ServeResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/crib.services.v1.Services/Serve",
-            );
-            let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("crib.services.v1.Services", "Serve"));
-            self.inner.streaming(req, path, codec).await
+            request: impl IntoStreamingRequest<Message = super::ServeRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::ServeResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<RequestMessages>,
+            ) -> ResponseFuture<'_, Streaming<super::ServeResponse>> {
+                client.streaming(request, "/crib.services.v1.Services/Serve")
+            }
+            call(&mut self.0, several(request))
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod services_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ServicesServer.
-    #[async_trait]
-    pub trait Services: std::marker::Send + std::marker::Sync + 'static {
-        /// Server streaming response type for the Serve method.
-        type ServeStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ServeResponse, tonic::Status>,
-            >
-            + std::marker::Send
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait Services: Send + Sync + 'static {
+        type ServeStream: Stream<Item = Result<super::ServeResponse, Status>>
+            + Send
             + 'static;
         /// Serves the latest table while the stream is open; its end withdraws everything. There is one client at a time.
         /// The first request has no table. Each request has one response.
         async fn serve(
             &self,
-            request: tonic::Request<tonic::Streaming<super::ServeRequest>>,
-        ) -> std::result::Result<tonic::Response<Self::ServeStream>, tonic::Status>;
+            request: Request<Streaming<super::ServeRequest>>,
+        ) -> Result<Response<Self::ServeStream>, Status>;
     }
     #[derive(Debug)]
     pub struct ServicesServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> ServicesServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for ServicesServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> ServicesServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: Services> ServicesServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::streaming(
+                "/crib.services.v1.Services/Serve",
+                |service, limits, request| {
+                    streaming(
+                        service,
+                        limits,
+                        request,
+                        |service: &T, requests| { streamed(service.serve(requests)) },
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for ServicesServer<T>
     where
         T: Services,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/crib.services.v1.Services/Serve" => {
-                    #[allow(non_camel_case_types)]
-                    struct ServeSvc<T: Services>(pub Arc<T>);
-                    impl<
-                        T: Services,
-                    > tonic::server::StreamingService<super::ServeRequest>
-                    for ServeSvc<T> {
-                        type Response = super::ServeResponse;
-                        type ResponseStream = T::ServeStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::ServeRequest>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Services>::serve(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ServeSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for ServicesServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "crib.services.v1.Services";
     impl<T> tonic::server::NamedService for ServicesServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "crib.services.v1.Services";
     }
+}
+crate::codec::messages! {
+    messages { ServeRequest, ServeResponse, } requests { ServeRequest, } responses {
+    ServeResponse, }
 }

@@ -338,761 +338,337 @@ pub struct Topology {
         ::prost::alloc::string::String,
     >,
 }
-/// Generated client implementations.
+/// The client.
 pub mod node_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    #[derive(Debug, Clone)]
-    pub struct NodeClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl NodeClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> NodeClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> NodeClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            NodeClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
+    #[derive(Clone, Debug)]
+    pub struct NodeClient(GrpcClient);
+    impl NodeClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Prepares a volume for all pods of the node, at a path of the caller's. Repeated calls have one effect.
-        pub async fn node_stage_volume(
+        pub fn node_stage_volume(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeStageVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeStageVolumeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodeStageVolume",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodeStageVolume"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeStageVolumeRequest>,
+        ) -> ResponseFuture<'_, super::NodeStageVolumeResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeStageVolumeRequest>,
+            ) -> ResponseFuture<'_, super::NodeStageVolumeResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeStageVolume")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Undoes it, once no pod has the volume.
-        pub async fn node_unstage_volume(
+        pub fn node_unstage_volume(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeUnstageVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnstageVolumeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodeUnstageVolume",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodeUnstageVolume"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeUnstageVolumeRequest>,
+        ) -> ResponseFuture<'_, super::NodeUnstageVolumeResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeUnstageVolumeRequest>,
+            ) -> ResponseFuture<'_, super::NodeUnstageVolumeResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeUnstageVolume")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Mounts a volume for one pod. The parent of the target exists; the driver creates the target itself.
-        pub async fn node_publish_volume(
+        pub fn node_publish_volume(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodePublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodePublishVolumeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodePublishVolume",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodePublishVolume"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodePublishVolumeRequest>,
+        ) -> ResponseFuture<'_, super::NodePublishVolumeResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodePublishVolumeRequest>,
+            ) -> ResponseFuture<'_, super::NodePublishVolumeResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodePublishVolume")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Unmounts it, and removes the target. A volume that is not there counts as unmounted.
-        pub async fn node_unpublish_volume(
+        pub fn node_unpublish_volume(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeUnpublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnpublishVolumeResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodeUnpublishVolume",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodeUnpublishVolume"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeUnpublishVolumeRequest>,
+        ) -> ResponseFuture<'_, super::NodeUnpublishVolumeResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeUnpublishVolumeRequest>,
+            ) -> ResponseFuture<'_, super::NodeUnpublishVolumeResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeUnpublishVolume")
+            }
+            call(&mut self.0, request.into_request())
         }
-        pub async fn node_get_volume_stats(
+        pub fn node_get_volume_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeGetVolumeStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetVolumeStatsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodeGetVolumeStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodeGetVolumeStats"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeGetVolumeStatsRequest>,
+        ) -> ResponseFuture<'_, super::NodeGetVolumeStatsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeGetVolumeStatsRequest>,
+            ) -> ResponseFuture<'_, super::NodeGetVolumeStatsResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeGetVolumeStats")
+            }
+            call(&mut self.0, request.into_request())
         }
-        pub async fn node_get_capabilities(
+        pub fn node_get_capabilities(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeGetCapabilitiesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetCapabilitiesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/csi.v1.Node/NodeGetCapabilities",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("csi.v1.Node", "NodeGetCapabilities"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeGetCapabilitiesRequest>,
+        ) -> ResponseFuture<'_, super::NodeGetCapabilitiesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeGetCapabilitiesRequest>,
+            ) -> ResponseFuture<'_, super::NodeGetCapabilitiesResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeGetCapabilities")
+            }
+            call(&mut self.0, request.into_request())
         }
-        pub async fn node_get_info(
+        pub fn node_get_info(
             &mut self,
-            request: impl tonic::IntoRequest<super::NodeGetInfoRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetInfoResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static("/csi.v1.Node/NodeGetInfo");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("csi.v1.Node", "NodeGetInfo"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::NodeGetInfoRequest>,
+        ) -> ResponseFuture<'_, super::NodeGetInfoResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeGetInfoRequest>,
+            ) -> ResponseFuture<'_, super::NodeGetInfoResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeGetInfo")
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod node_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
-    #[async_trait]
-    pub trait Node: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait Node: Send + Sync + 'static {
         /// Prepares a volume for all pods of the node, at a path of the caller's. Repeated calls have one effect.
         async fn node_stage_volume(
             &self,
-            request: tonic::Request<super::NodeStageVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeStageVolumeResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeStageVolumeRequest>,
+        ) -> Result<Response<super::NodeStageVolumeResponse>, Status>;
         /// Undoes it, once no pod has the volume.
         async fn node_unstage_volume(
             &self,
-            request: tonic::Request<super::NodeUnstageVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnstageVolumeResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeUnstageVolumeRequest>,
+        ) -> Result<Response<super::NodeUnstageVolumeResponse>, Status>;
         /// Mounts a volume for one pod. The parent of the target exists; the driver creates the target itself.
         async fn node_publish_volume(
             &self,
-            request: tonic::Request<super::NodePublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodePublishVolumeResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodePublishVolumeRequest>,
+        ) -> Result<Response<super::NodePublishVolumeResponse>, Status>;
         /// Unmounts it, and removes the target. A volume that is not there counts as unmounted.
         async fn node_unpublish_volume(
             &self,
-            request: tonic::Request<super::NodeUnpublishVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeUnpublishVolumeResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeUnpublishVolumeRequest>,
+        ) -> Result<Response<super::NodeUnpublishVolumeResponse>, Status>;
         async fn node_get_volume_stats(
             &self,
-            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetVolumeStatsResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeGetVolumeStatsRequest>,
+        ) -> Result<Response<super::NodeGetVolumeStatsResponse>, Status>;
         async fn node_get_capabilities(
             &self,
-            request: tonic::Request<super::NodeGetCapabilitiesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetCapabilitiesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeGetCapabilitiesRequest>,
+        ) -> Result<Response<super::NodeGetCapabilitiesResponse>, Status>;
         async fn node_get_info(
             &self,
-            request: tonic::Request<super::NodeGetInfoRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::NodeGetInfoResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::NodeGetInfoRequest>,
+        ) -> Result<Response<super::NodeGetInfoResponse>, Status>;
     }
     #[derive(Debug)]
     pub struct NodeServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> NodeServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for NodeServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> NodeServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: Node> NodeServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/csi.v1.Node/NodeStageVolume",
+                super::NodeStageVolumeRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeStageVolumeResponse::sent(
+                            service
+                                .node_stage_volume(
+                                    super::NodeStageVolumeRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodeUnstageVolume",
+                super::NodeUnstageVolumeRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeUnstageVolumeResponse::sent(
+                            service
+                                .node_unstage_volume(
+                                    super::NodeUnstageVolumeRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodePublishVolume",
+                super::NodePublishVolumeRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodePublishVolumeResponse::sent(
+                            service
+                                .node_publish_volume(
+                                    super::NodePublishVolumeRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodeUnpublishVolume",
+                super::NodeUnpublishVolumeRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeUnpublishVolumeResponse::sent(
+                            service
+                                .node_unpublish_volume(
+                                    super::NodeUnpublishVolumeRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodeGetVolumeStats",
+                super::NodeGetVolumeStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeGetVolumeStatsResponse::sent(
+                            service
+                                .node_get_volume_stats(
+                                    super::NodeGetVolumeStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodeGetCapabilities",
+                super::NodeGetCapabilitiesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeGetCapabilitiesResponse::sent(
+                            service
+                                .node_get_capabilities(
+                                    super::NodeGetCapabilitiesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/csi.v1.Node/NodeGetInfo",
+                super::NodeGetInfoRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeGetInfoResponse::sent(
+                            service
+                                .node_get_info(
+                                    super::NodeGetInfoRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for NodeServer<T>
     where
         T: Node,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/csi.v1.Node/NodeStageVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeStageVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodeStageVolumeRequest>
-                    for NodeStageVolumeSvc<T> {
-                        type Response = super::NodeStageVolumeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeStageVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_stage_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeStageVolumeSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeUnstageVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeUnstageVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodeUnstageVolumeRequest>
-                    for NodeUnstageVolumeSvc<T> {
-                        type Response = super::NodeUnstageVolumeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeUnstageVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_unstage_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeUnstageVolumeSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodePublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodePublishVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodePublishVolumeRequest>
-                    for NodePublishVolumeSvc<T> {
-                        type Response = super::NodePublishVolumeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodePublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_publish_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodePublishVolumeSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeUnpublishVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeUnpublishVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodeUnpublishVolumeRequest>
-                    for NodeUnpublishVolumeSvc<T> {
-                        type Response = super::NodeUnpublishVolumeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeUnpublishVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_unpublish_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeUnpublishVolumeSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetVolumeStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetVolumeStatsSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodeGetVolumeStatsRequest>
-                    for NodeGetVolumeStatsSvc<T> {
-                        type Response = super::NodeGetVolumeStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_volume_stats(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetVolumeStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetCapabilities" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetCapabilitiesSvc<T: Node>(pub Arc<T>);
-                    impl<
-                        T: Node,
-                    > tonic::server::UnaryService<super::NodeGetCapabilitiesRequest>
-                    for NodeGetCapabilitiesSvc<T> {
-                        type Response = super::NodeGetCapabilitiesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetCapabilitiesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_capabilities(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetCapabilitiesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetInfo" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetInfoSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetInfoRequest>
-                    for NodeGetInfoSvc<T> {
-                        type Response = super::NodeGetInfoResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetInfoRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_info(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetInfoSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for NodeServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "csi.v1.Node";
     impl<T> tonic::server::NamedService for NodeServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "csi.v1.Node";
     }
+}
+crate::codec::messages! {
+    messages { NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, }
+    requests { NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, } responses { NodeGetCapabilitiesResponse,
+    NodeGetInfoResponse, NodeGetVolumeStatsResponse, NodePublishVolumeResponse,
+    NodeStageVolumeResponse, NodeUnpublishVolumeResponse, NodeUnstageVolumeResponse, }
 }

@@ -2522,3984 +2522,1757 @@ impl CgroupDriver {
         }
     }
 }
-/// Generated client implementations.
+/// The client.
 pub mod runtime_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
     /// Sandboxes, the containers in them, and the runtime itself.
-    #[derive(Debug, Clone)]
-    pub struct RuntimeServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl RuntimeServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> RuntimeServiceClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RuntimeServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            RuntimeServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #[derive(Clone, Debug)]
+    pub struct RuntimeServiceClient(GrpcClient);
+    impl RuntimeServiceClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Says which runtime answers and which version of this interface it speaks. The first call of every client.
-        pub async fn version(
+        pub fn version(
             &mut self,
-            request: impl tonic::IntoRequest<super::VersionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::VersionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/Version",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Version"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::VersionRequest>,
+        ) -> ResponseFuture<'_, super::VersionResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::VersionRequest>,
+            ) -> ResponseFuture<'_, super::VersionResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/Version")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Creates a pod's sandbox (namespaces, network, cgroup) and makes it ready for containers. When it fails,
         /// nothing is left but, at most, a record that is not ready and can be removed. Not idempotent: each attempt
         /// has its own number in the metadata.
-        pub async fn run_pod_sandbox(
+        pub fn run_pod_sandbox(
             &mut self,
-            request: impl tonic::IntoRequest<super::RunPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RunPodSandboxResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/RunPodSandbox",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RunPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RunPodSandboxRequest>,
+        ) -> ResponseFuture<'_, super::RunPodSandboxResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RunPodSandboxRequest>,
+            ) -> ResponseFuture<'_, super::RunPodSandboxResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/RunPodSandbox")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Kills whatever still runs in the sandbox and gives back its network. Containers that deserve a grace period
         /// are stopped before. Idempotent, and no error when the sandbox is unknown; it stays listed, as not ready.
-        pub async fn stop_pod_sandbox(
+        pub fn stop_pod_sandbox(
             &mut self,
-            request: impl tonic::IntoRequest<super::StopPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StopPodSandboxResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StopPodSandbox",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StopPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::StopPodSandboxRequest>,
+        ) -> ResponseFuture<'_, super::StopPodSandboxResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StopPodSandboxRequest>,
+            ) -> ResponseFuture<'_, super::StopPodSandboxResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/StopPodSandbox")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Forgets a sandbox with all its containers, killing those that run. Idempotent, and no error when it is unknown.
-        pub async fn remove_pod_sandbox(
+        pub fn remove_pod_sandbox(
             &mut self,
-            request: impl tonic::IntoRequest<super::RemovePodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemovePodSandboxResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::RemovePodSandboxRequest>,
+        ) -> ResponseFuture<'_, super::RemovePodSandboxResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RemovePodSandboxRequest>,
+            ) -> ResponseFuture<'_, super::RemovePodSandboxResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/RemovePodSandbox",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/RemovePodSandbox",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "RemovePodSandbox"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Describes one sandbox: state, addresses, namespaces. NOT_FOUND when it is unknown.
-        pub async fn pod_sandbox_status(
+        pub fn pod_sandbox_status(
             &mut self,
-            request: impl tonic::IntoRequest<super::PodSandboxStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PodSandboxStatusResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::PodSandboxStatusRequest>,
+        ) -> ResponseFuture<'_, super::PodSandboxStatusResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PodSandboxStatusRequest>,
+            ) -> ResponseFuture<'_, super::PodSandboxStatusResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/PodSandboxStatus",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/PodSandboxStatus",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "PodSandboxStatus"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Lists sandboxes, ready or not.
-        pub async fn list_pod_sandbox(
+        pub fn list_pod_sandbox(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListPodSandbox",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ListPodSandboxRequest>,
+        ) -> ResponseFuture<'_, super::ListPodSandboxResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListPodSandboxRequest>,
+            ) -> ResponseFuture<'_, super::ListPodSandboxResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/ListPodSandbox")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListPodSandbox in several messages, for lists longer than one message may be. A client whose
         /// first receive answers UNIMPLEMENTED uses ListPodSandbox from then on.
-        pub async fn stream_pod_sandboxes(
+        pub fn stream_pod_sandboxes(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamPodSandboxesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamPodSandboxesResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::StreamPodSandboxesRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxesResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamPodSandboxesRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxesResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/StreamPodSandboxes",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StreamPodSandboxes",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxes"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Prepares a container in a ready sandbox: root file system, mounts, limits, everything but its process.
-        pub async fn create_container(
+        pub fn create_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::CreateContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CreateContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/CreateContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "CreateContainer"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::CreateContainerRequest>,
+        ) -> ResponseFuture<'_, super::CreateContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::CreateContainerRequest>,
+            ) -> ResponseFuture<'_, super::CreateContainerResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/CreateContainer")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Starts the process of a created container. A container starts once; a restart is a new container.
-        pub async fn start_container(
+        pub fn start_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::StartContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StartContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StartContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StartContainer"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::StartContainerRequest>,
+        ) -> ResponseFuture<'_, super::StartContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StartContainerRequest>,
+            ) -> ResponseFuture<'_, super::StartContainerResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/StartContainer")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Sends the stop signal, waits for the grace period given in the request, then kills. Returns once the
         /// container has ended. Idempotent, and no error when it is unknown or has ended before.
-        pub async fn stop_container(
+        pub fn stop_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::StopContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StopContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StopContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StopContainer"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::StopContainerRequest>,
+        ) -> ResponseFuture<'_, super::StopContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StopContainerRequest>,
+            ) -> ResponseFuture<'_, super::StopContainerResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/StopContainer")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Forgets a container and deletes its writable layer, killing it when it runs; its log stays. Idempotent, and
         /// no error when it is unknown.
-        pub async fn remove_container(
+        pub fn remove_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::RemoveContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemoveContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/RemoveContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RemoveContainer"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RemoveContainerRequest>,
+        ) -> ResponseFuture<'_, super::RemoveContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RemoveContainerRequest>,
+            ) -> ResponseFuture<'_, super::RemoveContainerResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/RemoveContainer")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Lists containers in every state.
-        pub async fn list_containers(
+        pub fn list_containers(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListContainersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListContainersResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListContainers",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListContainers"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ListContainersRequest>,
+        ) -> ResponseFuture<'_, super::ListContainersResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListContainersRequest>,
+            ) -> ResponseFuture<'_, super::ListContainersResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/ListContainers")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListContainers in several messages. UNIMPLEMENTED sends the client back to the unary call.
-        pub async fn stream_containers(
+        pub fn stream_containers(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamContainersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamContainersResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::StreamContainersRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamContainersResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamContainersRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamContainersResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/StreamContainers",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StreamContainers",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainers"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Describes one container, and how it ended when it has. NOT_FOUND when it is unknown.
-        pub async fn container_status(
+        pub fn container_status(
             &mut self,
-            request: impl tonic::IntoRequest<super::ContainerStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ContainerStatusResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ContainerStatus",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStatus"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ContainerStatusRequest>,
+        ) -> ResponseFuture<'_, super::ContainerStatusResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ContainerStatusRequest>,
+            ) -> ResponseFuture<'_, super::ContainerStatusResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/ContainerStatus")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Changes the limits of a container that is created or running. Members that are zero or empty stay as they are.
-        pub async fn update_container_resources(
+        pub fn update_container_resources(
             &mut self,
-            request: impl tonic::IntoRequest<super::UpdateContainerResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdateContainerResourcesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::UpdateContainerResourcesRequest>,
+        ) -> ResponseFuture<'_, super::UpdateContainerResourcesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::UpdateContainerResourcesRequest>,
+            ) -> ResponseFuture<'_, super::UpdateContainerResourcesResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/UpdateContainerResources",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/UpdateContainerResources",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "UpdateContainerResources",
-                    ),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Makes the runtime write to log_path anew, after the client renamed the old file. FAILED_PRECONDITION or the
         /// like when the container is not running, and then no new file appears.
-        pub async fn reopen_container_log(
+        pub fn reopen_container_log(
             &mut self,
-            request: impl tonic::IntoRequest<super::ReopenContainerLogRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ReopenContainerLogResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::ReopenContainerLogRequest>,
+        ) -> ResponseFuture<'_, super::ReopenContainerLogResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ReopenContainerLogRequest>,
+            ) -> ResponseFuture<'_, super::ReopenContainerLogResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/ReopenContainerLog",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ReopenContainerLog",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ReopenContainerLog"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Runs one more command in a running container and returns its whole output and exit code. A command that does
         /// not end in time is killed and the call fails with DEADLINE_EXCEEDED; a non-zero exit code is an answer, not
         /// an error.
-        pub async fn exec_sync(
+        pub fn exec_sync(
             &mut self,
-            request: impl tonic::IntoRequest<super::ExecSyncRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ExecSyncResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ExecSync",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ExecSync"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ExecSyncRequest>,
+        ) -> ResponseFuture<'_, super::ExecSyncResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ExecSyncRequest>,
+            ) -> ResponseFuture<'_, super::ExecSyncResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/ExecSync")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Prepares a command in a running container for streaming, and returns the address that serves it once.
-        pub async fn exec(
+        pub fn exec(
             &mut self,
-            request: impl tonic::IntoRequest<super::ExecRequest>,
-        ) -> std::result::Result<tonic::Response<super::ExecResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/Exec",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Exec"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ExecRequest>,
+        ) -> ResponseFuture<'_, super::ExecResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ExecRequest>,
+            ) -> ResponseFuture<'_, super::ExecResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/Exec")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Prepares the streams of a running container's first process, and returns the address that serves them once.
-        pub async fn attach(
+        pub fn attach(
             &mut self,
-            request: impl tonic::IntoRequest<super::AttachRequest>,
-        ) -> std::result::Result<tonic::Response<super::AttachResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/Attach",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Attach"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::AttachRequest>,
+        ) -> ResponseFuture<'_, super::AttachResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::AttachRequest>,
+            ) -> ResponseFuture<'_, super::AttachResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/Attach")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Prepares connections into the sandbox's network, and returns the address that serves them once.
-        pub async fn port_forward(
+        pub fn port_forward(
             &mut self,
-            request: impl tonic::IntoRequest<super::PortForwardRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PortForwardResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/PortForward",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "PortForward"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::PortForwardRequest>,
+        ) -> ResponseFuture<'_, super::PortForwardResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PortForwardRequest>,
+            ) -> ResponseFuture<'_, super::PortForwardResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/PortForward")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Measures one container. NOT_FOUND when it is unknown.
-        pub async fn container_stats(
+        pub fn container_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::ContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ContainerStatsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ContainerStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStats"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ContainerStatsRequest>,
+        ) -> ResponseFuture<'_, super::ContainerStatsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ContainerStatsRequest>,
+            ) -> ResponseFuture<'_, super::ContainerStatsResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/ContainerStats")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Measures all containers that the filter selects; those that are not running may be left out.
-        pub async fn list_container_stats(
+        pub fn list_container_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListContainerStatsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::ListContainerStatsRequest>,
+        ) -> ResponseFuture<'_, super::ListContainerStatsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListContainerStatsRequest>,
+            ) -> ResponseFuture<'_, super::ListContainerStatsResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/ListContainerStats",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListContainerStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListContainerStats"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListContainerStats in several messages. UNIMPLEMENTED sends the client back to the unary call.
-        pub async fn stream_container_stats(
+        pub fn stream_container_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<
-                tonic::codec::Streaming<super::StreamContainerStatsResponse>,
-            >,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::StreamContainerStatsRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamContainerStatsResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamContainerStatsRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamContainerStatsResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/StreamContainerStats",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StreamContainerStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainerStats"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Measures one sandbox with its containers. NOT_FOUND when it is unknown.
-        pub async fn pod_sandbox_stats(
+        pub fn pod_sandbox_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::PodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PodSandboxStatsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/PodSandboxStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "PodSandboxStats"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::PodSandboxStatsRequest>,
+        ) -> ResponseFuture<'_, super::PodSandboxStatsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PodSandboxStatsRequest>,
+            ) -> ResponseFuture<'_, super::PodSandboxStatsResponse> {
+                client
+                    .unary(single(request), "/runtime.v1.RuntimeService/PodSandboxStats")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Measures all sandboxes that the filter selects.
-        pub async fn list_pod_sandbox_stats(
+        pub fn list_pod_sandbox_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListPodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxStatsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::ListPodSandboxStatsRequest>,
+        ) -> ResponseFuture<'_, super::ListPodSandboxStatsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListPodSandboxStatsRequest>,
+            ) -> ResponseFuture<'_, super::ListPodSandboxStatsResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/ListPodSandboxStats",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListPodSandboxStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandboxStats"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListPodSandboxStats in several messages. UNIMPLEMENTED sends the client back to the unary call.
-        pub async fn stream_pod_sandbox_stats(
+        pub fn stream_pod_sandbox_stats(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamPodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<
-                tonic::codec::Streaming<super::StreamPodSandboxStatsResponse>,
-            >,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::StreamPodSandboxStatsRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxStatsResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamPodSandboxStatsRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxStatsResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/StreamPodSandboxStats",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StreamPodSandboxStats",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxStats"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Tells the runtime what the cluster decided, today the node's pod address range. May be ignored.
-        pub async fn update_runtime_config(
+        pub fn update_runtime_config(
             &mut self,
-            request: impl tonic::IntoRequest<super::UpdateRuntimeConfigRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdateRuntimeConfigResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::UpdateRuntimeConfigRequest>,
+        ) -> ResponseFuture<'_, super::UpdateRuntimeConfigResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::UpdateRuntimeConfigRequest>,
+            ) -> ResponseFuture<'_, super::UpdateRuntimeConfigResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "UpdateRuntimeConfig"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Says whether the runtime and its network are able to run pods, and what the runtime can do.
-        pub async fn status(
+        pub fn status(
             &mut self,
-            request: impl tonic::IntoRequest<super::StatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/Status",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Status"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::StatusRequest>,
+        ) -> ResponseFuture<'_, super::StatusResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StatusRequest>,
+            ) -> ResponseFuture<'_, super::StatusResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/Status")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Writes the state of a running container's processes to an archive.
-        pub async fn checkpoint_container(
+        pub fn checkpoint_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::CheckpointContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CheckpointContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::CheckpointContainerRequest>,
+        ) -> ResponseFuture<'_, super::CheckpointContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::CheckpointContainerRequest>,
+            ) -> ResponseFuture<'_, super::CheckpointContainerResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/CheckpointContainer",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/CheckpointContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "CheckpointContainer"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Writes the state of a sandbox and of its containers to an archive.
-        pub async fn checkpoint_pod(
+        pub fn checkpoint_pod(
             &mut self,
-            request: impl tonic::IntoRequest<super::CheckpointPodRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CheckpointPodResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/CheckpointPod",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "CheckpointPod"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::CheckpointPodRequest>,
+        ) -> ResponseFuture<'_, super::CheckpointPodResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::CheckpointPodRequest>,
+            ) -> ResponseFuture<'_, super::CheckpointPodResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/CheckpointPod")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Makes a sandbox with running containers from such an archive.
-        pub async fn restore_pod(
+        pub fn restore_pod(
             &mut self,
-            request: impl tonic::IntoRequest<super::RestorePodRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestorePodResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/RestorePod",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RestorePod"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RestorePodRequest>,
+        ) -> ResponseFuture<'_, super::RestorePodResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RestorePodRequest>,
+            ) -> ResponseFuture<'_, super::RestorePodResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/RestorePod")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Streams what happens to sandboxes and containers from now on, to any number of subscribers. A subscriber that
         /// lost the stream relists, for nothing is sent twice.
-        pub async fn get_container_events(
+        pub fn get_container_events(
             &mut self,
-            request: impl tonic::IntoRequest<super::GetEventsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ContainerEventResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::GetEventsRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::ContainerEventResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::GetEventsRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::ContainerEventResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/GetContainerEvents",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/GetContainerEvents",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "GetContainerEvents"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Names the metrics that ListPodSandboxMetrics returns, with their labels.
-        pub async fn list_metric_descriptors(
+        pub fn list_metric_descriptors(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListMetricDescriptorsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListMetricDescriptorsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::ListMetricDescriptorsRequest>,
+        ) -> ResponseFuture<'_, super::ListMetricDescriptorsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListMetricDescriptorsRequest>,
+            ) -> ResponseFuture<'_, super::ListMetricDescriptorsResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/ListMetricDescriptors",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListMetricDescriptors",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListMetricDescriptors"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Returns the metrics of all sandboxes and containers, in the form Prometheus scrapes.
-        pub async fn list_pod_sandbox_metrics(
+        pub fn list_pod_sandbox_metrics(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListPodSandboxMetricsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxMetricsResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::ListPodSandboxMetricsRequest>,
+        ) -> ResponseFuture<'_, super::ListPodSandboxMetricsResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListPodSandboxMetricsRequest>,
+            ) -> ResponseFuture<'_, super::ListPodSandboxMetricsResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandboxMetrics"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListPodSandboxMetrics in several messages. UNIMPLEMENTED sends the client back to the unary call.
-        pub async fn stream_pod_sandbox_metrics(
+        pub fn stream_pod_sandbox_metrics(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamPodSandboxMetricsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<
-                tonic::codec::Streaming<super::StreamPodSandboxMetricsResponse>,
-            >,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::StreamPodSandboxMetricsRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxMetricsResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamPodSandboxMetricsRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamPodSandboxMetricsResponse>> {
+                client
+                    .streaming(
+                        single(request),
+                        "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "StreamPodSandboxMetrics",
-                    ),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Says how the runtime is set up where client and runtime must agree, today the cgroup driver.
-        pub async fn runtime_config(
+        pub fn runtime_config(
             &mut self,
-            request: impl tonic::IntoRequest<super::RuntimeConfigRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RuntimeConfigResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/RuntimeConfig",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RuntimeConfig"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RuntimeConfigRequest>,
+        ) -> ResponseFuture<'_, super::RuntimeConfigResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RuntimeConfigRequest>,
+            ) -> ResponseFuture<'_, super::RuntimeConfigResponse> {
+                client.unary(single(request), "/runtime.v1.RuntimeService/RuntimeConfig")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Tells the runtime that the resources of the whole pod have changed; the client sets the pod's cgroup itself.
-        pub async fn update_pod_sandbox_resources(
+        pub fn update_pod_sandbox_resources(
             &mut self,
-            request: impl tonic::IntoRequest<super::UpdatePodSandboxResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdatePodSandboxResourcesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::UpdatePodSandboxResourcesRequest>,
+        ) -> ResponseFuture<'_, super::UpdatePodSandboxResourcesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::UpdatePodSandboxResourcesRequest>,
+            ) -> ResponseFuture<'_, super::UpdatePodSandboxResourcesResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "UpdatePodSandboxResources",
-                    ),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod runtime_service_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with RuntimeServiceServer.
-    #[async_trait]
-    pub trait RuntimeService: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait RuntimeService: Send + Sync + 'static {
         /// Says which runtime answers and which version of this interface it speaks. The first call of every client.
         async fn version(
             &self,
-            request: tonic::Request<super::VersionRequest>,
-        ) -> std::result::Result<tonic::Response<super::VersionResponse>, tonic::Status>;
+            request: Request<super::VersionRequest>,
+        ) -> Result<Response<super::VersionResponse>, Status>;
         /// Creates a pod's sandbox (namespaces, network, cgroup) and makes it ready for containers. When it fails,
         /// nothing is left but, at most, a record that is not ready and can be removed. Not idempotent: each attempt
         /// has its own number in the metadata.
         async fn run_pod_sandbox(
             &self,
-            request: tonic::Request<super::RunPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RunPodSandboxResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::RunPodSandboxRequest>,
+        ) -> Result<Response<super::RunPodSandboxResponse>, Status>;
         /// Kills whatever still runs in the sandbox and gives back its network. Containers that deserve a grace period
         /// are stopped before. Idempotent, and no error when the sandbox is unknown; it stays listed, as not ready.
         async fn stop_pod_sandbox(
             &self,
-            request: tonic::Request<super::StopPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StopPodSandboxResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::StopPodSandboxRequest>,
+        ) -> Result<Response<super::StopPodSandboxResponse>, Status>;
         /// Forgets a sandbox with all its containers, killing those that run. Idempotent, and no error when it is unknown.
         async fn remove_pod_sandbox(
             &self,
-            request: tonic::Request<super::RemovePodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemovePodSandboxResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::RemovePodSandboxRequest>,
+        ) -> Result<Response<super::RemovePodSandboxResponse>, Status>;
         /// Describes one sandbox: state, addresses, namespaces. NOT_FOUND when it is unknown.
         async fn pod_sandbox_status(
             &self,
-            request: tonic::Request<super::PodSandboxStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PodSandboxStatusResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PodSandboxStatusRequest>,
+        ) -> Result<Response<super::PodSandboxStatusResponse>, Status>;
         /// Lists sandboxes, ready or not.
         async fn list_pod_sandbox(
             &self,
-            request: tonic::Request<super::ListPodSandboxRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxes method.
-        type StreamPodSandboxesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxesResponse,
-                    tonic::Status,
-                >,
+            request: Request<super::ListPodSandboxRequest>,
+        ) -> Result<Response<super::ListPodSandboxResponse>, Status>;
+        type StreamPodSandboxesStream: Stream<
+                Item = Result<super::StreamPodSandboxesResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListPodSandbox in several messages, for lists longer than one message may be. A client whose
         /// first receive answers UNIMPLEMENTED uses ListPodSandbox from then on.
         async fn stream_pod_sandboxes(
             &self,
-            request: tonic::Request<super::StreamPodSandboxesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxesStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamPodSandboxesRequest>,
+        ) -> Result<Response<Self::StreamPodSandboxesStream>, Status>;
         /// Prepares a container in a ready sandbox: root file system, mounts, limits, everything but its process.
         async fn create_container(
             &self,
-            request: tonic::Request<super::CreateContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CreateContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::CreateContainerRequest>,
+        ) -> Result<Response<super::CreateContainerResponse>, Status>;
         /// Starts the process of a created container. A container starts once; a restart is a new container.
         async fn start_container(
             &self,
-            request: tonic::Request<super::StartContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StartContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::StartContainerRequest>,
+        ) -> Result<Response<super::StartContainerResponse>, Status>;
         /// Sends the stop signal, waits for the grace period given in the request, then kills. Returns once the
         /// container has ended. Idempotent, and no error when it is unknown or has ended before.
         async fn stop_container(
             &self,
-            request: tonic::Request<super::StopContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::StopContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::StopContainerRequest>,
+        ) -> Result<Response<super::StopContainerResponse>, Status>;
         /// Forgets a container and deletes its writable layer, killing it when it runs; its log stays. Idempotent, and
         /// no error when it is unknown.
         async fn remove_container(
             &self,
-            request: tonic::Request<super::RemoveContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemoveContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::RemoveContainerRequest>,
+        ) -> Result<Response<super::RemoveContainerResponse>, Status>;
         /// Lists containers in every state.
         async fn list_containers(
             &self,
-            request: tonic::Request<super::ListContainersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListContainersResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamContainers method.
-        type StreamContainersStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamContainersResponse,
-                    tonic::Status,
-                >,
+            request: Request<super::ListContainersRequest>,
+        ) -> Result<Response<super::ListContainersResponse>, Status>;
+        type StreamContainersStream: Stream<
+                Item = Result<super::StreamContainersResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListContainers in several messages. UNIMPLEMENTED sends the client back to the unary call.
         async fn stream_containers(
             &self,
-            request: tonic::Request<super::StreamContainersRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamContainersStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamContainersRequest>,
+        ) -> Result<Response<Self::StreamContainersStream>, Status>;
         /// Describes one container, and how it ended when it has. NOT_FOUND when it is unknown.
         async fn container_status(
             &self,
-            request: tonic::Request<super::ContainerStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ContainerStatusResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ContainerStatusRequest>,
+        ) -> Result<Response<super::ContainerStatusResponse>, Status>;
         /// Changes the limits of a container that is created or running. Members that are zero or empty stay as they are.
         async fn update_container_resources(
             &self,
-            request: tonic::Request<super::UpdateContainerResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdateContainerResourcesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::UpdateContainerResourcesRequest>,
+        ) -> Result<Response<super::UpdateContainerResourcesResponse>, Status>;
         /// Makes the runtime write to log_path anew, after the client renamed the old file. FAILED_PRECONDITION or the
         /// like when the container is not running, and then no new file appears.
         async fn reopen_container_log(
             &self,
-            request: tonic::Request<super::ReopenContainerLogRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ReopenContainerLogResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ReopenContainerLogRequest>,
+        ) -> Result<Response<super::ReopenContainerLogResponse>, Status>;
         /// Runs one more command in a running container and returns its whole output and exit code. A command that does
         /// not end in time is killed and the call fails with DEADLINE_EXCEEDED; a non-zero exit code is an answer, not
         /// an error.
         async fn exec_sync(
             &self,
-            request: tonic::Request<super::ExecSyncRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ExecSyncResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ExecSyncRequest>,
+        ) -> Result<Response<super::ExecSyncResponse>, Status>;
         /// Prepares a command in a running container for streaming, and returns the address that serves it once.
         async fn exec(
             &self,
-            request: tonic::Request<super::ExecRequest>,
-        ) -> std::result::Result<tonic::Response<super::ExecResponse>, tonic::Status>;
+            request: Request<super::ExecRequest>,
+        ) -> Result<Response<super::ExecResponse>, Status>;
         /// Prepares the streams of a running container's first process, and returns the address that serves them once.
         async fn attach(
             &self,
-            request: tonic::Request<super::AttachRequest>,
-        ) -> std::result::Result<tonic::Response<super::AttachResponse>, tonic::Status>;
+            request: Request<super::AttachRequest>,
+        ) -> Result<Response<super::AttachResponse>, Status>;
         /// Prepares connections into the sandbox's network, and returns the address that serves them once.
         async fn port_forward(
             &self,
-            request: tonic::Request<super::PortForwardRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PortForwardResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PortForwardRequest>,
+        ) -> Result<Response<super::PortForwardResponse>, Status>;
         /// Measures one container. NOT_FOUND when it is unknown.
         async fn container_stats(
             &self,
-            request: tonic::Request<super::ContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ContainerStatsResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ContainerStatsRequest>,
+        ) -> Result<Response<super::ContainerStatsResponse>, Status>;
         /// Measures all containers that the filter selects; those that are not running may be left out.
         async fn list_container_stats(
             &self,
-            request: tonic::Request<super::ListContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListContainerStatsResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamContainerStats method.
-        type StreamContainerStatsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamContainerStatsResponse,
-                    tonic::Status,
-                >,
+            request: Request<super::ListContainerStatsRequest>,
+        ) -> Result<Response<super::ListContainerStatsResponse>, Status>;
+        type StreamContainerStatsStream: Stream<
+                Item = Result<super::StreamContainerStatsResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListContainerStats in several messages. UNIMPLEMENTED sends the client back to the unary call.
         async fn stream_container_stats(
             &self,
-            request: tonic::Request<super::StreamContainerStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamContainerStatsStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamContainerStatsRequest>,
+        ) -> Result<Response<Self::StreamContainerStatsStream>, Status>;
         /// Measures one sandbox with its containers. NOT_FOUND when it is unknown.
         async fn pod_sandbox_stats(
             &self,
-            request: tonic::Request<super::PodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PodSandboxStatsResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PodSandboxStatsRequest>,
+        ) -> Result<Response<super::PodSandboxStatsResponse>, Status>;
         /// Measures all sandboxes that the filter selects.
         async fn list_pod_sandbox_stats(
             &self,
-            request: tonic::Request<super::ListPodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxStatsResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxStats method.
-        type StreamPodSandboxStatsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxStatsResponse,
-                    tonic::Status,
-                >,
+            request: Request<super::ListPodSandboxStatsRequest>,
+        ) -> Result<Response<super::ListPodSandboxStatsResponse>, Status>;
+        type StreamPodSandboxStatsStream: Stream<
+                Item = Result<super::StreamPodSandboxStatsResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListPodSandboxStats in several messages. UNIMPLEMENTED sends the client back to the unary call.
         async fn stream_pod_sandbox_stats(
             &self,
-            request: tonic::Request<super::StreamPodSandboxStatsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxStatsStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamPodSandboxStatsRequest>,
+        ) -> Result<Response<Self::StreamPodSandboxStatsStream>, Status>;
         /// Tells the runtime what the cluster decided, today the node's pod address range. May be ignored.
         async fn update_runtime_config(
             &self,
-            request: tonic::Request<super::UpdateRuntimeConfigRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdateRuntimeConfigResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::UpdateRuntimeConfigRequest>,
+        ) -> Result<Response<super::UpdateRuntimeConfigResponse>, Status>;
         /// Says whether the runtime and its network are able to run pods, and what the runtime can do.
         async fn status(
             &self,
-            request: tonic::Request<super::StatusRequest>,
-        ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status>;
+            request: Request<super::StatusRequest>,
+        ) -> Result<Response<super::StatusResponse>, Status>;
         /// Writes the state of a running container's processes to an archive.
         async fn checkpoint_container(
             &self,
-            request: tonic::Request<super::CheckpointContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CheckpointContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::CheckpointContainerRequest>,
+        ) -> Result<Response<super::CheckpointContainerResponse>, Status>;
         /// Writes the state of a sandbox and of its containers to an archive.
         async fn checkpoint_pod(
             &self,
-            request: tonic::Request<super::CheckpointPodRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CheckpointPodResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::CheckpointPodRequest>,
+        ) -> Result<Response<super::CheckpointPodResponse>, Status>;
         /// Makes a sandbox with running containers from such an archive.
         async fn restore_pod(
             &self,
-            request: tonic::Request<super::RestorePodRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestorePodResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the GetContainerEvents method.
-        type GetContainerEventsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ContainerEventResponse, tonic::Status>,
+            request: Request<super::RestorePodRequest>,
+        ) -> Result<Response<super::RestorePodResponse>, Status>;
+        type GetContainerEventsStream: Stream<
+                Item = Result<super::ContainerEventResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// Streams what happens to sandboxes and containers from now on, to any number of subscribers. A subscriber that
         /// lost the stream relists, for nothing is sent twice.
         async fn get_container_events(
             &self,
-            request: tonic::Request<super::GetEventsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::GetContainerEventsStream>,
-            tonic::Status,
-        >;
+            request: Request<super::GetEventsRequest>,
+        ) -> Result<Response<Self::GetContainerEventsStream>, Status>;
         /// Names the metrics that ListPodSandboxMetrics returns, with their labels.
         async fn list_metric_descriptors(
             &self,
-            request: tonic::Request<super::ListMetricDescriptorsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListMetricDescriptorsResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ListMetricDescriptorsRequest>,
+        ) -> Result<Response<super::ListMetricDescriptorsResponse>, Status>;
         /// Returns the metrics of all sandboxes and containers, in the form Prometheus scrapes.
         async fn list_pod_sandbox_metrics(
             &self,
-            request: tonic::Request<super::ListPodSandboxMetricsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodSandboxMetricsResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamPodSandboxMetrics method.
-        type StreamPodSandboxMetricsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<
-                    super::StreamPodSandboxMetricsResponse,
-                    tonic::Status,
-                >,
+            request: Request<super::ListPodSandboxMetricsRequest>,
+        ) -> Result<Response<super::ListPodSandboxMetricsResponse>, Status>;
+        type StreamPodSandboxMetricsStream: Stream<
+                Item = Result<super::StreamPodSandboxMetricsResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListPodSandboxMetrics in several messages. UNIMPLEMENTED sends the client back to the unary call.
         async fn stream_pod_sandbox_metrics(
             &self,
-            request: tonic::Request<super::StreamPodSandboxMetricsRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamPodSandboxMetricsStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamPodSandboxMetricsRequest>,
+        ) -> Result<Response<Self::StreamPodSandboxMetricsStream>, Status>;
         /// Says how the runtime is set up where client and runtime must agree, today the cgroup driver.
         async fn runtime_config(
             &self,
-            request: tonic::Request<super::RuntimeConfigRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RuntimeConfigResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::RuntimeConfigRequest>,
+        ) -> Result<Response<super::RuntimeConfigResponse>, Status>;
         /// Tells the runtime that the resources of the whole pod have changed; the client sets the pod's cgroup itself.
         async fn update_pod_sandbox_resources(
             &self,
-            request: tonic::Request<super::UpdatePodSandboxResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::UpdatePodSandboxResourcesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::UpdatePodSandboxResourcesRequest>,
+        ) -> Result<Response<super::UpdatePodSandboxResourcesResponse>, Status>;
     }
     /// Sandboxes, the containers in them, and the runtime itself.
     #[derive(Debug)]
     pub struct RuntimeServiceServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> RuntimeServiceServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for RuntimeServiceServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> RuntimeServiceServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: RuntimeService> RuntimeServiceServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/runtime.v1.RuntimeService/Version",
+                super::VersionRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::VersionResponse::sent(
+                            service.version(super::VersionRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/RunPodSandbox",
+                super::RunPodSandboxRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RunPodSandboxResponse::sent(
+                            service
+                                .run_pod_sandbox(
+                                    super::RunPodSandboxRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StopPodSandbox",
+                super::StopPodSandboxRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::StopPodSandboxResponse::sent(
+                            service
+                                .stop_pod_sandbox(
+                                    super::StopPodSandboxRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/RemovePodSandbox",
+                super::RemovePodSandboxRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RemovePodSandboxResponse::sent(
+                            service
+                                .remove_pod_sandbox(
+                                    super::RemovePodSandboxRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/PodSandboxStatus",
+                super::PodSandboxStatusRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PodSandboxStatusResponse::sent(
+                            service
+                                .pod_sandbox_status(
+                                    super::PodSandboxStatusRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListPodSandbox",
+                super::ListPodSandboxRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListPodSandboxResponse::sent(
+                            service
+                                .list_pod_sandbox(
+                                    super::ListPodSandboxRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StreamPodSandboxes",
+                super::StreamPodSandboxesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_pod_sandboxes(
+                                    super::StreamPodSandboxesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/CreateContainer",
+                super::CreateContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::CreateContainerResponse::sent(
+                            service
+                                .create_container(
+                                    super::CreateContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StartContainer",
+                super::StartContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::StartContainerResponse::sent(
+                            service
+                                .start_container(
+                                    super::StartContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StopContainer",
+                super::StopContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::StopContainerResponse::sent(
+                            service
+                                .stop_container(
+                                    super::StopContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/RemoveContainer",
+                super::RemoveContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RemoveContainerResponse::sent(
+                            service
+                                .remove_container(
+                                    super::RemoveContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListContainers",
+                super::ListContainersRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListContainersResponse::sent(
+                            service
+                                .list_containers(
+                                    super::ListContainersRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StreamContainers",
+                super::StreamContainersRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_containers(
+                                    super::StreamContainersRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ContainerStatus",
+                super::ContainerStatusRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ContainerStatusResponse::sent(
+                            service
+                                .container_status(
+                                    super::ContainerStatusRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/UpdateContainerResources",
+                super::UpdateContainerResourcesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::UpdateContainerResourcesResponse::sent(
+                            service
+                                .update_container_resources(
+                                    super::UpdateContainerResourcesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ReopenContainerLog",
+                super::ReopenContainerLogRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ReopenContainerLogResponse::sent(
+                            service
+                                .reopen_container_log(
+                                    super::ReopenContainerLogRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ExecSync",
+                super::ExecSyncRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ExecSyncResponse::sent(
+                            service.exec_sync(super::ExecSyncRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/Exec",
+                super::ExecRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ExecResponse::sent(
+                            service.exec(super::ExecRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/Attach",
+                super::AttachRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::AttachResponse::sent(
+                            service.attach(super::AttachRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/PortForward",
+                super::PortForwardRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PortForwardResponse::sent(
+                            service
+                                .port_forward(super::PortForwardRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ContainerStats",
+                super::ContainerStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ContainerStatsResponse::sent(
+                            service
+                                .container_stats(
+                                    super::ContainerStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListContainerStats",
+                super::ListContainerStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListContainerStatsResponse::sent(
+                            service
+                                .list_container_stats(
+                                    super::ListContainerStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StreamContainerStats",
+                super::StreamContainerStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_container_stats(
+                                    super::StreamContainerStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/PodSandboxStats",
+                super::PodSandboxStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PodSandboxStatsResponse::sent(
+                            service
+                                .pod_sandbox_stats(
+                                    super::PodSandboxStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListPodSandboxStats",
+                super::ListPodSandboxStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListPodSandboxStatsResponse::sent(
+                            service
+                                .list_pod_sandbox_stats(
+                                    super::ListPodSandboxStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StreamPodSandboxStats",
+                super::StreamPodSandboxStatsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_pod_sandbox_stats(
+                                    super::StreamPodSandboxStatsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
+                super::UpdateRuntimeConfigRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::UpdateRuntimeConfigResponse::sent(
+                            service
+                                .update_runtime_config(
+                                    super::UpdateRuntimeConfigRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/Status",
+                super::StatusRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::StatusResponse::sent(
+                            service.status(super::StatusRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/CheckpointContainer",
+                super::CheckpointContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::CheckpointContainerResponse::sent(
+                            service
+                                .checkpoint_container(
+                                    super::CheckpointContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/CheckpointPod",
+                super::CheckpointPodRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::CheckpointPodResponse::sent(
+                            service
+                                .checkpoint_pod(
+                                    super::CheckpointPodRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/RestorePod",
+                super::RestorePodRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RestorePodResponse::sent(
+                            service
+                                .restore_pod(super::RestorePodRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/GetContainerEvents",
+                super::GetEventsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .get_container_events(
+                                    super::GetEventsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListMetricDescriptors",
+                super::ListMetricDescriptorsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListMetricDescriptorsResponse::sent(
+                            service
+                                .list_metric_descriptors(
+                                    super::ListMetricDescriptorsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
+                super::ListPodSandboxMetricsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListPodSandboxMetricsResponse::sent(
+                            service
+                                .list_pod_sandbox_metrics(
+                                    super::ListPodSandboxMetricsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
+                super::StreamPodSandboxMetricsRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_pod_sandbox_metrics(
+                                    super::StreamPodSandboxMetricsRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/RuntimeConfig",
+                super::RuntimeConfigRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RuntimeConfigResponse::sent(
+                            service
+                                .runtime_config(
+                                    super::RuntimeConfigRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
+                super::UpdatePodSandboxResourcesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::UpdatePodSandboxResourcesResponse::sent(
+                            service
+                                .update_pod_sandbox_resources(
+                                    super::UpdatePodSandboxResourcesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for RuntimeServiceServer<T>
     where
         T: RuntimeService,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/runtime.v1.RuntimeService/Version" => {
-                    #[allow(non_camel_case_types)]
-                    struct VersionSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::VersionRequest>
-                    for VersionSvc<T> {
-                        type Response = super::VersionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::VersionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::version(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = VersionSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RunPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct RunPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RunPodSandboxRequest>
-                    for RunPodSandboxSvc<T> {
-                        type Response = super::RunPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RunPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::run_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RunPodSandboxSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StopPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct StopPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StopPodSandboxRequest>
-                    for StopPodSandboxSvc<T> {
-                        type Response = super::StopPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StopPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stop_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StopPodSandboxSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RemovePodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemovePodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RemovePodSandboxRequest>
-                    for RemovePodSandboxSvc<T> {
-                        type Response = super::RemovePodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemovePodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::remove_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemovePodSandboxSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PodSandboxStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct PodSandboxStatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PodSandboxStatusRequest>
-                    for PodSandboxStatusSvc<T> {
-                        type Response = super::PodSandboxStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PodSandboxStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::pod_sandbox_status(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PodSandboxStatusSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxRequest>
-                    for ListPodSandboxSvc<T> {
-                        type Response = super::ListPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxes" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxesRequest,
-                    > for StreamPodSandboxesSvc<T> {
-                        type Response = super::StreamPodSandboxesResponse;
-                        type ResponseStream = T::StreamPodSandboxesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamPodSandboxesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandboxes(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/CreateContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct CreateContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::CreateContainerRequest>
-                    for CreateContainerSvc<T> {
-                        type Response = super::CreateContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CreateContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::create_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CreateContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StartContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct StartContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StartContainerRequest>
-                    for StartContainerSvc<T> {
-                        type Response = super::StartContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StartContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::start_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StartContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StopContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct StopContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StopContainerRequest>
-                    for StopContainerSvc<T> {
-                        type Response = super::StopContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StopContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stop_container(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StopContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RemoveContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RemoveContainerRequest>
-                    for RemoveContainerSvc<T> {
-                        type Response = super::RemoveContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::remove_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListContainers" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListContainersSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListContainersRequest>
-                    for ListContainersSvc<T> {
-                        type Response = super::ListContainersResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListContainersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_containers(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListContainersSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamContainers" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamContainersSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamContainersRequest,
-                    > for StreamContainersSvc<T> {
-                        type Response = super::StreamContainersResponse;
-                        type ResponseStream = T::StreamContainersStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamContainersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_containers(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamContainersSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ContainerStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct ContainerStatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ContainerStatusRequest>
-                    for ContainerStatusSvc<T> {
-                        type Response = super::ContainerStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ContainerStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::container_status(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ContainerStatusSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdateContainerResources" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdateContainerResourcesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::UpdateContainerResourcesRequest>
-                    for UpdateContainerResourcesSvc<T> {
-                        type Response = super::UpdateContainerResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::UpdateContainerResourcesRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_container_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdateContainerResourcesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ReopenContainerLog" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReopenContainerLogSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ReopenContainerLogRequest>
-                    for ReopenContainerLogSvc<T> {
-                        type Response = super::ReopenContainerLogResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ReopenContainerLogRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::reopen_container_log(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReopenContainerLogSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ExecSync" => {
-                    #[allow(non_camel_case_types)]
-                    struct ExecSyncSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ExecSyncRequest>
-                    for ExecSyncSvc<T> {
-                        type Response = super::ExecSyncResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ExecSyncRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::exec_sync(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ExecSyncSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Exec" => {
-                    #[allow(non_camel_case_types)]
-                    struct ExecSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ExecRequest> for ExecSvc<T> {
-                        type Response = super::ExecResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ExecRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::exec(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ExecSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Attach" => {
-                    #[allow(non_camel_case_types)]
-                    struct AttachSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::AttachRequest>
-                    for AttachSvc<T> {
-                        type Response = super::AttachResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AttachRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::attach(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AttachSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PortForward" => {
-                    #[allow(non_camel_case_types)]
-                    struct PortForwardSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PortForwardRequest>
-                    for PortForwardSvc<T> {
-                        type Response = super::PortForwardResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PortForwardRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::port_forward(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PortForwardSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ContainerStatsRequest>
-                    for ContainerStatsSvc<T> {
-                        type Response = super::ContainerStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::container_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ContainerStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListContainerStatsRequest>
-                    for ListContainerStatsSvc<T> {
-                        type Response = super::ListContainerStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_container_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListContainerStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamContainerStatsRequest,
-                    > for StreamContainerStatsSvc<T> {
-                        type Response = super::StreamContainerStatsResponse;
-                        type ResponseStream = T::StreamContainerStatsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_container_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamContainerStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct PodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PodSandboxStatsRequest>
-                    for PodSandboxStatsSvc<T> {
-                        type Response = super::PodSandboxStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::pod_sandbox_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PodSandboxStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxStatsRequest>
-                    for ListPodSandboxStatsSvc<T> {
-                        type Response = super::ListPodSandboxStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxStatsRequest,
-                    > for StreamPodSandboxStatsSvc<T> {
-                        type Response = super::StreamPodSandboxStatsResponse;
-                        type ResponseStream = T::StreamPodSandboxStatsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamPodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandbox_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxStatsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdateRuntimeConfig" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdateRuntimeConfigSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::UpdateRuntimeConfigRequest>
-                    for UpdateRuntimeConfigSvc<T> {
-                        type Response = super::UpdateRuntimeConfigResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UpdateRuntimeConfigRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_runtime_config(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdateRuntimeConfigSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Status" => {
-                    #[allow(non_camel_case_types)]
-                    struct StatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StatusRequest>
-                    for StatusSvc<T> {
-                        type Response = super::StatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StatusSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/CheckpointContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct CheckpointContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::CheckpointContainerRequest>
-                    for CheckpointContainerSvc<T> {
-                        type Response = super::CheckpointContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CheckpointContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::checkpoint_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CheckpointContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/CheckpointPod" => {
-                    #[allow(non_camel_case_types)]
-                    struct CheckpointPodSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::CheckpointPodRequest>
-                    for CheckpointPodSvc<T> {
-                        type Response = super::CheckpointPodResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CheckpointPodRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::checkpoint_pod(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CheckpointPodSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RestorePod" => {
-                    #[allow(non_camel_case_types)]
-                    struct RestorePodSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RestorePodRequest>
-                    for RestorePodSvc<T> {
-                        type Response = super::RestorePodResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RestorePodRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::restore_pod(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RestorePodSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/GetContainerEvents" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetContainerEventsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<super::GetEventsRequest>
-                    for GetContainerEventsSvc<T> {
-                        type Response = super::ContainerEventResponse;
-                        type ResponseStream = T::GetContainerEventsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetEventsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::get_container_events(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetContainerEventsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListMetricDescriptors" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListMetricDescriptorsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListMetricDescriptorsRequest>
-                    for ListMetricDescriptorsSvc<T> {
-                        type Response = super::ListMetricDescriptorsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListMetricDescriptorsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_metric_descriptors(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListMetricDescriptorsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandboxMetrics" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxMetricsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxMetricsRequest>
-                    for ListPodSandboxMetricsSvc<T> {
-                        type Response = super::ListPodSandboxMetricsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxMetricsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox_metrics(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxMetricsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxMetricsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxMetricsRequest,
-                    > for StreamPodSandboxMetricsSvc<T> {
-                        type Response = super::StreamPodSandboxMetricsResponse;
-                        type ResponseStream = T::StreamPodSandboxMetricsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::StreamPodSandboxMetricsRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandbox_metrics(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxMetricsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RuntimeConfig" => {
-                    #[allow(non_camel_case_types)]
-                    struct RuntimeConfigSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RuntimeConfigRequest>
-                    for RuntimeConfigSvc<T> {
-                        type Response = super::RuntimeConfigResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RuntimeConfigRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::runtime_config(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RuntimeConfigSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdatePodSandboxResources" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdatePodSandboxResourcesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<
-                        super::UpdatePodSandboxResourcesRequest,
-                    > for UpdatePodSandboxResourcesSvc<T> {
-                        type Response = super::UpdatePodSandboxResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::UpdatePodSandboxResourcesRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_pod_sandbox_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdatePodSandboxResourcesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for RuntimeServiceServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "runtime.v1.RuntimeService";
     impl<T> tonic::server::NamedService for RuntimeServiceServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "runtime.v1.RuntimeService";
     }
 }
-/// Generated client implementations.
+/// The client.
 pub mod image_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
     /// The images containers are made of. May be served on another socket than RuntimeService.
-    #[derive(Debug, Clone)]
-    pub struct ImageServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl ImageServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> ImageServiceClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ImageServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ImageServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #[derive(Clone, Debug)]
+    pub struct ImageServiceClient(GrpcClient);
+    impl ImageServiceClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Lists the images that are here.
-        pub async fn list_images(
+        pub fn list_images(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListImagesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListImagesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/ListImages",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ListImages"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ListImagesRequest>,
+        ) -> ResponseFuture<'_, super::ListImagesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListImagesRequest>,
+            ) -> ResponseFuture<'_, super::ListImagesResponse> {
+                client.unary(single(request), "/runtime.v1.ImageService/ListImages")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// The same as ListImages in several messages. UNIMPLEMENTED sends the client back to the unary call.
-        pub async fn stream_images(
+        pub fn stream_images(
             &mut self,
-            request: impl tonic::IntoRequest<super::StreamImagesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamImagesResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/StreamImages",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "StreamImages"));
-            self.inner.server_streaming(req, path, codec).await
+            request: impl IntoRequest<super::StreamImagesRequest>,
+        ) -> ResponseFuture<'_, Streaming<super::StreamImagesResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::StreamImagesRequest>,
+            ) -> ResponseFuture<'_, Streaming<super::StreamImagesResponse>> {
+                client
+                    .streaming(single(request), "/runtime.v1.ImageService/StreamImages")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Describes one image by id, tag or digest. An image that is not here is an answer without image, not an error.
-        pub async fn image_status(
+        pub fn image_status(
             &mut self,
-            request: impl tonic::IntoRequest<super::ImageStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ImageStatusResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/ImageStatus",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ImageStatus"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ImageStatusRequest>,
+        ) -> ResponseFuture<'_, super::ImageStatusResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ImageStatusRequest>,
+            ) -> ResponseFuture<'_, super::ImageStatusResponse> {
+                client.unary(single(request), "/runtime.v1.ImageService/ImageStatus")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Fetches an image from its registry, unless what the reference means is here already.
-        pub async fn pull_image(
+        pub fn pull_image(
             &mut self,
-            request: impl tonic::IntoRequest<super::PullImageRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PullImageResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/PullImage",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "PullImage"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::PullImageRequest>,
+        ) -> ResponseFuture<'_, super::PullImageResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PullImageRequest>,
+            ) -> ResponseFuture<'_, super::PullImageResponse> {
+                client.unary(single(request), "/runtime.v1.ImageService/PullImage")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Deletes an image with all its names. Idempotent, and no error when it is not here.
-        pub async fn remove_image(
+        pub fn remove_image(
             &mut self,
-            request: impl tonic::IntoRequest<super::RemoveImageRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemoveImageResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/RemoveImage",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "RemoveImage"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RemoveImageRequest>,
+        ) -> ResponseFuture<'_, super::RemoveImageResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RemoveImageRequest>,
+            ) -> ResponseFuture<'_, super::RemoveImageResponse> {
+                client.unary(single(request), "/runtime.v1.ImageService/RemoveImage")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Measures the file systems that hold images and writable layers.
-        pub async fn image_fs_info(
+        pub fn image_fs_info(
             &mut self,
-            request: impl tonic::IntoRequest<super::ImageFsInfoRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ImageFsInfoResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/runtime.v1.ImageService/ImageFsInfo",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ImageFsInfo"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ImageFsInfoRequest>,
+        ) -> ResponseFuture<'_, super::ImageFsInfoResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ImageFsInfoRequest>,
+            ) -> ResponseFuture<'_, super::ImageFsInfoResponse> {
+                client.unary(single(request), "/runtime.v1.ImageService/ImageFsInfo")
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod image_service_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ImageServiceServer.
-    #[async_trait]
-    pub trait ImageService: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait ImageService: Send + Sync + 'static {
         /// Lists the images that are here.
         async fn list_images(
             &self,
-            request: tonic::Request<super::ListImagesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListImagesResponse>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the StreamImages method.
-        type StreamImagesStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::StreamImagesResponse, tonic::Status>,
+            request: Request<super::ListImagesRequest>,
+        ) -> Result<Response<super::ListImagesResponse>, Status>;
+        type StreamImagesStream: Stream<
+                Item = Result<super::StreamImagesResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// The same as ListImages in several messages. UNIMPLEMENTED sends the client back to the unary call.
         async fn stream_images(
             &self,
-            request: tonic::Request<super::StreamImagesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::StreamImagesStream>,
-            tonic::Status,
-        >;
+            request: Request<super::StreamImagesRequest>,
+        ) -> Result<Response<Self::StreamImagesStream>, Status>;
         /// Describes one image by id, tag or digest. An image that is not here is an answer without image, not an error.
         async fn image_status(
             &self,
-            request: tonic::Request<super::ImageStatusRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ImageStatusResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ImageStatusRequest>,
+        ) -> Result<Response<super::ImageStatusResponse>, Status>;
         /// Fetches an image from its registry, unless what the reference means is here already.
         async fn pull_image(
             &self,
-            request: tonic::Request<super::PullImageRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PullImageResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PullImageRequest>,
+        ) -> Result<Response<super::PullImageResponse>, Status>;
         /// Deletes an image with all its names. Idempotent, and no error when it is not here.
         async fn remove_image(
             &self,
-            request: tonic::Request<super::RemoveImageRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RemoveImageResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::RemoveImageRequest>,
+        ) -> Result<Response<super::RemoveImageResponse>, Status>;
         /// Measures the file systems that hold images and writable layers.
         async fn image_fs_info(
             &self,
-            request: tonic::Request<super::ImageFsInfoRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ImageFsInfoResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ImageFsInfoRequest>,
+        ) -> Result<Response<super::ImageFsInfoResponse>, Status>;
     }
     /// The images containers are made of. May be served on another socket than RuntimeService.
     #[derive(Debug)]
     pub struct ImageServiceServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> ImageServiceServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for ImageServiceServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> ImageServiceServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: ImageService> ImageServiceServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/runtime.v1.ImageService/ListImages",
+                super::ListImagesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListImagesResponse::sent(
+                            service
+                                .list_images(super::ListImagesRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.ImageService/StreamImages",
+                super::StreamImagesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service
+                                .stream_images(
+                                    super::StreamImagesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.ImageService/ImageStatus",
+                super::ImageStatusRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ImageStatusResponse::sent(
+                            service
+                                .image_status(super::ImageStatusRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.ImageService/PullImage",
+                super::PullImageRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PullImageResponse::sent(
+                            service
+                                .pull_image(super::PullImageRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.ImageService/RemoveImage",
+                super::RemoveImageRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::RemoveImageResponse::sent(
+                            service
+                                .remove_image(super::RemoveImageRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/runtime.v1.ImageService/ImageFsInfo",
+                super::ImageFsInfoRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ImageFsInfoResponse::sent(
+                            service
+                                .image_fs_info(
+                                    super::ImageFsInfoRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for ImageServiceServer<T>
     where
         T: ImageService,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/runtime.v1.ImageService/ListImages" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListImagesSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ListImagesRequest>
-                    for ListImagesSvc<T> {
-                        type Response = super::ListImagesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListImagesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::list_images(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListImagesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/StreamImages" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamImagesSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::ServerStreamingService<super::StreamImagesRequest>
-                    for StreamImagesSvc<T> {
-                        type Response = super::StreamImagesResponse;
-                        type ResponseStream = T::StreamImagesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamImagesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::stream_images(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamImagesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/ImageStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct ImageStatusSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ImageStatusRequest>
-                    for ImageStatusSvc<T> {
-                        type Response = super::ImageStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ImageStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::image_status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ImageStatusSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/PullImage" => {
-                    #[allow(non_camel_case_types)]
-                    struct PullImageSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::PullImageRequest>
-                    for PullImageSvc<T> {
-                        type Response = super::PullImageResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PullImageRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::pull_image(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PullImageSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/RemoveImage" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveImageSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::RemoveImageRequest>
-                    for RemoveImageSvc<T> {
-                        type Response = super::RemoveImageResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveImageRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::remove_image(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveImageSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/ImageFsInfo" => {
-                    #[allow(non_camel_case_types)]
-                    struct ImageFsInfoSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ImageFsInfoRequest>
-                    for ImageFsInfoSvc<T> {
-                        type Response = super::ImageFsInfoResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ImageFsInfoRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::image_fs_info(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ImageFsInfoSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for ImageServiceServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "runtime.v1.ImageService";
     impl<T> tonic::server::NamedService for ImageServiceServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "runtime.v1.ImageService";
     }
+}
+crate::codec::messages! {
+    messages { AttachRequest, AttachResponse, CheckpointContainerRequest,
+    CheckpointContainerResponse, CheckpointPodRequest, CheckpointPodResponse,
+    ContainerEventResponse, ContainerStatsRequest, ContainerStatsResponse,
+    ContainerStatusRequest, ContainerStatusResponse, CreateContainerRequest,
+    CreateContainerResponse, ExecRequest, ExecResponse, ExecSyncRequest,
+    ExecSyncResponse, GetEventsRequest, ImageFsInfoRequest, ImageFsInfoResponse,
+    ImageStatusRequest, ImageStatusResponse, ListContainerStatsRequest,
+    ListContainerStatsResponse, ListContainersRequest, ListContainersResponse,
+    ListImagesRequest, ListImagesResponse, ListMetricDescriptorsRequest,
+    ListMetricDescriptorsResponse, ListPodSandboxMetricsRequest,
+    ListPodSandboxMetricsResponse, ListPodSandboxRequest, ListPodSandboxResponse,
+    ListPodSandboxStatsRequest, ListPodSandboxStatsResponse, PodSandboxStatsRequest,
+    PodSandboxStatsResponse, PodSandboxStatusRequest, PodSandboxStatusResponse,
+    PortForwardRequest, PortForwardResponse, PullImageRequest, PullImageResponse,
+    RemoveContainerRequest, RemoveContainerResponse, RemoveImageRequest,
+    RemoveImageResponse, RemovePodSandboxRequest, RemovePodSandboxResponse,
+    ReopenContainerLogRequest, ReopenContainerLogResponse, RestorePodRequest,
+    RestorePodResponse, RunPodSandboxRequest, RunPodSandboxResponse,
+    RuntimeConfigRequest, RuntimeConfigResponse, StartContainerRequest,
+    StartContainerResponse, StatusRequest, StatusResponse, StopContainerRequest,
+    StopContainerResponse, StopPodSandboxRequest, StopPodSandboxResponse,
+    StreamContainerStatsRequest, StreamContainerStatsResponse, StreamContainersRequest,
+    StreamContainersResponse, StreamImagesRequest, StreamImagesResponse,
+    StreamPodSandboxMetricsRequest, StreamPodSandboxMetricsResponse,
+    StreamPodSandboxStatsRequest, StreamPodSandboxStatsResponse,
+    StreamPodSandboxesRequest, StreamPodSandboxesResponse,
+    UpdateContainerResourcesRequest, UpdateContainerResourcesResponse,
+    UpdatePodSandboxResourcesRequest, UpdatePodSandboxResourcesResponse,
+    UpdateRuntimeConfigRequest, UpdateRuntimeConfigResponse, VersionRequest,
+    VersionResponse, } requests { AttachRequest, CheckpointContainerRequest,
+    CheckpointPodRequest, ContainerStatsRequest, ContainerStatusRequest,
+    CreateContainerRequest, ExecRequest, ExecSyncRequest, GetEventsRequest,
+    ImageFsInfoRequest, ImageStatusRequest, ListContainerStatsRequest,
+    ListContainersRequest, ListImagesRequest, ListMetricDescriptorsRequest,
+    ListPodSandboxMetricsRequest, ListPodSandboxRequest, ListPodSandboxStatsRequest,
+    PodSandboxStatsRequest, PodSandboxStatusRequest, PortForwardRequest,
+    PullImageRequest, RemoveContainerRequest, RemoveImageRequest,
+    RemovePodSandboxRequest, ReopenContainerLogRequest, RestorePodRequest,
+    RunPodSandboxRequest, RuntimeConfigRequest, StartContainerRequest, StatusRequest,
+    StopContainerRequest, StopPodSandboxRequest, StreamContainerStatsRequest,
+    StreamContainersRequest, StreamImagesRequest, StreamPodSandboxMetricsRequest,
+    StreamPodSandboxStatsRequest, StreamPodSandboxesRequest,
+    UpdateContainerResourcesRequest, UpdatePodSandboxResourcesRequest,
+    UpdateRuntimeConfigRequest, VersionRequest, } responses { AttachResponse,
+    CheckpointContainerResponse, CheckpointPodResponse, ContainerEventResponse,
+    ContainerStatsResponse, ContainerStatusResponse, CreateContainerResponse,
+    ExecResponse, ExecSyncResponse, ImageFsInfoResponse, ImageStatusResponse,
+    ListContainerStatsResponse, ListContainersResponse, ListImagesResponse,
+    ListMetricDescriptorsResponse, ListPodSandboxMetricsResponse, ListPodSandboxResponse,
+    ListPodSandboxStatsResponse, PodSandboxStatsResponse, PodSandboxStatusResponse,
+    PortForwardResponse, PullImageResponse, RemoveContainerResponse, RemoveImageResponse,
+    RemovePodSandboxResponse, ReopenContainerLogResponse, RestorePodResponse,
+    RunPodSandboxResponse, RuntimeConfigResponse, StartContainerResponse, StatusResponse,
+    StopContainerResponse, StopPodSandboxResponse, StreamContainerStatsResponse,
+    StreamContainersResponse, StreamImagesResponse, StreamPodSandboxMetricsResponse,
+    StreamPodSandboxStatsResponse, StreamPodSandboxesResponse,
+    UpdateContainerResourcesResponse, UpdatePodSandboxResourcesResponse,
+    UpdateRuntimeConfigResponse, VersionResponse, }
 }

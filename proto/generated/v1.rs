@@ -110,467 +110,212 @@ pub struct CdiDevice {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
-/// Generated client implementations.
+/// The client.
 pub mod pod_resources_lister_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
     /// Served by the agent on `pod-resources/kubelet.sock`.
-    #[derive(Debug, Clone)]
-    pub struct PodResourcesListerClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl PodResourcesListerClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> PodResourcesListerClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> PodResourcesListerClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            PodResourcesListerClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #[derive(Clone, Debug)]
+    pub struct PodResourcesListerClient(GrpcClient);
+    impl PodResourcesListerClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Of all active pods.
-        pub async fn list(
+        pub fn list(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListPodResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodResourcesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1.PodResourcesLister/List",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("v1.PodResourcesLister", "List"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::ListPodResourcesRequest>,
+        ) -> ResponseFuture<'_, super::ListPodResourcesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::ListPodResourcesRequest>,
+            ) -> ResponseFuture<'_, super::ListPodResourcesResponse> {
+                client.unary(single(request), "/v1.PodResourcesLister/List")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// What can be given to containers, whether it is free or not.
-        pub async fn get_allocatable_resources(
+        pub fn get_allocatable_resources(
             &mut self,
-            request: impl tonic::IntoRequest<super::AllocatableResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::AllocatableResourcesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::AllocatableResourcesRequest>,
+        ) -> ResponseFuture<'_, super::AllocatableResourcesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::AllocatableResourcesRequest>,
+            ) -> ResponseFuture<'_, super::AllocatableResourcesResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/v1.PodResourcesLister/GetAllocatableResources",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1.PodResourcesLister/GetAllocatableResources",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("v1.PodResourcesLister", "GetAllocatableResources"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Of one pod.
-        pub async fn get(
+        pub fn get(
             &mut self,
-            request: impl tonic::IntoRequest<super::GetPodResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetPodResourcesResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1.PodResourcesLister/Get",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("v1.PodResourcesLister", "Get"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::GetPodResourcesRequest>,
+        ) -> ResponseFuture<'_, super::GetPodResourcesResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::GetPodResourcesRequest>,
+            ) -> ResponseFuture<'_, super::GetPodResourcesResponse> {
+                client.unary(single(request), "/v1.PodResourcesLister/Get")
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod pod_resources_lister_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with PodResourcesListerServer.
-    #[async_trait]
-    pub trait PodResourcesLister: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait PodResourcesLister: Send + Sync + 'static {
         /// Of all active pods.
         async fn list(
             &self,
-            request: tonic::Request<super::ListPodResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ListPodResourcesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::ListPodResourcesRequest>,
+        ) -> Result<Response<super::ListPodResourcesResponse>, Status>;
         /// What can be given to containers, whether it is free or not.
         async fn get_allocatable_resources(
             &self,
-            request: tonic::Request<super::AllocatableResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::AllocatableResourcesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::AllocatableResourcesRequest>,
+        ) -> Result<Response<super::AllocatableResourcesResponse>, Status>;
         /// Of one pod.
         async fn get(
             &self,
-            request: tonic::Request<super::GetPodResourcesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::GetPodResourcesResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::GetPodResourcesRequest>,
+        ) -> Result<Response<super::GetPodResourcesResponse>, Status>;
     }
     /// Served by the agent on `pod-resources/kubelet.sock`.
     #[derive(Debug)]
     pub struct PodResourcesListerServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> PodResourcesListerServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for PodResourcesListerServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> PodResourcesListerServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: PodResourcesLister> PodResourcesListerServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/v1.PodResourcesLister/List",
+                super::ListPodResourcesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::ListPodResourcesResponse::sent(
+                            service
+                                .list(super::ListPodResourcesRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1.PodResourcesLister/GetAllocatableResources",
+                super::AllocatableResourcesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::AllocatableResourcesResponse::sent(
+                            service
+                                .get_allocatable_resources(
+                                    super::AllocatableResourcesRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1.PodResourcesLister/Get",
+                super::GetPodResourcesRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::GetPodResourcesResponse::sent(
+                            service
+                                .get(super::GetPodResourcesRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for PodResourcesListerServer<T>
     where
         T: PodResourcesLister,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/v1.PodResourcesLister/List" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListSvc<T: PodResourcesLister>(pub Arc<T>);
-                    impl<
-                        T: PodResourcesLister,
-                    > tonic::server::UnaryService<super::ListPodResourcesRequest>
-                    for ListSvc<T> {
-                        type Response = super::ListPodResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodResourcesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as PodResourcesLister>::list(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1.PodResourcesLister/GetAllocatableResources" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetAllocatableResourcesSvc<T: PodResourcesLister>(pub Arc<T>);
-                    impl<
-                        T: PodResourcesLister,
-                    > tonic::server::UnaryService<super::AllocatableResourcesRequest>
-                    for GetAllocatableResourcesSvc<T> {
-                        type Response = super::AllocatableResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AllocatableResourcesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as PodResourcesLister>::get_allocatable_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetAllocatableResourcesSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1.PodResourcesLister/Get" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetSvc<T: PodResourcesLister>(pub Arc<T>);
-                    impl<
-                        T: PodResourcesLister,
-                    > tonic::server::UnaryService<super::GetPodResourcesRequest>
-                    for GetSvc<T> {
-                        type Response = super::GetPodResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetPodResourcesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as PodResourcesLister>::get(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for PodResourcesListerServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "v1.PodResourcesLister";
     impl<T> tonic::server::NamedService for PodResourcesListerServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "v1.PodResourcesLister";
     }
+}
+crate::codec::messages! {
+    messages { AllocatableResourcesRequest, AllocatableResourcesResponse,
+    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    ListPodResourcesResponse, } requests { AllocatableResourcesRequest,
+    GetPodResourcesRequest, ListPodResourcesRequest, } responses {
+    AllocatableResourcesResponse, GetPodResourcesResponse, ListPodResourcesResponse, }
 }

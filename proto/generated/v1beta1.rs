@@ -146,931 +146,415 @@ pub struct PreStartContainerRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreStartContainerResponse {}
-/// Generated client implementations.
+/// The client.
 pub mod registration_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
     /// Served by the agent.
-    #[derive(Debug, Clone)]
-    pub struct RegistrationClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl RegistrationClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> RegistrationClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RegistrationClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            RegistrationClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #[derive(Clone, Debug)]
+    pub struct RegistrationClient(GrpcClient);
+    impl RegistrationClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
         /// Registers the plugin of one resource; a plugin that registered before for it is replaced.
-        pub async fn register(
+        pub fn register(
             &mut self,
-            request: impl tonic::IntoRequest<super::RegisterRequest>,
-        ) -> std::result::Result<tonic::Response<super::Empty>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.Registration/Register",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("v1beta1.Registration", "Register"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::RegisterRequest>,
+        ) -> ResponseFuture<'_, super::Empty> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::RegisterRequest>,
+            ) -> ResponseFuture<'_, super::Empty> {
+                client.unary(single(request), "/v1beta1.Registration/Register")
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod registration_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with RegistrationServer.
-    #[async_trait]
-    pub trait Registration: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait Registration: Send + Sync + 'static {
         /// Registers the plugin of one resource; a plugin that registered before for it is replaced.
         async fn register(
             &self,
-            request: tonic::Request<super::RegisterRequest>,
-        ) -> std::result::Result<tonic::Response<super::Empty>, tonic::Status>;
+            request: Request<super::RegisterRequest>,
+        ) -> Result<Response<super::Empty>, Status>;
     }
     /// Served by the agent.
     #[derive(Debug)]
     pub struct RegistrationServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> RegistrationServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for RegistrationServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> RegistrationServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: Registration> RegistrationServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/v1beta1.Registration/Register",
+                super::RegisterRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::Empty::sent(
+                            service.register(super::RegisterRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for RegistrationServer<T>
     where
         T: Registration,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/v1beta1.Registration/Register" => {
-                    #[allow(non_camel_case_types)]
-                    struct RegisterSvc<T: Registration>(pub Arc<T>);
-                    impl<
-                        T: Registration,
-                    > tonic::server::UnaryService<super::RegisterRequest>
-                    for RegisterSvc<T> {
-                        type Response = super::Empty;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RegisterRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Registration>::register(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RegisterSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for RegistrationServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "v1beta1.Registration";
     impl<T> tonic::server::NamedService for RegistrationServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "v1beta1.Registration";
     }
 }
-/// Generated client implementations.
+/// The client.
 pub mod device_plugin_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(missing_docs, unused_imports)]
+    use crate::client::{GrpcClient, Interceptor, RequestMessages, several, single};
+    use crate::codec::ResponseFuture;
+    use tonic::codec::Streaming;
+    use tonic::transport::Channel;
+    use tonic::{IntoRequest, IntoStreamingRequest, Request};
     /// Served by plugins.
-    #[derive(Debug, Clone)]
-    pub struct DevicePluginClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl DevicePluginClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> DevicePluginClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> DevicePluginClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            DevicePluginClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+    #[derive(Clone, Debug)]
+    pub struct DevicePluginClient(GrpcClient);
+    impl DevicePluginClient {
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn new(channel: Channel) -> Self {
+            Self(GrpcClient::new(channel))
         }
-        /// Enable decompressing responses.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
+        pub fn with_interceptor(channel: Channel, interceptor: Interceptor) -> Self {
+            Self(GrpcClient::with_interceptor(channel, interceptor))
         }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_decoding_message_size(limit))
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self(self.0.max_encoding_message_size(limit))
         }
-        pub async fn get_device_plugin_options(
+        pub fn get_device_plugin_options(
             &mut self,
-            request: impl tonic::IntoRequest<super::Empty>,
-        ) -> std::result::Result<
-            tonic::Response<super::DevicePluginOptions>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::Empty>,
+        ) -> ResponseFuture<'_, super::DevicePluginOptions> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::Empty>,
+            ) -> ResponseFuture<'_, super::DevicePluginOptions> {
+                client
+                    .unary(
+                        single(request),
+                        "/v1beta1.DevicePlugin/GetDevicePluginOptions",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.DevicePlugin/GetDevicePluginOptions",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("v1beta1.DevicePlugin", "GetDevicePluginOptions"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// All devices, again after each change. The plugin has gone when the stream ends.
-        pub async fn list_and_watch(
+        pub fn list_and_watch(
             &mut self,
-            request: impl tonic::IntoRequest<super::Empty>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ListAndWatchResponse>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.DevicePlugin/ListAndWatch",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("v1beta1.DevicePlugin", "ListAndWatch"));
-            self.inner.server_streaming(req, path, codec).await
+            request: impl IntoRequest<super::Empty>,
+        ) -> ResponseFuture<'_, Streaming<super::ListAndWatchResponse>> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::Empty>,
+            ) -> ResponseFuture<'_, Streaming<super::ListAndWatchResponse>> {
+                client.streaming(single(request), "/v1beta1.DevicePlugin/ListAndWatch")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Which of the available devices suit each other best. The agent need not follow it.
-        pub async fn get_preferred_allocation(
+        pub fn get_preferred_allocation(
             &mut self,
-            request: impl tonic::IntoRequest<super::PreferredAllocationRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PreferredAllocationResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
+            request: impl IntoRequest<super::PreferredAllocationRequest>,
+        ) -> ResponseFuture<'_, super::PreferredAllocationResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PreferredAllocationRequest>,
+            ) -> ResponseFuture<'_, super::PreferredAllocationResponse> {
+                client
+                    .unary(
+                        single(request),
+                        "/v1beta1.DevicePlugin/GetPreferredAllocation",
                     )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.DevicePlugin/GetPreferredAllocation",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("v1beta1.DevicePlugin", "GetPreferredAllocation"),
-                );
-            self.inner.unary(req, path, codec).await
+            }
+            call(&mut self.0, request.into_request())
         }
         /// How a container uses these devices. Called before the node takes a pod.
-        pub async fn allocate(
+        pub fn allocate(
             &mut self,
-            request: impl tonic::IntoRequest<super::AllocateRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::AllocateResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.DevicePlugin/Allocate",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("v1beta1.DevicePlugin", "Allocate"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::AllocateRequest>,
+        ) -> ResponseFuture<'_, super::AllocateResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::AllocateRequest>,
+            ) -> ResponseFuture<'_, super::AllocateResponse> {
+                client.unary(single(request), "/v1beta1.DevicePlugin/Allocate")
+            }
+            call(&mut self.0, request.into_request())
         }
         /// Called before each creation of a container, for plugins whose options ask for it.
-        pub async fn pre_start_container(
+        pub fn pre_start_container(
             &mut self,
-            request: impl tonic::IntoRequest<super::PreStartContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PreStartContainerResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::codec::ShortMessages::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/v1beta1.DevicePlugin/PreStartContainer",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("v1beta1.DevicePlugin", "PreStartContainer"));
-            self.inner.unary(req, path, codec).await
+            request: impl IntoRequest<super::PreStartContainerRequest>,
+        ) -> ResponseFuture<'_, super::PreStartContainerResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::PreStartContainerRequest>,
+            ) -> ResponseFuture<'_, super::PreStartContainerResponse> {
+                client.unary(single(request), "/v1beta1.DevicePlugin/PreStartContainer")
+            }
+            call(&mut self.0, request.into_request())
         }
     }
 }
-/// Generated server implementations.
+/// The server.
 pub mod device_plugin_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with DevicePluginServer.
-    #[async_trait]
-    pub trait DevicePlugin: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(missing_docs, unused_imports)]
+    use crate::codec::{Incoming as _, RequestMessage as _, ResponseMessage as _};
+    use crate::server::{
+        HttpFuture, MessageLimits, Method, dispatch, streamed, streaming,
+    };
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+    use tonic::body::Body;
+    use tonic::codec::Streaming;
+    use tonic::codegen::{Bytes, StdError, http, tokio_stream::Stream};
+    use tonic::{Request, Response, Status};
+    #[tonic::async_trait]
+    pub trait DevicePlugin: Send + Sync + 'static {
         async fn get_device_plugin_options(
             &self,
-            request: tonic::Request<super::Empty>,
-        ) -> std::result::Result<
-            tonic::Response<super::DevicePluginOptions>,
-            tonic::Status,
-        >;
-        /// Server streaming response type for the ListAndWatch method.
-        type ListAndWatchStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ListAndWatchResponse, tonic::Status>,
+            request: Request<super::Empty>,
+        ) -> Result<Response<super::DevicePluginOptions>, Status>;
+        type ListAndWatchStream: Stream<
+                Item = Result<super::ListAndWatchResponse, Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// All devices, again after each change. The plugin has gone when the stream ends.
         async fn list_and_watch(
             &self,
-            request: tonic::Request<super::Empty>,
-        ) -> std::result::Result<
-            tonic::Response<Self::ListAndWatchStream>,
-            tonic::Status,
-        >;
+            request: Request<super::Empty>,
+        ) -> Result<Response<Self::ListAndWatchStream>, Status>;
         /// Which of the available devices suit each other best. The agent need not follow it.
         async fn get_preferred_allocation(
             &self,
-            request: tonic::Request<super::PreferredAllocationRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PreferredAllocationResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PreferredAllocationRequest>,
+        ) -> Result<Response<super::PreferredAllocationResponse>, Status>;
         /// How a container uses these devices. Called before the node takes a pod.
         async fn allocate(
             &self,
-            request: tonic::Request<super::AllocateRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::AllocateResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::AllocateRequest>,
+        ) -> Result<Response<super::AllocateResponse>, Status>;
         /// Called before each creation of a container, for plugins whose options ask for it.
         async fn pre_start_container(
             &self,
-            request: tonic::Request<super::PreStartContainerRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::PreStartContainerResponse>,
-            tonic::Status,
-        >;
+            request: Request<super::PreStartContainerRequest>,
+        ) -> Result<Response<super::PreStartContainerResponse>, Status>;
     }
     /// Served by plugins.
     #[derive(Debug)]
     pub struct DevicePluginServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        service: Arc<T>,
+        limits: MessageLimits,
     }
-    impl<T> DevicePluginServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
+    impl<T> Clone for DevicePluginServer<T> {
+        fn clone(&self) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                service: Arc::clone(&self.service),
+                limits: self.limits,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
+    }
+    impl<T> DevicePluginServer<T> {
+        pub fn new(service: T) -> Self {
+            Self::from_arc(Arc::new(service))
         }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
+        pub fn from_arc(service: Arc<T>) -> Self {
+            Self {
+                service,
+                limits: MessageLimits::default(),
+            }
         }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
         }
+    }
+    impl<T: DevicePlugin> DevicePluginServer<T> {
+        const METHODS: &'static [Method<T>] = &[
+            Method::unary(
+                "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+                super::Empty::decode_any,
+                |service, request| {
+                    Ok(
+                        super::DevicePluginOptions::sent(
+                            service
+                                .get_device_plugin_options(super::Empty::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1beta1.DevicePlugin/ListAndWatch",
+                super::Empty::decode_any,
+                |service, request| {
+                    Ok(
+                        streamed(
+                            service.list_and_watch(super::Empty::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1beta1.DevicePlugin/GetPreferredAllocation",
+                super::PreferredAllocationRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PreferredAllocationResponse::sent(
+                            service
+                                .get_preferred_allocation(
+                                    super::PreferredAllocationRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1beta1.DevicePlugin/Allocate",
+                super::AllocateRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::AllocateResponse::sent(
+                            service.allocate(super::AllocateRequest::received(request)?),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
+                "/v1beta1.DevicePlugin/PreStartContainer",
+                super::PreStartContainerRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::PreStartContainerResponse::sent(
+                            service
+                                .pre_start_container(
+                                    super::PreStartContainerRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+        ];
     }
     impl<T, B> tonic::codegen::Service<http::Request<B>> for DevicePluginServer<T>
     where
         T: DevicePlugin,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
+        B: tonic::codegen::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
     {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = HttpFuture;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/v1beta1.DevicePlugin/GetDevicePluginOptions" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetDevicePluginOptionsSvc<T: DevicePlugin>(pub Arc<T>);
-                    impl<T: DevicePlugin> tonic::server::UnaryService<super::Empty>
-                    for GetDevicePluginOptionsSvc<T> {
-                        type Response = super::DevicePluginOptions;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::Empty>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as DevicePlugin>::get_device_plugin_options(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetDevicePluginOptionsSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1beta1.DevicePlugin/ListAndWatch" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListAndWatchSvc<T: DevicePlugin>(pub Arc<T>);
-                    impl<
-                        T: DevicePlugin,
-                    > tonic::server::ServerStreamingService<super::Empty>
-                    for ListAndWatchSvc<T> {
-                        type Response = super::ListAndWatchResponse;
-                        type ResponseStream = T::ListAndWatchStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::Empty>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as DevicePlugin>::list_and_watch(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListAndWatchSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1beta1.DevicePlugin/GetPreferredAllocation" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetPreferredAllocationSvc<T: DevicePlugin>(pub Arc<T>);
-                    impl<
-                        T: DevicePlugin,
-                    > tonic::server::UnaryService<super::PreferredAllocationRequest>
-                    for GetPreferredAllocationSvc<T> {
-                        type Response = super::PreferredAllocationResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PreferredAllocationRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as DevicePlugin>::get_preferred_allocation(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetPreferredAllocationSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1beta1.DevicePlugin/Allocate" => {
-                    #[allow(non_camel_case_types)]
-                    struct AllocateSvc<T: DevicePlugin>(pub Arc<T>);
-                    impl<
-                        T: DevicePlugin,
-                    > tonic::server::UnaryService<super::AllocateRequest>
-                    for AllocateSvc<T> {
-                        type Response = super::AllocateResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AllocateRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as DevicePlugin>::allocate(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AllocateSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v1beta1.DevicePlugin/PreStartContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct PreStartContainerSvc<T: DevicePlugin>(pub Arc<T>);
-                    impl<
-                        T: DevicePlugin,
-                    > tonic::server::UnaryService<super::PreStartContainerRequest>
-                    for PreStartContainerSvc<T> {
-                        type Response = super::PreStartContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PreStartContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as DevicePlugin>::pre_start_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PreStartContainerSvc(inner);
-                        let codec = crate::codec::ShortMessages::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
+        fn call(&mut self, request: http::Request<B>) -> HttpFuture {
+            dispatch(Self::METHODS, &self.service, self.limits, request.map(Body::new))
         }
     }
-    impl<T> Clone for DevicePluginServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "v1beta1.DevicePlugin";
     impl<T> tonic::server::NamedService for DevicePluginServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "v1beta1.DevicePlugin";
     }
+}
+crate::codec::messages! {
+    messages { AllocateRequest, AllocateResponse, DevicePluginOptions, Empty,
+    ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse,
+    PreferredAllocationRequest, PreferredAllocationResponse, RegisterRequest, } requests
+    { AllocateRequest, Empty, PreStartContainerRequest, PreferredAllocationRequest,
+    RegisterRequest, } responses { AllocateResponse, DevicePluginOptions, Empty,
+    ListAndWatchResponse, PreStartContainerResponse, PreferredAllocationResponse, }
 }

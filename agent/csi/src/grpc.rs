@@ -15,7 +15,6 @@ use cri::csi::volume_capability::{AccessMode as WireAccessMode, AccessType, Moun
 use cri::csi::{self, VolumeCapability};
 use plugins::{CallError, connect, within};
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::cluster::NodeDriver;
 use crate::request::{AccessMode, Capabilities, Capability, Strings};
@@ -61,7 +60,7 @@ impl Driver {
 
     async fn call<T, F: Future<Output = Result<tonic::Response<T>, Status>>>(
         &self,
-        call: impl FnOnce(NodeClient<Channel>) -> F,
+        call: impl FnOnce(NodeClient) -> F,
     ) -> Result<T, CallError> {
         let calling = async { call(NodeClient::new(connect(&self.endpoint).await?)).await };
         Ok(within(CALL, calling).await?.into_inner())

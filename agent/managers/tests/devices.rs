@@ -9,6 +9,7 @@ mod plugin;
 use std::time::Duration;
 
 use agent::pod_spec::spec::ContainerSpec;
+use cri::client::{GrpcClient, single};
 use cri::pluginregistration::RegistrationStatus;
 use cri::podresources as resources;
 use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
@@ -18,9 +19,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tonic::Code;
-use tonic::codegen::http;
-use tower::ServiceExt as _;
+use tonic::{Code, Request};
 
 /// A node with a plugin of these devices.
 async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
@@ -408,12 +407,10 @@ async fn pod_resources_list_what_containers_have() {
     };
     let got = lister.get(get("pod-u1")).await.unwrap().into_inner();
     assert_eq!(got.pod_resources, Some(expected));
-    let older = channel.map_request(|mut request: http::Request<_>| {
-        *request.uri_mut() = http::Uri::from_static("http://node/v1alpha1.PodResourcesLister/List");
-        request
-    });
-    let mut older = PodResourcesListerClient::new(older);
-    let same = older.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let request = single(Request::new(resources::ListPodResourcesRequest {}));
+    let mut older = GrpcClient::new(channel);
+    let same = older.unary(request, "/v1alpha1.PodResourcesLister/List").await;
+    let same: resources::ListPodResourcesResponse = same.unwrap().into_inner();
     assert_eq!(same, listed, "of v1alpha1");
     let missing = lister.get(get("pod-u3")).await.unwrap_err();
     assert_eq!(missing.message(), "pod pod-u3 in namespace default not found");

@@ -108,7 +108,7 @@ pub async fn within<T>(
 
 /// A plugin that makes itself known by a socket.
 pub(crate) struct Plugin {
-    client: RegistrationClient<Channel>,
+    client: RegistrationClient,
     socket: PathBuf,
 }
 

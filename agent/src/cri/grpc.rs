@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::pod::PodUid;
 use async_trait::async_trait;
 use compact::{Map, Set};
+use cri::client::GrpcClient;
 use cri::codec::Bytes;
 use cri::gathered::Gathered;
 use cri::v1;
@@ -14,7 +15,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio_stream::StreamExt;
 use tonic::Status;
-use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 
 use super::operations::Operations;
@@ -38,13 +38,13 @@ pub use connect::{ConnectError, ConnectOptions, connect, connect_with};
 
 /// See [`connect`].
 struct GrpcCri {
-    grpc: Grpc<Channel>,
+    grpc: GrpcClient,
     /// The same for the images, which may be another server's.
-    images: Grpc<Channel>,
+    images: GrpcClient,
     /// The deadline of most calls (`runtimeRequestTimeout`).
     deadline: Duration,
     /// For the events, the only call whose answers are a stream.
-    runtime: RuntimeServiceClient<Channel>,
+    runtime: RuntimeServiceClient,
     operations: Operations,
     socket: PathBuf,
 }
@@ -54,7 +54,7 @@ impl GrpcCri {
         let of_runtime = channel(path.clone());
         let of_images = images.map_or_else(|| of_runtime.clone(), channel);
         let grpc = |channel| {
-            Grpc::new(channel)
+            GrpcClient::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE)
         };

@@ -237,7 +237,7 @@ mod tests {
     use cri::v1::runtime_service_client::RuntimeServiceClient;
     use rstest::rstest;
     use tonic::Status;
-    use tonic::transport::Channel;
+    use tonic::transport::Endpoint;
 
     use super::*;
 
@@ -252,16 +252,17 @@ mod tests {
         Replay::start(&directory.join("s"), calls, is_timed).unwrap()
     }
 
-    async fn connect(replay: &Replay) -> RuntimeServiceClient<Channel> {
+    async fn connect(replay: &Replay) -> RuntimeServiceClient {
         let uri = format!("unix://{}", replay.socket().display());
-        RuntimeServiceClient::connect(uri).await.unwrap()
+        let channel = Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
+        RuntimeServiceClient::new(channel)
     }
 
-    async fn version(client: &mut RuntimeServiceClient<Channel>) -> String {
+    async fn version(client: &mut RuntimeServiceClient) -> String {
         client.version(v1::VersionRequest::default()).await.unwrap().into_inner().version
     }
 
-    async fn status_error(client: &mut RuntimeServiceClient<Channel>, id: &str) -> Status {
+    async fn status_error(client: &mut RuntimeServiceClient, id: &str) -> Status {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         client.container_status(request).await.unwrap_err()
     }

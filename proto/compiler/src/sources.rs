@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-/// Below `proto/`. The last one says how the others are compiled.
-pub(crate) const SOURCES: [&str; 8] = [
+/// Below `proto/`. The last two say how the others are compiled.
+pub(crate) const SOURCES: [&str; 9] = [
     "cri.proto",
     "csi.proto",
     "deviceplugin.proto",
@@ -13,6 +13,7 @@ pub(crate) const SOURCES: [&str; 8] = [
     "podresources.proto",
     "services.proto",
     "compiler/build.rs",
+    "compiler/services.rs",
 ];
 
 /// Where the digest of the sources is recorded, in `proto/generated/`.

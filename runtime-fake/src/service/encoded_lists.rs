@@ -4,30 +4,27 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
-use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, Bytes};
+use cri::codec::{
+    BoxMessages, EncodeBuf, Incoming as _, Outgoing, RequestMessage as _, ResponseFuture, single,
+};
+use cri::server::{HttpFuture, MessageLimits, Method};
 use cri::v1;
 use http::{Request, Response};
 use prost::Message;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::{Body as HttpBody, StdError};
-use tonic::server::Grpc;
-use tonic::{Request as Call, Response as Answered, Status};
-use tonic_prost::ProstDecoder;
-use tower::{Service, service_fn};
+use tower::Service;
 
 use super::wire;
 use crate::container::Container;
 use crate::sandbox::Sandbox;
 use crate::store::Store;
 
-const LIST_PODS: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
-const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
 /// The only field of both answers, field 1, and its wire type: length-delimited.
 const ITEMS: u8 = (1 << 3) | 2;
 
@@ -35,79 +32,84 @@ const ITEMS: u8 = (1 << 3) | 2;
 #[derive(Clone)]
 pub(crate) struct EncodedLists<S> {
     inner: S,
-    store: Store,
-    max_message: usize,
-    pods: Arc<Cache<Sandbox>>,
-    containers: Arc<Cache<Container>>,
+    lists: Arc<Lists>,
+    limits: MessageLimits,
 }
 
 impl<S> EncodedLists<S> {
     /// Messages have `max_message` bytes at most, in either direction.
     pub(crate) fn new(inner: S, store: Store, max_message: usize) -> Self {
-        Self { inner, store, max_message, pods: Arc::default(), containers: Arc::default() }
-    }
-
-    fn answer<Q, B>(
-        &self,
-        request: Request<B>,
-        list: impl Fn(Q) -> Items + Send + 'static,
-    ) -> Answer
-    where
-        Q: Message + Default + 'static,
-        B: HttpBody + Send + 'static,
-        B::Error: Into<StdError> + Send,
-    {
-        let service = service_fn(move |call: Call<Q>| {
-            ready(Ok::<_, Status>(Answered::new(list(call.into_inner()))))
-        });
-        let mut grpc = Grpc::new(ItemsCodec(PhantomData))
-            .max_decoding_message_size(self.max_message)
-            .max_encoding_message_size(self.max_message);
-        Box::pin(async move { Ok(grpc.unary(service, request).await) })
+        let lists = Lists { store, pods: Cache::default(), containers: Cache::default() };
+        let limits = MessageLimits { decoding: Some(max_message), encoding: Some(max_message) };
+        Self { inner, lists: Arc::new(lists), limits }
     }
 }
-
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<S, B> Service<Request<B>> for EncodedLists<S>
 where
     S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
-    B: HttpBody + Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<StdError> + Send,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = HttpFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Answer {
-        match request.uri().path() {
-            LIST_PODS => {
-                let (store, cache) = (self.store.clone(), self.pods.clone());
-                self.answer(request, move |asked: v1::ListPodSandboxRequest| {
-                    let filter = asked.filter.unwrap_or_default();
-                    let state = store.state();
-                    let all = state.sandboxes.values();
-                    let some = all.filter(|sandbox| wire::sandbox_fits(sandbox, &filter));
-                    cache.items(some, state.sandboxes.size(), wire::sandbox)
-                })
-            }
-            LIST_CONTAINERS => {
-                let (store, cache) = (self.store.clone(), self.containers.clone());
-                self.answer(request, move |asked: v1::ListContainersRequest| {
-                    let filter = asked.filter.unwrap_or_default();
-                    let state = store.state();
-                    let all = state.containers.values();
-                    let some = all.filter(|container| wire::container_fits(container, &filter));
-                    cache.items(some, state.containers.by_id().size(), wire::container)
-                })
-            }
-            _ => Box::pin(self.inner.call(request)),
+    fn call(&mut self, request: Request<B>) -> HttpFuture {
+        match Method::find(METHODS, request.uri().path()) {
+            Some(method) => method.serve(self.lists.clone(), self.limits, request.map(Body::new)),
+            None => Box::pin(self.inner.call(request)),
         }
+    }
+}
+
+const METHODS: &[Method<Lists>] = &[
+    Method::unary(
+        "/runtime.v1.RuntimeService/ListPodSandbox",
+        v1::ListPodSandboxRequest::decode_any,
+        |lists, request| {
+            let request = v1::ListPodSandboxRequest::received(request)?;
+            Ok(answer(lists.pods(&request.into_inner().filter.unwrap_or_default())))
+        },
+    ),
+    Method::unary(
+        "/runtime.v1.RuntimeService/ListContainers",
+        v1::ListContainersRequest::decode_any,
+        |lists, request| {
+            let request = v1::ListContainersRequest::received(request)?;
+            Ok(answer(lists.containers(&request.into_inner().filter.unwrap_or_default())))
+        },
+    ),
+];
+
+fn answer(items: Items) -> ResponseFuture<'static, BoxMessages> {
+    Box::pin(ready(Ok(tonic::Response::new(single(items)))))
+}
+
+struct Lists {
+    store: Store,
+    pods: Cache<Sandbox>,
+    containers: Cache<Container>,
+}
+
+impl Lists {
+    fn pods(&self, filter: &v1::PodSandboxFilter) -> Items {
+        let state = self.store.state();
+        let all = state.sandboxes.values();
+        let some = all.filter(|sandbox| wire::sandbox_fits(sandbox, filter));
+        self.pods.items(some, state.sandboxes.size(), wire::sandbox)
+    }
+
+    fn containers(&self, filter: &v1::ContainerFilter) -> Items {
+        let state = self.store.state();
+        let all = state.containers.values();
+        let some = all.filter(|container| wire::container_fits(container, filter));
+        self.containers.items(some, state.containers.by_id().size(), wire::container)
     }
 }
 
@@ -155,37 +157,14 @@ fn encoded(item: &impl Message) -> Bytes {
     bytes.into()
 }
 
-/// The encoded items of an answer.
+/// The encoded items of an answer, which are sent as they are.
 #[derive(Debug)]
 struct Items(Vec<Bytes>);
 
-/// Decodes a request, and sends items as they are.
-struct ItemsCodec<Q>(PhantomData<Q>);
-
-impl<Q: Message + Default + 'static> Codec for ItemsCodec<Q> {
-    type Encode = Items;
-    type Decode = Q;
-    type Encoder = ItemsEncoder;
-    type Decoder = ProstDecoder<Q>;
-
-    fn encoder(&mut self) -> ItemsEncoder {
-        ItemsEncoder
-    }
-
-    fn decoder(&mut self) -> ProstDecoder<Q> {
-        ProstDecoder::default()
-    }
-}
-
-struct ItemsEncoder;
-
-impl Encoder for ItemsEncoder {
-    type Item = Items;
-    type Error = Status;
-
-    fn encode(&mut self, Items(items): Items, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.reserve(items.iter().map(Bytes::len).sum());
-        items.into_iter().for_each(|item| buffer.put(item));
+impl Outgoing for Items {
+    fn encode_into(&self, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(self.0.iter().map(Bytes::len).sum());
+        self.0.iter().for_each(|item| buffer.put_slice(item));
         Ok(())
     }
 }

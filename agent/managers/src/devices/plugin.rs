@@ -8,7 +8,7 @@ use cri::deviceplugin::device_plugin_client::DevicePluginClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
 use super::affinity::Ids;
@@ -23,7 +23,7 @@ const PRE_START: Duration = Duration::from_secs(30);
 /// A plugin that is connected. Clones use the same connection.
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
-    client: DevicePluginClient<Channel>,
+    client: DevicePluginClient,
     options: wire::DevicePluginOptions,
 }
 

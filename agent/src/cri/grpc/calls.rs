@@ -1,24 +1,23 @@
 //! One call: which answer belongs to which request, and how it is made.
 //!
-//! A message is encoded before the call and its answer decoded after it. What waits between holds neither, and is compiled once:
-//! an agent that starts a thousand pods has a thousand calls under way.
+//! What waits for an answer does not know its type, and is compiled once. It is small: an agent that starts a thousand pods has a
+//! thousand calls under way.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use cri::codec::{Bytes, Encoded, Message, decode};
+use cri::client::{GrpcClient, RequestMessages, single};
+use cri::codec::{AnyMessage, Bytes, DecodeAny, Incoming, Message, Outgoing, decode};
 use cri::v1;
-use http::uri::PathAndQuery;
-use tonic::client::Grpc;
-use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::GrpcCri;
 use crate::cri::{CriError, wire};
 
 /// A request of the protocol.
-pub(super) trait Call: Message {
-    type Answer: Message + Default;
+pub(super) trait Call: Outgoing + 'static {
+    type Answer: Incoming + Message + Default;
     /// Of the call, as the protocol has it.
     const NAME: &'static str;
     const PATH: &'static str;
@@ -82,8 +81,7 @@ impl GrpcCri {
         request: C,
         deadline: Option<Duration>,
     ) -> impl Future<Output = Result<C::Answer, CriError>> + Send + use<C> {
-        let answer = self.undecoded(request, deadline);
-        async move { decoded::<C>(answer.await?) }
+        self.answer::<C, C::Answer>(request, deadline)
     }
 
     /// The answer's bytes.
@@ -92,17 +90,37 @@ impl GrpcCri {
         request: C,
         deadline: Option<Duration>,
     ) -> impl Future<Output = Result<Bytes, CriError>> + Send + use<C> {
-        let message = Bytes::from(request.encode_to_vec());
-        // In a box, for an async block that awaits what it was given has room for it twice.
-        let is_of_images = C::PATH.starts_with("/runtime.v1.ImageService/");
-        let grpc = if is_of_images { &self.images } else { &self.grpc };
-        let answer = Box::pin(send(grpc.clone(), C::PATH, message, deadline));
-        let (operations, since) = (self.operations.clone(), Instant::now());
-        async move {
-            let answer = answer.await;
-            operations.count(C::NAME, since.elapsed(), answer.is_err());
-            answer.map_err(|status| wire::error(C::NAME, &status))
-        }
+        self.answer::<C, Bytes>(request, deadline)
+    }
+
+    fn answer<C: Call, A: Incoming>(
+        &self,
+        request: C,
+        deadline: Option<Duration>,
+    ) -> impl Future<Output = Result<A, CriError>> + Send + use<C, A> {
+        let request = timed(request, deadline);
+        let answer = self.counted(C::NAME, C::PATH, single(request), A::decode_any, deadline);
+        async move { A::from_any(answer.await?).map_err(|status| wire::error(C::NAME, &status)) }
+    }
+
+    /// Makes a call, and counts it.
+    fn counted(
+        &self,
+        name: &'static str,
+        path: &'static str,
+        request: Request<RequestMessages>,
+        decode: DecodeAny,
+        deadline: Option<Duration>,
+    ) -> Pin<Box<dyn Future<Output = Result<AnyMessage, CriError>> + Send>> {
+        let is_of_images = path.starts_with("/runtime.v1.ImageService/");
+        let client = if is_of_images { &self.images } else { &self.grpc };
+        let (client, operations) = (client.clone(), self.operations.clone());
+        Box::pin(async move {
+            let since = Instant::now();
+            let answer = send(client, path, request, decode, deadline).await;
+            operations.count(name, since.elapsed(), answer.is_err());
+            answer.map_err(|status| wire::error(name, &status))
+        })
     }
 }
 
@@ -116,7 +134,7 @@ pub(super) fn decoded<C: Call>(bytes: Bytes) -> Result<C::Answer, CriError> {
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A request with a gRPC timeout.
-fn timed(message: Bytes, deadline: Option<Duration>) -> Request<Bytes> {
+fn timed<M>(message: M, deadline: Option<Duration>) -> Request<M> {
     let mut request = Request::new(message);
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.min(LONGEST));
@@ -125,32 +143,21 @@ fn timed(message: Bytes, deadline: Option<Duration>) -> Request<Bytes> {
 }
 
 async fn send(
-    grpc: Grpc<Channel>,
+    mut client: GrpcClient,
     path: &'static str,
-    message: Bytes,
+    request: Request<RequestMessages>,
+    decode: DecodeAny,
     deadline: Option<Duration>,
-) -> Result<Bytes, Status> {
-    let request = timed(message, deadline);
-    let Some(deadline) = deadline else {
-        return unary(grpc, path, request).await;
+) -> Result<AnyMessage, Status> {
+    let answer = client.unary_any(request, path, decode);
+    let answer = match deadline {
+        None => answer.await,
+        Some(deadline) => tokio::time::timeout(deadline, answer).await.unwrap_or_else(|_| {
+            let seconds = deadline.as_secs();
+            Err(Status::deadline_exceeded(format!("no answer within {seconds} s")))
+        }),
     };
-    let answer = tokio::time::timeout(deadline, unary(grpc, path, request));
-    answer.await.unwrap_or_else(|_| {
-        let seconds = deadline.as_secs();
-        Err(Status::deadline_exceeded(format!("no answer within {seconds} s")))
-    })
-}
-
-async fn unary(
-    mut grpc: Grpc<Channel>,
-    path: &'static str,
-    request: Request<Bytes>,
-) -> Result<Bytes, Status> {
-    let ready = grpc.ready().await;
-    ready.map_err(|error| Status::unavailable(error.to_string()))?;
-    let path = PathAndQuery::from_static(path);
-    let answer = grpc.unary(request, path, Encoded).await?;
-    Ok(answer.into_inner())
+    answer.map(tonic::Response::into_inner)
 }
 
 #[cfg(test)]
@@ -172,7 +179,7 @@ mod tests {
         #[case] deadline: Option<Duration>,
         #[case] expected: Option<&str>,
     ) {
-        let request = timed(Bytes::new(), deadline);
+        let request = timed((), deadline);
         let timeout = request.metadata().get("grpc-timeout");
         assert_eq!(timeout.map(|text| text.to_str().unwrap()), expected);
     }
