@@ -92,6 +92,16 @@ pub struct NodeGetVolumeStatsRequest {
 pub struct NodeGetVolumeStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub usage: ::prost::alloc::vec::Vec<VolumeUsage>,
+    /// Of a driver with VOLUME_CONDITION.
+    #[prost(message, optional, tag = "2")]
+    pub volume_condition: ::core::option::Option<VolumeCondition>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeCondition {
+    #[prost(bool, tag = "1")]
+    pub abnormal: bool,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeUsage {
@@ -529,6 +539,7 @@ pub mod node_client {
                 .insert(GrpcMethod::new("csi.v1.Node", "NodeUnpublishVolume"));
             self.inner.unary(req, path, codec).await
         }
+        /// Measures a volume that is published.
         pub async fn node_get_volume_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::NodeGetVolumeStatsRequest>,
@@ -645,6 +656,7 @@ pub mod node_server {
             tonic::Response<super::NodeUnpublishVolumeResponse>,
             tonic::Status,
         >;
+        /// Measures a volume that is published.
         async fn node_get_volume_stats(
             &self,
             request: tonic::Request<super::NodeGetVolumeStatsRequest>,

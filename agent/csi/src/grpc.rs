@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent::storage::drivers::{Amount, DriverCondition};
 use cri::csi::node_client::NodeClient;
 use cri::csi::node_service_capability::{Type, rpc};
 use cri::csi::volume_capability::access_mode::Mode;
 use cri::csi::volume_capability::{AccessMode as WireAccessMode, AccessType, MountVolume};
-use cri::csi::{self, VolumeCapability};
+use cri::csi::volume_usage::Unit;
+use cri::csi::{self, VolumeCapability, VolumeUsage};
 use cri::pluginregistration::registration_client::RegistrationClient;
 use cri::pluginregistration::{InfoRequest, RegistrationStatus};
 use hyper_util::rt::TokioIo;
@@ -23,6 +25,7 @@ use tonic::{Code, Status};
 
 use crate::cluster::NodeDriver;
 use crate::request::{AccessMode, Capabilities, Capability, Strings};
+use crate::stats::{Stats, UsageUnit};
 
 /// How long a driver may take for a call (csiTimeout).
 const CALL: Duration = Duration::from_secs(120);
@@ -231,6 +234,8 @@ impl Driver {
             stages: has(rpc::Type::StageUnstageVolume),
             several_writers: has(rpc::Type::SingleNodeMultiWriter),
             gives_groups: has(rpc::Type::VolumeMountGroup),
+            measures: has(rpc::Type::GetVolumeStats),
+            has_condition: has(rpc::Type::VolumeCondition),
         })
     }
 
@@ -276,6 +281,33 @@ impl Driver {
         self.call(|mut node| async move { node.node_unpublish_volume(request).await })
             .await
             .map(drop)
+    }
+
+    /// Has a volume measured that is published at `target`.
+    pub(crate) async fn stats(&self, handle: &str, target: &Path) -> Result<Stats, CallError> {
+        let request = csi::NodeGetVolumeStatsRequest {
+            volume_id: handle.to_owned(),
+            volume_path: text(target),
+            staging_target_path: String::new(),
+        };
+        let asked = self.call(|mut node| async move { node.node_get_volume_stats(request).await });
+        let answer = asked.await?;
+        let amount = |usage: &VolumeUsage| {
+            let unit = match usage.unit() {
+                Unit::Bytes => UsageUnit::Bytes,
+                Unit::Inodes => UsageUnit::Inodes,
+                Unit::Unknown => return None,
+            };
+            let number = |number: i64| u64::try_from(number).unwrap_or_default();
+            let (available, total, used) = (usage.available, usage.total, usage.used);
+            let [available, total, used] = [available, total, used].map(number);
+            Some((unit, Amount { available, total, used }))
+        };
+        let condition = answer.volume_condition.map(|condition| DriverCondition {
+            is_abnormal: condition.abnormal,
+            message: condition.message,
+        });
+        Ok(Stats { amounts: answer.usage.iter().filter_map(amount).collect(), condition })
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
 //! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
 //! | `names` ◆ | directories, handles and names, as a kubelet has them |
+//! | `stats` ◆ | what drivers measure of volumes |
 //! | `tokens` | tokens of service accounts for drivers |
 //! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
 //!
@@ -30,6 +31,7 @@ mod plugins;
 mod record;
 mod registry;
 mod request;
+mod stats;
 mod tokens;
 mod uses;
 mod version;
@@ -41,7 +43,7 @@ use std::time::Duration;
 
 use agent::machine::Machine;
 use agent::storage::drivers::{
-    DriverError, DriverStep, DriverVolume, MountedVolume, VolumeDrivers,
+    DriverError, DriverStep, DriverUsage, DriverVolume, MountedVolume, VolumeDrivers,
 };
 use api::pod::Pod;
 use async_trait::async_trait;
@@ -51,12 +53,6 @@ pub use cluster::{NodeDriver, VolumeCluster};
 
 use plugins::Plugins;
 use volumes::Volumes;
-
-/// Where an agent with this directory has a PersistentVolume of a driver mounted for the pod of this uid.
-#[must_use]
-pub fn mount_point(root_dir: &Path, pod_uid: &str, volume: &str) -> PathBuf {
-    names::target(&root_dir.join("pods").join(pod_uid), volume)
-}
 
 /// How often a driver that wants that mounts its volumes again. A kubelet does with each sync of a pod, which is as often.
 const RENEWAL: Duration = Duration::from_secs(60);
@@ -169,5 +165,9 @@ impl VolumeDrivers for CsiDrivers {
         let name = pod_dir.file_name().unwrap_or_default().to_string_lossy();
         self.to_the_end(DriverStep::TearDown, &name, async move { volumes.unmount(&of).await })
             .await
+    }
+
+    async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String> {
+        self.volumes.usage(pod_dir, spec_name).await
     }
 }

@@ -23,6 +23,10 @@ pub(crate) struct Capabilities {
     pub(crate) several_writers: bool,
     /// It gives volumes to groups.
     pub(crate) gives_groups: bool,
+    /// It measures volumes.
+    pub(crate) measures: bool,
+    /// It says whether volumes are abnormal when it measures them.
+    pub(crate) has_condition: bool,
 }
 
 /// How a driver is used: its CSIDriver object, or the defaults of a driver without one.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::machine::Machine;
-use agent::storage::drivers::{DriverError, DriverStep, DriverVolume, MountedVolume};
+use agent::storage::drivers::{DriverError, DriverStep, DriverUsage, DriverVolume, MountedVolume};
 use api::pod::Pod;
 use tasks::spawn_blocking;
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use crate::cluster::VolumeCluster;
 use crate::grpc::{Driver, Publish, Stage};
 use crate::locks::Locks;
 use crate::names::{VolumeKey, is_file_name, target};
-use crate::record::{self, Found};
+use crate::record::{self, Found, Record};
 use crate::registry::Registry;
 use crate::request::{Capabilities, DriverRules, Strings, Wanted};
 use crate::tokens::Tokens;
@@ -348,6 +348,35 @@ impl Volumes {
         self.remove_left(&mount)?;
         self.uses.drop_use(&key, pod_dir);
         Ok(())
+    }
+
+    /// Has a driver measure a volume of the pod with this directory; `None`: it measures none, or the pod does not have it.
+    pub(crate) async fn usage(
+        &self,
+        pod_dir: &Path,
+        spec_name: &str,
+    ) -> Result<Option<DriverUsage>, String> {
+        let target = target(pod_dir, spec_name);
+        let directory = target.parent().unwrap_or(&target);
+        let recorded = || match record::read(directory) {
+            Found::Record(Record { key, .. }) => Some(key),
+            Found::Nothing | Found::Unreadable(_) => None,
+        };
+        let Some(key) = recorded() else {
+            return Ok(None);
+        };
+        let _one_at_a_time = self.locks.lock(&key).await;
+        // It may have been unmounted meanwhile.
+        if recorded().as_ref() != Some(&key) {
+            return Ok(None);
+        }
+        let driver = Driver::at(self.registry.endpoint(&key.driver)?);
+        let can = driver.capabilities().await.map_err(|error| error.to_string())?;
+        if !can.measures {
+            return Ok(None);
+        }
+        let stats = driver.stats(&key.handle, &target).await;
+        stats.map_err(|error| error.to_string())?.usage(can).map(Some)
     }
 
     /// Whether nothing is mounted in a directory, or what is.

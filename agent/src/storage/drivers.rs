@@ -44,6 +44,37 @@ pub struct MountedVolume {
     pub takes_group: bool,
 }
 
+/// What a volume has of something, as its driver says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// What pods can still use.
+    pub available: u64,
+    /// All of it.
+    pub total: u64,
+    /// What is used.
+    pub used: u64,
+}
+
+/// What a driver says of the state of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverCondition {
+    /// The volume cannot be used as it should.
+    pub is_abnormal: bool,
+    /// Why.
+    pub message: String,
+}
+
+/// What a driver measures of a volume. What it does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverUsage {
+    /// Its space.
+    pub bytes: Option<Amount>,
+    /// Its files and directories.
+    pub inodes: Option<Amount>,
+    /// Its state.
+    pub condition: Option<DriverCondition>,
+}
+
 /// The step that failed, as events of a kubelet name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverStep {
@@ -112,6 +143,13 @@ pub trait VolumeDrivers: Send + Sync {
     /// # Errors
     /// A volume is still mounted, or may be. The others are not.
     async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError>;
+
+    /// Has a volume measured, by its [`DriverVolume::spec_name`], of the pod that has this directory. `None`: its driver does not
+    /// measure volumes, or the pod does not have it.
+    ///
+    /// # Errors
+    /// The driver is not registered or refuses, in words.
+    async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String>;
 }
 
 /// Whether the pod with this directory has, or may have, volumes that drivers have mounted. It blocks.

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cri::csi::node_server::{Node, NodeServer};
 use cri::csi::node_service_capability::{Rpc, Type, rpc};
 use cri::csi::volume_capability::AccessType;
-use cri::csi::{self, NodeServiceCapability, Topology, VolumeCapability};
+use cri::csi::volume_usage::Unit;
+use cri::csi::{
+    self, NodeServiceCapability, Topology, VolumeCapability, VolumeCondition, VolumeUsage,
+};
 use cri::pluginregistration::registration_server::{Registration, RegistrationServer};
 use cri::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -50,6 +53,7 @@ struct State {
     /// What it was asked: the call's name with its fields.
     calls: Vec<Value>,
     stages: bool,
+    measures: bool,
     /// Calls that are refused.
     refused: BTreeSet<&'static str>,
     /// Calls that are done, and then not answered.
@@ -123,6 +127,11 @@ impl CsiDriver {
     /// Whether it prepares volumes for the node.
     pub(crate) fn stages(&self, stages: bool) {
         self.shared.state().stages = stages;
+    }
+
+    /// Whether it measures volumes, which it finds abnormal.
+    pub(crate) fn measures(&self, measures: bool) {
+        self.shared.state().measures = measures;
     }
 
     pub(crate) fn refuse(&self, call: &'static str) {
@@ -313,9 +322,23 @@ impl Node for Shared {
 
     async fn node_get_volume_stats(
         &self,
-        _: Request<csi::NodeGetVolumeStatsRequest>,
+        request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        Err(Status::unimplemented("no statistics"))
+        let asked = request.into_inner();
+        let call = json!({"volume": asked.volume_id, "path": asked.volume_path});
+        self.note("NodeGetVolumeStats", call)?;
+        let usage = |unit: Unit, [available, total, used]: [i64; 3]| VolumeUsage {
+            available,
+            total,
+            used,
+            unit: unit.into(),
+        };
+        let message = "the disk is torn".to_owned();
+        let answer = csi::NodeGetVolumeStatsResponse {
+            usage: vec![usage(Unit::Bytes, [600, 1000, 400]), usage(Unit::Inodes, [8, 9, 1])],
+            volume_condition: Some(VolumeCondition { abnormal: true, message }),
+        };
+        self.answer("NodeGetVolumeStats", answer).await
     }
 
     async fn node_get_capabilities(
@@ -325,6 +348,9 @@ impl Node for Shared {
         let mut kinds = vec![rpc::Type::SingleNodeMultiWriter];
         if self.state().stages {
             kinds.push(rpc::Type::StageUnstageVolume);
+        }
+        if self.state().measures {
+            kinds.extend([rpc::Type::GetVolumeStats, rpc::Type::VolumeCondition]);
         }
         let capability = |kind: rpc::Type| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),

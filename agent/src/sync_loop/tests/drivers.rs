@@ -9,7 +9,7 @@ use super::*;
 use crate::Event;
 use crate::objects::{BoundClaim, ObjectMap};
 use crate::storage::drivers::{
-    DriverError, DriverSource, DriverStep, DriverVolume, MountedVolume, VolumeDrivers,
+    DriverError, DriverSource, DriverStep, DriverUsage, DriverVolume, MountedVolume, VolumeDrivers,
 };
 
 /// Drivers that mount on the scene's machine, and keep records in the directories of pods.
@@ -100,6 +100,10 @@ impl VolumeDrivers for FakeDrivers {
         self.machine.set(|machine| machine.mounts.retain(|at| !at.starts_with(&own)));
         file_tree::remove(&own).unwrap();
         Ok(())
+    }
+
+    async fn usage(&self, _: &Path, _: &str) -> Result<Option<DriverUsage>, String> {
+        Ok(None)
     }
 }
 
