@@ -156,6 +156,39 @@ pub mod volume_usage {
         }
     }
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeExpandVolumeRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub volume_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub capacity_range: ::core::option::Option<CapacityRange>,
+    /// Empty for a driver that stages nothing.
+    #[prost(string, tag = "4")]
+    pub staging_target_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub volume_capability: ::core::option::Option<VolumeCapability>,
+    /// Never logged.
+    #[prost(map = "string, string", tag = "6")]
+    pub secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeExpandVolumeResponse {
+    #[prost(int64, tag = "1")]
+    pub capacity_bytes: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CapacityRange {
+    #[prost(int64, tag = "1")]
+    pub required_bytes: i64,
+    /// 0: no limit.
+    #[prost(int64, tag = "2")]
+    pub limit_bytes: i64,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeCapability {
     #[prost(message, optional, tag = "3")]
@@ -564,6 +597,31 @@ pub mod node_client {
                 .insert(GrpcMethod::new("csi.v1.Node", "NodeGetVolumeStats"));
             self.inner.unary(req, path, codec).await
         }
+        /// Expands a volume that is published, after the controller's half has.
+        pub async fn node_expand_volume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NodeExpandVolumeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeExpandVolumeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::ShortMessages::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/csi.v1.Node/NodeExpandVolume",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("csi.v1.Node", "NodeExpandVolume"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn node_get_capabilities(
             &mut self,
             request: impl tonic::IntoRequest<super::NodeGetCapabilitiesRequest>,
@@ -662,6 +720,14 @@ pub mod node_server {
             request: tonic::Request<super::NodeGetVolumeStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::NodeGetVolumeStatsResponse>,
+            tonic::Status,
+        >;
+        /// Expands a volume that is published, after the controller's half has.
+        async fn node_expand_volume(
+            &self,
+            request: tonic::Request<super::NodeExpandVolumeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeExpandVolumeResponse>,
             tonic::Status,
         >;
         async fn node_get_capabilities(
@@ -965,6 +1031,51 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGetVolumeStatsSvc(inner);
+                        let codec = crate::codec::ShortMessages::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/csi.v1.Node/NodeExpandVolume" => {
+                    #[allow(non_camel_case_types)]
+                    struct NodeExpandVolumeSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::NodeExpandVolumeRequest>
+                    for NodeExpandVolumeSvc<T> {
+                        type Response = super::NodeExpandVolumeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NodeExpandVolumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::node_expand_volume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = NodeExpandVolumeSvc(inner);
                         let codec = crate::codec::ShortMessages::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -14,7 +14,7 @@ use cri::csi::node_service_capability::{Type, rpc};
 use cri::csi::volume_capability::access_mode::Mode;
 use cri::csi::volume_capability::{AccessMode as WireAccessMode, AccessType, MountVolume};
 use cri::csi::volume_usage::Unit;
-use cri::csi::{self, VolumeCapability, VolumeUsage};
+use cri::csi::{self, CapacityRange, VolumeCapability, VolumeUsage};
 use cri::pluginregistration::registration_client::RegistrationClient;
 use cri::pluginregistration::{InfoRequest, RegistrationStatus};
 use hyper_util::rt::TokioIo;
@@ -39,7 +39,7 @@ const NOTIFY: Duration = Duration::from_secs(5);
 #[error("rpc error: code = {code} desc = {message}")]
 pub(crate) struct CallError {
     /// As Go names it.
-    code: &'static str,
+    pub(crate) code: &'static str,
     message: String,
     /// The driver has not begun, or has ended and undone its work. Otherwise it may be at work, or may have done it.
     pub(crate) is_final: bool,
@@ -192,6 +192,19 @@ pub(crate) struct Publish {
     pub(crate) context: Strings,
 }
 
+/// What NodeExpandVolume is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Expand {
+    pub(crate) handle: String,
+    pub(crate) target: PathBuf,
+    /// Where the volume is prepared, if the driver does that.
+    pub(crate) staging: Option<PathBuf>,
+    /// The size that it is to have at least.
+    pub(crate) bytes: i64,
+    pub(crate) capability: Capability,
+    pub(crate) secrets: Strings,
+}
+
 impl Driver {
     pub(crate) fn at(endpoint: PathBuf) -> Self {
         Self { endpoint }
@@ -236,6 +249,7 @@ impl Driver {
             gives_groups: has(rpc::Type::VolumeMountGroup),
             measures: has(rpc::Type::GetVolumeStats),
             has_condition: has(rpc::Type::VolumeCondition),
+            expands: has(rpc::Type::ExpandVolume),
         })
     }
 
@@ -281,6 +295,18 @@ impl Driver {
         self.call(|mut node| async move { node.node_unpublish_volume(request).await })
             .await
             .map(drop)
+    }
+
+    pub(crate) async fn expand(&self, expand: Expand) -> Result<(), CallError> {
+        let request = csi::NodeExpandVolumeRequest {
+            volume_id: expand.handle,
+            volume_path: text(&expand.target),
+            capacity_range: Some(CapacityRange { required_bytes: expand.bytes, limit_bytes: 0 }),
+            staging_target_path: expand.staging.as_deref().map(text).unwrap_or_default(),
+            volume_capability: Some(capability(expand.capability)),
+            secrets: map(expand.secrets),
+        };
+        self.call(|mut node| async move { node.node_expand_volume(request).await }).await.map(drop)
     }
 
     /// Has a volume measured that is published at `target`.

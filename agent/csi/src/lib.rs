@@ -6,6 +6,7 @@
 //! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
 //! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
 //! | `names` ◆ | directories, handles and names, as a kubelet has them |
+//! | `expand` | has volumes expanded; `expansion` ◆ decides which, and what their claims say of that; `sizes` is what is known |
 //! | `stats` ◆ | what drivers measure of volumes |
 //! | `tokens` | tokens of service accounts for drivers |
 //! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
@@ -24,6 +25,8 @@
 //! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
 
 mod cluster;
+mod expand;
+mod expansion;
 mod grpc;
 mod locks;
 mod names;
@@ -31,6 +34,7 @@ mod plugins;
 mod record;
 mod registry;
 mod request;
+mod sizes;
 mod stats;
 mod tokens;
 mod uses;
@@ -43,7 +47,7 @@ use std::time::Duration;
 
 use agent::machine::Machine;
 use agent::storage::drivers::{
-    DriverError, DriverStep, DriverUsage, DriverVolume, MountedVolume, VolumeDrivers,
+    DriverError, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume, VolumeDrivers,
 };
 use api::pod::Pod;
 use async_trait::async_trait;
@@ -154,6 +158,18 @@ impl VolumeDrivers for CsiDrivers {
         volume: &DriverVolume,
     ) -> Result<(), DriverError> {
         self.mount_volume(pod, pod_dir, volume, true).await.map(drop)
+    }
+
+    async fn expand(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<Expansion, DriverError> {
+        let volumes = Arc::clone(&self.volumes);
+        let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
+        let operation = async move { volumes.expand_online(&pod, &pod_dir, &wanted).await };
+        self.to_the_end(DriverStep::Expand, &volume.spec_name, operation).await
     }
 
     fn renewal_period(&self) -> Duration {

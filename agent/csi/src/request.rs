@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use agent::storage::drivers::{DriverSource, DriverVolume};
 use api::pod::Pod;
-use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
 
 use crate::names::{VolumeKey, inline_handle};
@@ -27,6 +28,8 @@ pub(crate) struct Capabilities {
     pub(crate) measures: bool,
     /// It says whether volumes are abnormal when it measures them.
     pub(crate) has_condition: bool,
+    /// It expands volumes.
+    pub(crate) expands: bool,
 }
 
 /// How a driver is used: its CSIDriver object, or the defaults of a driver without one.
@@ -147,6 +150,32 @@ pub(crate) struct Persistent {
     pub(crate) mount_options: Vec<String>,
     /// Namespace and name of the secret with which it is prepared for the node.
     pub(crate) stage_secret: Option<(String, String)>,
+    /// Namespace and name of the secret with which it is expanded.
+    pub(crate) expand_secret: Option<(String, String)>,
+    /// The claim that it is bound to, if it has a size.
+    pub(crate) claimed: Option<Claimed>,
+}
+
+/// The claim of a volume, which may want more of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The volume's capacity, as it is written.
+    pub(crate) capacity: String,
+}
+
+impl Claimed {
+    fn of(volume: &PersistentVolumeSpec) -> Option<Self> {
+        let claim = volume.claim_ref.as_ref()?;
+        let capacity = volume.capacity.as_ref()?.get("storage")?.0.clone();
+        Some(Self { namespace: claim.namespace.clone()?, name: claim.name.clone()?, capacity })
+    }
+
+    /// The volume's capacity; zero if it cannot be read.
+    pub(crate) fn capacity(&self) -> Quantity {
+        Quantity::parse(&self.capacity).unwrap_or(Quantity::ZERO)
+    }
 }
 
 impl Wanted {
@@ -194,6 +223,8 @@ impl Wanted {
                         access_modes: spec.access_modes.clone().unwrap_or_default(),
                         mount_options: spec.mount_options.clone().unwrap_or_default(),
                         stage_secret: secret(&source.node_stage_secret_ref),
+                        expand_secret: secret(&source.node_expand_secret_ref),
+                        claimed: Claimed::of(spec),
                     }),
                     pod: shown(pod, false),
                 }

@@ -47,6 +47,7 @@ mod tests {
         gives_groups: false,
         measures: true,
         has_condition: false,
+        expands: false,
     };
 
     fn amount(total: u64) -> Amount {

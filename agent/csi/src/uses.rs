@@ -198,6 +198,11 @@ impl Uses {
         self.show();
     }
 
+    /// Whether a pod has, or is to have, a volume.
+    pub(crate) fn is_used(&self, key: &VolumeKey) -> bool {
+        self.lock().users.contains_key(key)
+    }
+
     /// Notes that a pod has no volumes any more, nor is to have any. Returns those that it was to have.
     pub(crate) fn forget(&self, pod_dir: &Path) -> Vec<VolumeKey> {
         let keys: Vec<VolumeKey> = {

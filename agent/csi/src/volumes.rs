@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::machine::Machine;
-use agent::storage::drivers::{DriverError, DriverStep, DriverUsage, DriverVolume, MountedVolume};
+use agent::storage::drivers::{
+    DriverError, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume,
+};
 use api::pod::Pod;
 use tasks::spawn_blocking;
 use tokio::time::timeout;
@@ -23,6 +25,7 @@ use crate::names::{VolumeKey, is_file_name, target};
 use crate::record::{self, Found, Record};
 use crate::registry::Registry;
 use crate::request::{Capabilities, DriverRules, Strings, Wanted};
+use crate::sizes::Sizes;
 use crate::tokens::Tokens;
 use crate::uses::Uses;
 
@@ -32,16 +35,17 @@ const SHOWN: Duration = Duration::from_secs(10);
 /// The volumes of a node.
 pub(crate) struct Volumes {
     /// The agent's directory.
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     node: String,
     pub(crate) registry: Arc<Registry>,
-    cluster: Arc<dyn VolumeCluster>,
+    pub(crate) cluster: Arc<dyn VolumeCluster>,
     machine: Arc<dyn Machine>,
     /// Of pods; who has one may take those of volumes.
-    pods: Locks<PathBuf>,
-    locks: Locks<VolumeKey>,
+    pub(crate) pods: Locks<PathBuf>,
+    pub(crate) locks: Locks<VolumeKey>,
     tokens: Tokens,
     pub(crate) uses: Uses,
+    pub(crate) sizes: Sizes,
 }
 
 /// What a driver is and can do, and how it is used.
@@ -62,6 +66,7 @@ impl Volumes {
             uses: Uses::new(Arc::clone(&cluster)),
             tokens: Tokens::new(Arc::clone(&cluster)),
             registry: Arc::default(),
+            sizes: Sizes::default(),
             pods: Locks::default(),
             locks: Locks::default(),
             root,
@@ -96,7 +101,8 @@ impl Volumes {
         let _before_the_end = self.pods.lock(&pod_dir.to_owned()).await;
         let _one_at_a_time = self.locks.lock(&wanted.key).await;
         let is_published = self.uses.is_published(&target);
-        let mounted = MountedVolume { path: target.clone(), takes_group: false };
+        let expansion = Expansion::Unchanged;
+        let mounted = MountedVolume { path: target.clone(), takes_group: false, expansion };
         if is_published && !renews {
             return Ok(mounted);
         }
@@ -139,9 +145,16 @@ impl Volumes {
         };
         let publishing = Publishing { pod, wanted: &wanted, target: &target, staging, context };
         self.publish(&known, publishing, renews).await.map_err(set_up)?;
+        let expansion = match renews {
+            true => expansion,
+            false => {
+                let expanded = self.expand_mounted(&wanted, &target).await;
+                expanded.map_err(|message| failed(DriverStep::ExpandMounted, message))?
+            }
+        };
         self.uses.published(&target);
         let takes_group = known.rules.takes_group(&wanted, known.can) && !renews;
-        Ok(MountedVolume { takes_group, ..mounted })
+        Ok(MountedVolume { takes_group, expansion, ..mounted })
     }
 
     /// Asks a registered driver what it can do.
@@ -269,7 +282,7 @@ impl Volumes {
         Err(error.to_string())
     }
 
-    async fn secrets(
+    pub(crate) async fn secrets(
         &self,
         secret: Option<&(String, String)>,
         field: &str,
@@ -347,6 +360,9 @@ impl Volumes {
         self.uses.unpublished(&mount);
         self.remove_left(&mount)?;
         self.uses.drop_use(&key, pod_dir);
+        if !self.uses.is_used(&key) {
+            self.sizes.forget(&key);
+        }
         Ok(())
     }
 

@@ -42,6 +42,19 @@ pub struct MountedVolume {
     pub path: PathBuf,
     /// The agent has to give its files to the pod's `fsGroup`, if there is one.
     pub takes_group: bool,
+    /// What became of it if its PersistentVolume is larger than its claim.
+    pub expansion: Expansion,
+}
+
+/// What became of a volume that was to be expanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expansion {
+    /// It has the size that it is to have, or the node has nothing to do now.
+    Unchanged,
+    /// Its driver has expanded it.
+    Expanded,
+    /// It is not expanded for a pod that may not write to it.
+    ReadOnly,
 }
 
 /// What a volume has of something, as its driver says.
@@ -75,13 +88,17 @@ pub struct DriverUsage {
     pub condition: Option<DriverCondition>,
 }
 
-/// The step that failed, as events of a kubelet name it.
+/// The step that failed, as events of a kubelet begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverStep {
     /// The volume is prepared for the node.
     MountDevice,
     /// It is mounted for the pod.
     SetUp,
+    /// It is expanded when it has been mounted for the pod.
+    ExpandMounted,
+    /// It is expanded while the pod uses it.
+    Expand,
     /// It is unmounted.
     TearDown,
 }
@@ -89,9 +106,11 @@ pub enum DriverStep {
 impl fmt::Display for DriverStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::MountDevice => "MountVolume.MountDevice",
-            Self::SetUp => "MountVolume.SetUp",
-            Self::TearDown => "UnmountVolume.TearDown",
+            Self::MountDevice => "MountVolume.MountDevice failed",
+            Self::SetUp => "MountVolume.SetUp failed",
+            Self::ExpandMounted => "MountVolume.Setup failed while expanding volume",
+            Self::Expand => "NodeExpandVolume.NodeExpandVolume failed",
+            Self::TearDown => "UnmountVolume.TearDown failed",
         })
     }
 }
@@ -134,6 +153,17 @@ pub trait VolumeDrivers: Send + Sync {
         pod_dir: &Path,
         volume: &DriverVolume,
     ) -> Result<(), DriverError>;
+
+    /// Has a volume expanded that the pod uses, if its PersistentVolume has become larger and the cluster leaves it to the node.
+    ///
+    /// # Errors
+    /// As [`VolumeDrivers::mount`]. The volume stays as it is.
+    async fn expand(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<Expansion, DriverError>;
 
     /// How often [`VolumeDrivers::renew`] is to be called.
     fn renewal_period(&self) -> Duration;

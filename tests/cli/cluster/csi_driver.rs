@@ -25,7 +25,7 @@ use nix::mount::{MntFlags, MsFlags};
 use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::body::Body;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower::{Service, ServiceExt as _};
 
 use crate::command::*;
@@ -54,8 +54,9 @@ struct State {
     calls: Vec<Value>,
     stages: bool,
     measures: bool,
-    /// Calls that are refused.
-    refused: BTreeSet<&'static str>,
+    expands: bool,
+    /// Calls that are refused, with this code.
+    refused: BTreeMap<&'static str, Code>,
     /// Calls that are done, and then not answered.
     unanswered: BTreeSet<&'static str>,
     /// What is mounted, by the targets.
@@ -134,8 +135,17 @@ impl CsiDriver {
         self.shared.state().measures = measures;
     }
 
+    /// Whether it expands volumes.
+    pub(crate) fn expands(&self, expands: bool) {
+        self.shared.state().expands = expands;
+    }
+
     pub(crate) fn refuse(&self, call: &'static str) {
-        self.shared.state().refused.insert(call);
+        self.refuse_with(call, Code::Internal);
+    }
+
+    pub(crate) fn refuse_with(&self, call: &'static str, code: Code) {
+        self.shared.state().refused.insert(call, code);
     }
 
     pub(crate) fn refuse_nothing(&self) {
@@ -204,9 +214,9 @@ impl Shared {
         call["call"] = json!(name);
         let mut state = self.state();
         state.calls.push(call);
-        match state.refused.contains(name) {
-            true => Err(Status::internal("refused by the test")),
-            false => Ok(()),
+        match state.refused.get(name) {
+            Some(code) => Err(Status::new(*code, "refused by the test")),
+            None => Ok(()),
         }
     }
 
@@ -341,6 +351,21 @@ impl Node for Shared {
         self.answer("NodeGetVolumeStats", answer).await
     }
 
+    async fn node_expand_volume(
+        &self,
+        request: Request<csi::NodeExpandVolumeRequest>,
+    ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let bytes = asked.capacity_range.unwrap().required_bytes;
+        let call = json!({
+            "volume": asked.volume_id, "path": asked.volume_path, "bytes": bytes, "staging": asked.staging_target_path,
+            "secrets": asked.secrets, "capability": shown(asked.volume_capability),
+        });
+        self.note("NodeExpandVolume", call)?;
+        let answer = csi::NodeExpandVolumeResponse { capacity_bytes: bytes };
+        self.answer("NodeExpandVolume", answer).await
+    }
+
     async fn node_get_capabilities(
         &self,
         _: Request<csi::NodeGetCapabilitiesRequest>,
@@ -348,6 +373,9 @@ impl Node for Shared {
         let mut kinds = vec![rpc::Type::SingleNodeMultiWriter];
         if self.state().stages {
             kinds.push(rpc::Type::StageUnstageVolume);
+        }
+        if self.state().expands {
+            kinds.push(rpc::Type::ExpandVolume);
         }
         if self.state().measures {
             kinds.extend([rpc::Type::GetVolumeStats, rpc::Type::VolumeCondition]);
