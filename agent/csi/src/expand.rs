@@ -15,9 +15,8 @@ use crate::expansion::{
     in_progress,
 };
 use crate::grpc::{Driver, Expand};
-use crate::names::target;
-use crate::record::{self, Found};
-use crate::request::{Capabilities, Capability, Claimed, Wanted};
+use crate::place::Place;
+use crate::request::{Capabilities, Claimed, Wanted};
 use crate::volumes::Volumes;
 
 impl Volumes {
@@ -61,11 +60,10 @@ impl Volumes {
         let Some(claimed) = wanted.persistent.as_ref().and_then(|it| it.claimed.as_ref()) else {
             return Ok(Expansion::Unchanged);
         };
-        let target = target(pod_dir, &wanted.spec_name);
+        let place = Place::of(&self.root, pod_dir, &wanted);
         let _before_the_end = self.pods.lock(&pod_dir.to_owned()).await;
-        let _one_at_a_time = self.locks.lock(&wanted.key).await;
-        let directory = target.parent().unwrap_or(&target);
-        let is_mounted = matches!(record::read(directory), Found::Record(_));
+        let _one_at_a_time = self.locks.lock(&wanted.key.of_driver()).await;
+        let is_mounted = place.key().as_ref() == Some(&wanted.key);
         let known = self.sizes.get(&wanted.key);
         if !is_mounted || !known.may_grow(claimed.capacity()) {
             return Ok(Expansion::Unchanged);
@@ -80,7 +78,7 @@ impl Volumes {
                 return Ok(Expansion::Unchanged);
             }
         }
-        let expanded = self.expand_claim(&wanted, &target, claimed, claim).await;
+        let expanded = self.expand_claim(&wanted, &place.target, claimed, claim).await;
         expanded.map_err(|error| failed(error, false))
     }
 
@@ -174,7 +172,7 @@ impl Volumes {
             target: target.to_owned(),
             staging: can.stages.then(|| wanted.key.staging(&self.root)),
             bytes: order.bytes(),
-            capability: Capability { group: None, ..wanted.capability(can) },
+            capability: wanted.capability(can).without_group(),
             secrets: secrets.map_err(ExpandError::NotAsked)?,
         };
         let asked = service.expand(expand).await;

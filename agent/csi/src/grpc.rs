@@ -12,7 +12,9 @@ use agent::storage::drivers::{Amount, DriverCondition};
 use cri::csi::node_client::NodeClient;
 use cri::csi::node_service_capability::{Type, rpc};
 use cri::csi::volume_capability::access_mode::Mode;
-use cri::csi::volume_capability::{AccessMode as WireAccessMode, AccessType, MountVolume};
+use cri::csi::volume_capability::{
+    AccessMode as WireAccessMode, AccessType, BlockVolume, MountVolume,
+};
 use cri::csi::volume_usage::Unit;
 use cri::csi::{self, CapacityRange, VolumeCapability, VolumeUsage};
 use cri::pluginregistration::registration_client::RegistrationClient;
@@ -24,7 +26,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::cluster::NodeDriver;
-use crate::request::{AccessMode, Capabilities, Capability, Strings};
+use crate::request::{AccessKind, AccessMode, Capabilities, Capability, Strings};
 use crate::stats::{Stats, UsageUnit};
 
 /// How long a driver may take for a call (csiTimeout).
@@ -356,11 +358,14 @@ fn capability(capability: Capability) -> VolumeCapability {
     };
     VolumeCapability {
         access_mode: Some(WireAccessMode { mode: mode.into() }),
-        access_type: Some(AccessType::Mount(MountVolume {
-            fs_type: capability.fs_type,
-            mount_flags: capability.flags,
-            volume_mount_group: capability.group.unwrap_or_default(),
-        })),
+        access_type: Some(match capability.kind {
+            AccessKind::Block => AccessType::Block(BlockVolume {}),
+            AccessKind::Mount { fs_type, flags, group } => AccessType::Mount(MountVolume {
+                fs_type,
+                mount_flags: flags,
+                volume_mount_group: group.unwrap_or_default(),
+            }),
+        }),
     }
 }
 

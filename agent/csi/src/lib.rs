@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `plugins` | finds drivers by their sockets, registers and forgets them (`registry`; `version` ◆) |
-//! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
-//! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
+//! | `volumes`, `unmount` | have volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
+//! | `uses`, `record`, `place`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
 //! | `names` ◆ | directories, handles and names, as a kubelet has them |
 //! | `expand` | has volumes expanded; `expansion` ◆ decides which, and what their claims say of that; `sizes` is what is known |
 //! | `stats` ◆ | what drivers measure of volumes |
@@ -12,7 +12,8 @@
 //! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
 //!
 //! # Invariants
-//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount.
+//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount. A block device
+//!   counts as mounted where its driver publishes it.
 //! - No two calls about one volume are under way at the same time.
 //! - No volume is unstaged that a pod uses, or may use because a record cannot be read.
 //!
@@ -30,6 +31,7 @@ mod expansion;
 mod grpc;
 mod locks;
 mod names;
+mod place;
 mod plugins;
 mod record;
 mod registry;
@@ -37,6 +39,7 @@ mod request;
 mod sizes;
 mod stats;
 mod tokens;
+mod unmount;
 mod uses;
 mod version;
 mod volumes;

@@ -40,7 +40,11 @@ mod tests {
     #[test]
     fn size_is_known_while_a_pod_uses_the_volume() {
         let sizes = Sizes::default();
-        let key = |handle: &str| VolumeKey { driver: "d".to_owned(), handle: handle.to_owned() };
+        let key = |handle: &str| VolumeKey {
+            driver: "d".to_owned(),
+            handle: handle.to_owned(),
+            device: None,
+        };
         sizes.change(&key("h"), |known| known.size = Some(Quantity::ONE));
         sizes.change(&key("h"), |known| known.is_in_use = true);
         sizes.change(&key("i"), |known| known.has_failed = true);

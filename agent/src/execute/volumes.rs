@@ -9,7 +9,7 @@ use super::chain;
 use crate::pod_spec::spec::HostVolume;
 use crate::reporting::events::{EventType, Happening};
 use crate::shared::Shared;
-use crate::storage::drivers::{DriverError, DriverSource, DriverVolume, Expansion, MountedVolume};
+use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
 use crate::storage::volumes::content::ContentInputs;
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
@@ -59,7 +59,7 @@ async fn mount_one(
 ) -> Result<HostVolume, VolumeError> {
     let drivers = shared.drivers.as_ref().ok_or(VolumeError::NoDrivers)?;
     let mounted = drivers.mount(pod, &dirs.pod, volume).await?;
-    let MountedVolume { path, takes_group, expansion } = mounted;
+    let MountedVolume { path, is_device, takes_group, expansion } = mounted;
     record_expansion(shared, pod, volume, expansion);
     if takes_group && gives_group(pod) && !volume.readonly {
         let (pod, path) = (pod.clone(), path.clone());
@@ -68,7 +68,8 @@ async fn mount_one(
     Ok(HostVolume {
         host_path: path,
         readonly: volume.readonly,
-        relabel: true,
+        relabel: !is_device,
+        is_device,
         spec_name: Some(volume.spec_name.clone()),
         ..HostVolume::default()
     })
@@ -207,12 +208,17 @@ pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> 
 pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
     for error in failed {
         let message = chain(error);
-        if matches!(&error.source, VolumeError::Driver(DriverError { waits: true, .. })) {
+        let of_driver =
+            if let VolumeError::Driver(error) = &error.source { Some(error) } else { None };
+        if of_driver.is_some_and(|error| error.waits) {
             tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not there yet; will retry");
             continue;
         }
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");
-        let event = Happening::FailedMount(message);
+        let event = match of_driver.is_some_and(|error| error.step.maps_device()) {
+            true => Happening::FailedMapVolume(message),
+            false => Happening::FailedMount(message),
+        };
         shared.events.record(pod, None, &event);
     }
 }

@@ -2,6 +2,7 @@
 //! beside it speaks to the drivers, and finds on the disk what an earlier agent has had mounted.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use api::pod::Pod;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolume};
 
-/// The directory of such volumes in `<pod>/volumes`, which has one directory for each.
+/// The directory of such volumes in `<pod>/volumes`, which has one directory for each, and in `<pod>/volumeDevices`, which has a link
+/// for each block device.
 pub const DIRECTORY: &str = "kubernetes.io~csi";
 
 /// A volume of a pod that a driver mounts.
@@ -38,8 +40,10 @@ pub enum DriverSource {
 /// A volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedVolume {
-    /// Where.
+    /// Where; of a block device, a link to it.
     pub path: PathBuf,
+    /// It is a block device, and not a directory.
+    pub is_device: bool,
     /// The agent has to give its files to the pod's `fsGroup`, if there is one.
     pub takes_group: bool,
     /// What became of it if its PersistentVolume is larger than its claim.
@@ -101,6 +105,22 @@ pub enum DriverStep {
     Expand,
     /// It is unmounted.
     TearDown,
+    /// A block device is prepared for the node.
+    SetUpDevice,
+    /// It is given to the pod.
+    MapDevice,
+    /// It is expanded when it has been given to the pod.
+    ExpandMapped,
+    /// It is taken from the pod.
+    UnmapDevice,
+}
+
+impl DriverStep {
+    /// Whether it is a step of giving a block device to a pod, of which events have another reason.
+    #[must_use]
+    pub fn maps_device(self) -> bool {
+        matches!(self, Self::SetUpDevice | Self::MapDevice | Self::ExpandMapped)
+    }
 }
 
 impl fmt::Display for DriverStep {
@@ -111,6 +131,10 @@ impl fmt::Display for DriverStep {
             Self::ExpandMounted => "MountVolume.Setup failed while expanding volume",
             Self::Expand => "NodeExpandVolume.NodeExpandVolume failed",
             Self::TearDown => "UnmountVolume.TearDown failed",
+            Self::SetUpDevice => "MapVolume.SetUpDevice failed",
+            Self::MapDevice => "MapVolume.MapPodDevice failed",
+            Self::ExpandMapped => "MapVolume.MarkVolumeAsMounted failed while expanding volume",
+            Self::UnmapDevice => "UnmapVolume.UnmapPodDevice failed",
         })
     }
 }
@@ -185,6 +209,16 @@ pub trait VolumeDrivers: Send + Sync {
 /// Whether the pod with this directory has, or may have, volumes that drivers have mounted. It blocks.
 #[must_use]
 pub fn has_volumes(pod_dir: &Path) -> bool {
-    let directory = pod_dir.join("volumes").join(DIRECTORY);
-    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+    ["volumes", "volumeDevices"].iter().any(|kind| {
+        let directory = pod_dir.join(kind).join(DIRECTORY);
+        std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+    })
+}
+
+/// Removes a directory with what is in it, but for other file systems. One that does not exist is removed.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn remove_tree(directory: &Path) -> io::Result<()> {
+    Ok(file_tree::remove(directory)?)
 }

@@ -22,6 +22,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use nix::mount::{MntFlags, MsFlags};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::body::Body;
@@ -248,10 +249,23 @@ impl Shared {
         }
     }
 
-    /// Unmounts what is mounted at a directory; `removes` it, too.
+    /// Makes a device at a path, or does nothing if it is there. It is /dev/zero, which every machine has.
+    fn give_device(&self, volume: &str, target: &Path) {
+        let mut state = self.state();
+        if state.mounted.insert(target.to_owned(), volume.to_owned()).is_none() {
+            let mode = Mode::from_bits_truncate(0o600);
+            mknod(target, SFlag::S_IFCHR, mode, makedev(1, 5)).unwrap();
+        }
+    }
+
+    /// Unmounts what is mounted at a directory; `removes` it, too. A device is removed.
     fn unmount(&self, target: &Path, removes: bool) {
         let mut state = self.state();
         if state.mounted.remove(target).is_none() {
+            return;
+        }
+        if !target.is_dir() {
+            std::fs::remove_file(target).unwrap();
             return;
         }
         if self.mounts {
@@ -272,8 +286,14 @@ fn shown(capability: Option<VolumeCapability>) -> Value {
         Some(AccessType::Mount(mount)) => json!({
             "mode": mode, "fs_type": mount.fs_type, "flags": mount.mount_flags, "group": mount.volume_mount_group,
         }),
-        other => panic!("{other:?} is no mount"),
+        Some(AccessType::Block(_)) => json!({"mode": mode, "block": true}),
+        None => panic!("there is no access type"),
     }
+}
+
+fn is_block(capability: &Option<VolumeCapability>) -> bool {
+    let kind = capability.as_ref().and_then(|capability| capability.access_type.as_ref());
+    matches!(kind, Some(AccessType::Block(_)))
 }
 
 #[tonic::async_trait]
@@ -283,12 +303,15 @@ impl Node for Shared {
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         let asked = request.into_inner();
+        let is_block = is_block(&asked.volume_capability);
         let call = json!({
             "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
-            "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
+            "has_staging": Path::new(&asked.staging_target_path).is_dir(), "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
         });
         self.note("NodeStageVolume", call)?;
-        self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+        if !is_block {
+            self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+        }
         self.answer("NodeStageVolume", csi::NodeStageVolumeResponse {}).await
     }
 
@@ -308,6 +331,7 @@ impl Node for Shared {
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let asked = request.into_inner();
+        let is_block = is_block(&asked.volume_capability);
         let call = json!({
             "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
             "target": asked.target_path, "readonly": asked.readonly, "secrets": asked.secrets,
@@ -315,7 +339,11 @@ impl Node for Shared {
             "has_parent": Path::new(&asked.target_path).parent().unwrap().is_dir(),
         });
         self.note("NodePublishVolume", call)?;
-        self.mount(&asked.volume_id, Path::new(&asked.target_path));
+        let target = Path::new(&asked.target_path);
+        match is_block {
+            true => self.give_device(&asked.volume_id, target),
+            false => self.mount(&asked.volume_id, target),
+        }
         self.answer("NodePublishVolume", csi::NodePublishVolumeResponse {}).await
     }
 

@@ -47,9 +47,14 @@ impl Scene {
 
     /// A claim that is bound to a volume of the driver, both of this name.
     pub(crate) fn bound(&self, name: &str, csi: Value) {
+        self.bound_in_mode("Filesystem", name, csi);
+    }
+
+    /// The same with a volume of this `volumeMode`.
+    pub(crate) fn bound_in_mode(&self, mode: &str, name: &str, csi: Value) {
         let claim = self.create(json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": mode, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
         }));
         let key = Key::new(Kind::of("v1", "PersistentVolumeClaim"), "default", name);
         let store = self.joined.server.store();
@@ -63,7 +68,8 @@ impl Scene {
         self.create(json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
             "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"], "csi": source,
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"], "volumeMode": mode,
+                "csi": source,
                 "claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]},
             },
         }));

@@ -80,7 +80,7 @@ impl VolumeDrivers for FakeDrivers {
             Some(error) => Err(error),
             None => {
                 let expansion = Expansion::Unchanged;
-                Ok(MountedVolume { path, takes_group: false, expansion })
+                Ok(MountedVolume { path, is_device: false, takes_group: false, expansion })
             }
         }
     }
