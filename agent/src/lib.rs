@@ -558,6 +558,7 @@ impl Agent {
             measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),
             managers: self.managers.clone(),
+            events: self.events.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
@@ -15,6 +15,7 @@ use crate::local_node::shutdown::ShutdownTimes;
 use crate::managers::{DeviceResources, ManagerCount, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
+use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::measures::{Measured, Measures};
 use crate::reporting::report::Reports;
 use crate::upkeep::machine_watch::OomCount;
@@ -53,6 +54,7 @@ pub struct AgentView {
     pub(crate) measures: Measures,
     pub(crate) resources: Arc<NodeResources>,
     pub(crate) managers: ManagersView,
+    pub(crate) events: EventRecorder,
 }
 
 impl AgentView {
@@ -203,6 +205,14 @@ impl AgentView {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
         let items = pods.iter().map(|pod| with_status(pod, &reports)).collect();
         List { items, metadata: ListMeta::default() }
+    }
+
+    /// Records a warning about the pod of this uid, if it is still there.
+    pub fn warn_of_pod(&self, uid: &PodUid, reason: &str, message: &str) {
+        let pods = self.pods.borrow();
+        if let Some(pod) = pods.iter().find(|pod| pod.uid() == uid) {
+            self.events.record_text(pod, None, EventType::Warning, reason, message);
+        }
     }
 
     /// The pod of a name with its present status.

@@ -92,6 +92,16 @@ pub struct NodeGetVolumeStatsRequest {
 pub struct NodeGetVolumeStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub usage: ::prost::alloc::vec::Vec<VolumeUsage>,
+    /// Of a driver with VOLUME_CONDITION.
+    #[prost(message, optional, tag = "2")]
+    pub volume_condition: ::core::option::Option<VolumeCondition>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeCondition {
+    #[prost(bool, tag = "1")]
+    pub abnormal: bool,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeUsage {
@@ -145,6 +155,39 @@ pub mod volume_usage {
             }
         }
     }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeExpandVolumeRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub volume_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub capacity_range: ::core::option::Option<CapacityRange>,
+    /// Empty for a driver that stages nothing.
+    #[prost(string, tag = "4")]
+    pub staging_target_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub volume_capability: ::core::option::Option<VolumeCapability>,
+    /// Never logged.
+    #[prost(map = "string, string", tag = "6")]
+    pub secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeExpandVolumeResponse {
+    #[prost(int64, tag = "1")]
+    pub capacity_bytes: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CapacityRange {
+    #[prost(int64, tag = "1")]
+    pub required_bytes: i64,
+    /// 0: no limit.
+    #[prost(int64, tag = "2")]
+    pub limit_bytes: i64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeCapability {
@@ -417,6 +460,7 @@ pub mod node_client {
             }
             call(&mut self.0, request.into_request())
         }
+        /// Measures a volume that is published.
         pub fn node_get_volume_stats(
             &mut self,
             request: impl IntoRequest<super::NodeGetVolumeStatsRequest>,
@@ -426,6 +470,19 @@ pub mod node_client {
                 request: Request<super::NodeGetVolumeStatsRequest>,
             ) -> ResponseFuture<'_, super::NodeGetVolumeStatsResponse> {
                 client.unary(single(request), "/csi.v1.Node/NodeGetVolumeStats")
+            }
+            call(&mut self.0, request.into_request())
+        }
+        /// Expands a volume that is published, after the controller's half has.
+        pub fn node_expand_volume(
+            &mut self,
+            request: impl IntoRequest<super::NodeExpandVolumeRequest>,
+        ) -> ResponseFuture<'_, super::NodeExpandVolumeResponse> {
+            fn call(
+                client: &mut GrpcClient,
+                request: Request<super::NodeExpandVolumeRequest>,
+            ) -> ResponseFuture<'_, super::NodeExpandVolumeResponse> {
+                client.unary(single(request), "/csi.v1.Node/NodeExpandVolume")
             }
             call(&mut self.0, request.into_request())
         }
@@ -491,10 +548,16 @@ pub mod node_server {
             &self,
             request: Request<super::NodeUnpublishVolumeRequest>,
         ) -> Result<Response<super::NodeUnpublishVolumeResponse>, Status>;
+        /// Measures a volume that is published.
         async fn node_get_volume_stats(
             &self,
             request: Request<super::NodeGetVolumeStatsRequest>,
         ) -> Result<Response<super::NodeGetVolumeStatsResponse>, Status>;
+        /// Expands a volume that is published, after the controller's half has.
+        async fn node_expand_volume(
+            &self,
+            request: Request<super::NodeExpandVolumeRequest>,
+        ) -> Result<Response<super::NodeExpandVolumeResponse>, Status>;
         async fn node_get_capabilities(
             &self,
             request: Request<super::NodeGetCapabilitiesRequest>,
@@ -611,6 +674,20 @@ pub mod node_server {
                 },
             ),
             Method::unary(
+                "/csi.v1.Node/NodeExpandVolume",
+                super::NodeExpandVolumeRequest::decode_any,
+                |service, request| {
+                    Ok(
+                        super::NodeExpandVolumeResponse::sent(
+                            service
+                                .node_expand_volume(
+                                    super::NodeExpandVolumeRequest::received(request)?,
+                                ),
+                        ),
+                    )
+                },
+            ),
+            Method::unary(
                 "/csi.v1.Node/NodeGetCapabilities",
                 super::NodeGetCapabilitiesRequest::decode_any,
                 |service, request| {
@@ -661,14 +738,16 @@ pub mod node_server {
     }
 }
 crate::codec::messages! {
-    messages { NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
-    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
-    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest,
-    NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, }
-    requests { NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
-    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-    NodeUnstageVolumeRequest, } responses { NodeGetCapabilitiesResponse,
-    NodeGetInfoResponse, NodeGetVolumeStatsResponse, NodePublishVolumeResponse,
-    NodeStageVolumeResponse, NodeUnpublishVolumeResponse, NodeUnstageVolumeResponse, }
+    messages { NodeExpandVolumeRequest, NodeExpandVolumeResponse,
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
+    NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, } requests {
+    NodeExpandVolumeRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, } responses {
+    NodeExpandVolumeResponse, NodeGetCapabilitiesResponse, NodeGetInfoResponse,
+    NodeGetVolumeStatsResponse, NodePublishVolumeResponse, NodeStageVolumeResponse,
+    NodeUnpublishVolumeResponse, NodeUnstageVolumeResponse, }
 }

@@ -3,7 +3,11 @@
 pub(crate) mod api_server;
 pub(crate) mod credentials;
 pub(crate) mod csi;
+pub(crate) mod csi_devices;
 pub(crate) mod csi_driver;
+pub(crate) mod csi_expansion;
+pub(crate) mod csi_scene;
+pub(crate) mod csi_stats;
 pub(crate) mod eviction;
 pub(crate) mod faults;
 pub(crate) mod joined;

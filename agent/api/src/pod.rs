@@ -229,6 +229,18 @@ impl Pod {
         volumes.filter(move |volume| used.contains(volume.name.as_str()))
     }
 
+    /// Whether a container mounts the volume of this name, and whether one has it as a block device.
+    pub fn uses_of_volume(&self, name: &str) -> (bool, bool) {
+        let (mut is_mounted, mut is_device) = (false, false);
+        for (_, container) in self.all_containers() {
+            let mut mounts = container.volume_mounts.iter().flatten();
+            is_mounted |= mounts.any(|mount| mount.name == name);
+            let mut devices = container.volume_devices.iter().flatten();
+            is_device |= devices.any(|device| device.name == name);
+        }
+        (is_mounted, is_device)
+    }
+
     /// The init and app containers, each in spec order.
     pub fn init_and_apps(&self) -> impl Iterator<Item = &Container> {
         self.init_containers().iter().chain(self.containers())

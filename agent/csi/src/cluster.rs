@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use compact::Set;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use serde_json::Value;
 
 /// A driver on the node, as it says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,18 @@ pub trait VolumeCluster: Send + Sync {
 
     /// A secret that a volume names.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, String>;
+
+    /// A claim, as the server has it.
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Value, String>;
+
+    /// Changes the status of a claim from what it was `before` to what it is `after`, and leaves what others wrote. With `is_current`
+    /// only if nobody has changed the claim meanwhile. Returns the claim.
+    async fn set_claim_status(
+        &self,
+        before: &Value,
+        after: &Value,
+        is_current: bool,
+    ) -> Result<Value, String>;
 
     /// A token of the service account of a pod.
     async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;

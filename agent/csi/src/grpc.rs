@@ -8,16 +8,21 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent::storage::drivers::{Amount, DriverCondition};
 use cri::csi::node_client::NodeClient;
 use cri::csi::node_service_capability::{Type, rpc};
 use cri::csi::volume_capability::access_mode::Mode;
-use cri::csi::volume_capability::{AccessMode as WireAccessMode, AccessType, MountVolume};
-use cri::csi::{self, VolumeCapability};
+use cri::csi::volume_capability::{
+    AccessMode as WireAccessMode, AccessType, BlockVolume, MountVolume,
+};
+use cri::csi::volume_usage::Unit;
+use cri::csi::{self, CapacityRange, VolumeCapability, VolumeUsage};
 use plugins::{CallError, connect, within};
 use tonic::Status;
 
 use crate::cluster::NodeDriver;
-use crate::request::{AccessMode, Capabilities, Capability, Strings};
+use crate::request::{AccessKind, AccessMode, Capabilities, Capability, Strings};
+use crate::stats::{Stats, UsageUnit};
 
 /// How long a driver may take for a call (csiTimeout).
 const CALL: Duration = Duration::from_secs(120);
@@ -51,6 +56,19 @@ pub(crate) struct Publish {
     pub(crate) readonly: bool,
     pub(crate) secrets: Strings,
     pub(crate) context: Strings,
+}
+
+/// What NodeExpandVolume is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Expand {
+    pub(crate) handle: String,
+    pub(crate) target: PathBuf,
+    /// Where the volume is prepared, if the driver does that.
+    pub(crate) staging: Option<PathBuf>,
+    /// The size that it is to have at least.
+    pub(crate) bytes: i64,
+    pub(crate) capability: Capability,
+    pub(crate) secrets: Strings,
 }
 
 impl Driver {
@@ -95,6 +113,9 @@ impl Driver {
             stages: has(rpc::Type::StageUnstageVolume),
             several_writers: has(rpc::Type::SingleNodeMultiWriter),
             gives_groups: has(rpc::Type::VolumeMountGroup),
+            measures: has(rpc::Type::GetVolumeStats),
+            has_condition: has(rpc::Type::VolumeCondition),
+            expands: has(rpc::Type::ExpandVolume),
         })
     }
 
@@ -141,6 +162,45 @@ impl Driver {
             .await
             .map(drop)
     }
+
+    pub(crate) async fn expand(&self, expand: Expand) -> Result<(), CallError> {
+        let request = csi::NodeExpandVolumeRequest {
+            volume_id: expand.handle,
+            volume_path: text(&expand.target),
+            capacity_range: Some(CapacityRange { required_bytes: expand.bytes, limit_bytes: 0 }),
+            staging_target_path: expand.staging.as_deref().map(text).unwrap_or_default(),
+            volume_capability: Some(capability(expand.capability)),
+            secrets: map(expand.secrets),
+        };
+        self.call(|mut node| async move { node.node_expand_volume(request).await }).await.map(drop)
+    }
+
+    /// Has a volume measured that is published at `target`.
+    pub(crate) async fn stats(&self, handle: &str, target: &Path) -> Result<Stats, CallError> {
+        let request = csi::NodeGetVolumeStatsRequest {
+            volume_id: handle.to_owned(),
+            volume_path: text(target),
+            staging_target_path: String::new(),
+        };
+        let asked = self.call(|mut node| async move { node.node_get_volume_stats(request).await });
+        let answer = asked.await?;
+        let amount = |usage: &VolumeUsage| {
+            let unit = match usage.unit() {
+                Unit::Bytes => UsageUnit::Bytes,
+                Unit::Inodes => UsageUnit::Inodes,
+                Unit::Unknown => return None,
+            };
+            let number = |number: i64| u64::try_from(number).unwrap_or_default();
+            let (available, total, used) = (usage.available, usage.total, usage.used);
+            let [available, total, used] = [available, total, used].map(number);
+            Some((unit, Amount { available, total, used }))
+        };
+        let condition = answer.volume_condition.map(|condition| DriverCondition {
+            is_abnormal: condition.abnormal,
+            message: condition.message,
+        });
+        Ok(Stats { amounts: answer.usage.iter().filter_map(amount).collect(), condition })
+    }
 }
 
 fn map(strings: Strings) -> HashMap<String, String> {
@@ -162,11 +222,14 @@ fn capability(capability: Capability) -> VolumeCapability {
     };
     VolumeCapability {
         access_mode: Some(WireAccessMode { mode: mode.into() }),
-        access_type: Some(AccessType::Mount(MountVolume {
-            fs_type: capability.fs_type,
-            mount_flags: capability.flags,
-            volume_mount_group: capability.group.unwrap_or_default(),
-        })),
+        access_type: Some(match capability.kind {
+            AccessKind::Block => AccessType::Block(BlockVolume {}),
+            AccessKind::Mount { fs_type, flags, group } => AccessType::Mount(MountVolume {
+                fs_type,
+                mount_flags: flags,
+                volume_mount_group: group.unwrap_or_default(),
+            }),
+        }),
     }
 }
 

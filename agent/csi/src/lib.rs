@@ -3,14 +3,17 @@
 //! | file | what |
 //! |---|---|
 //! | `registration` | registers drivers whose sockets the watcher of plugins finds, and forgets them (`registry`; `version` ◆) |
-//! | `volumes` | has volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
-//! | `uses`, `record`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
+//! | `volumes`, `unmount` | have volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
+//! | `uses`, `record`, `place`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
 //! | `names` ◆ | directories, handles and names, as a kubelet has them |
+//! | `expand` | has volumes expanded; `expansion` ◆ decides which, and what their claims say of that; `sizes` is what is known |
+//! | `stats` ◆ | what drivers measure of volumes |
 //! | `tokens` | tokens of service accounts for drivers |
 //! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
 //!
 //! # Invariants
-//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount.
+//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount. A block device
+//!   counts as mounted where its driver publishes it.
 //! - No two calls about one volume are under way at the same time.
 //! - No volume is unstaged that a pod uses, or may use because a record cannot be read.
 //!
@@ -22,25 +25,31 @@
 //! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
 
 mod cluster;
+mod expand;
+mod expansion;
 mod grpc;
 mod locks;
 mod names;
+mod place;
 mod record;
 mod registration;
 mod registry;
 mod request;
+mod sizes;
+mod stats;
 mod tokens;
+mod unmount;
 mod uses;
 mod version;
 mod volumes;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::machine::Machine;
 use agent::storage::drivers::{
-    DriverError, DriverStep, DriverVolume, MountedVolume, VolumeDrivers,
+    DriverError, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume, VolumeDrivers,
 };
 use api::pod::Pod;
 use async_trait::async_trait;
@@ -52,12 +61,6 @@ pub use cluster::{NodeDriver, VolumeCluster};
 
 use registration::DriverHandler;
 use volumes::Volumes;
-
-/// Where an agent with this directory has a PersistentVolume of a driver mounted for the pod of this uid.
-#[must_use]
-pub fn mount_point(root_dir: &Path, pod_uid: &str, volume: &str) -> PathBuf {
-    names::target(&root_dir.join("pods").join(pod_uid), volume)
-}
 
 /// How often a driver that wants that mounts its volumes again. A kubelet does with each sync of a pod, which is as often.
 const RENEWAL: Duration = Duration::from_secs(60);
@@ -171,6 +174,18 @@ impl VolumeDrivers for CsiDrivers {
         self.mount_volume(pod, pod_dir, volume, true).await.map(drop)
     }
 
+    async fn expand(
+        &self,
+        pod: &Pod,
+        pod_dir: &Path,
+        volume: &DriverVolume,
+    ) -> Result<Expansion, DriverError> {
+        let volumes = Arc::clone(&self.volumes);
+        let (pod, pod_dir, wanted) = (pod.clone(), pod_dir.to_owned(), volume.clone());
+        let operation = async move { volumes.expand_online(&pod, &pod_dir, &wanted).await };
+        self.to_the_end(DriverStep::Expand, &volume.spec_name, operation).await
+    }
+
     fn renewal_period(&self) -> Duration {
         RENEWAL
     }
@@ -180,5 +195,9 @@ impl VolumeDrivers for CsiDrivers {
         let name = pod_dir.file_name().unwrap_or_default().to_string_lossy();
         self.to_the_end(DriverStep::TearDown, &name, async move { volumes.unmount(&of).await })
             .await
+    }
+
+    async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String> {
+        self.volumes.usage(pod_dir, spec_name).await
     }
 }

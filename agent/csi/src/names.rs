@@ -13,6 +13,13 @@ use sha2::{Digest as _, Sha256};
 /// The directory of what drivers have prepared for the node, in the agent's own.
 pub(crate) const STAGING: &str = "plugins/kubernetes.io/csi";
 
+/// The directory of volumes that are block devices, in the agent's own. A volume has the directory of its PersistentVolume's name.
+const DEVICES: &str = "plugins/kubernetes.io/csi/volumeDevices";
+
+/// Directories in [`DEVICES`] that are not those of volumes.
+const DEVICE_STAGING: &str = "staging";
+const DEVICE_PUBLISH: &str = "publish";
+
 /// The directory in [`STAGING`] in which a volume is prepared.
 const GLOBAL_MOUNT: &str = "globalmount";
 
@@ -23,6 +30,8 @@ pub(crate) struct VolumeKey {
     pub(crate) driver: String,
     /// What the driver calls the volume.
     pub(crate) handle: String,
+    /// The name of the PersistentVolume, if pods have it as a block device.
+    pub(crate) device: Option<String>,
 }
 
 impl VolumeKey {
@@ -36,8 +45,16 @@ impl VolumeKey {
         format!("csi-{}", sha256(&[&self.handle, &self.driver, node]))
     }
 
+    /// Driver and handle: what calls are about.
+    pub(crate) fn of_driver(&self) -> (String, String) {
+        (self.driver.clone(), self.handle.clone())
+    }
+
     /// Where it is prepared for the node, in the agent's directory.
     pub(crate) fn staging(&self, root: &Path) -> PathBuf {
+        if let Some(name) = &self.device {
+            return root.join(DEVICES).join(DEVICE_STAGING).join(name);
+        }
         let directory = root.join(STAGING).join(&self.driver);
         directory.join(sha256(&[&self.handle])).join(GLOBAL_MOUNT)
     }
@@ -56,6 +73,26 @@ pub(crate) fn volumes_of_pod(pod_dir: &Path) -> PathBuf {
 /// Where a volume is mounted for a pod. Its parent has the record.
 pub(crate) fn target(pod_dir: &Path, spec_name: &str) -> PathBuf {
     volumes_of_pod(pod_dir).join(spec_name.replace('/', "~")).join("mount")
+}
+
+/// Where the record of a block device is, given the name of its PersistentVolume.
+pub(crate) fn device_record(root: &Path, name: &str) -> PathBuf {
+    root.join(DEVICES).join(name).join("data")
+}
+
+/// Where a block device is published for pods. The file of a pod has its uid as the name.
+pub(crate) fn device_targets(root: &Path, name: &str) -> PathBuf {
+    root.join(DEVICES).join(DEVICE_PUBLISH).join(name)
+}
+
+/// Where a pod with this directory has its block devices: links to where they are published.
+pub(crate) fn devices_of_pod(pod_dir: &Path) -> PathBuf {
+    pod_dir.join("volumeDevices").join(DIRECTORY)
+}
+
+/// The directory that has those of block devices, and whether a name in it is that of a volume.
+pub(crate) fn devices(root: &Path) -> (PathBuf, fn(&str) -> bool) {
+    (root.join(DEVICES), |name| !matches!(name, DEVICE_STAGING | DEVICE_PUBLISH))
 }
 
 /// Whether a name can be that of a file, and leads nowhere else: manifests have others only if no API server has checked them.
@@ -86,7 +123,8 @@ mod tests {
     /// The digests are those of sha256sum(1) for `vol-1d.examplen1`, `vol-1` and `u1data`.
     #[test]
     fn names_are_those_of_a_kubelet() {
-        let key = VolumeKey { driver: "d.example".to_owned(), handle: "vol-1".to_owned() };
+        let key =
+            VolumeKey { driver: "d.example".to_owned(), handle: "vol-1".to_owned(), device: None };
         assert_eq!(key.unique_name(), "kubernetes.io/csi/d.example^vol-1");
         assert_eq!(
             key.attachment("n1"),
@@ -106,6 +144,23 @@ mod tests {
             target(Path::new("/r/pods/u1"), "pv/a"),
             Path::new("/r/pods/u1/volumes/kubernetes.io~csi/pv~a/mount")
         );
+    }
+
+    #[test]
+    fn block_devices_are_where_a_kubelet_has_them() {
+        let root = Path::new("/r");
+        let (driver, handle) = ("d".to_owned(), "h".to_owned());
+        let key = VolumeKey { driver, handle, device: Some("pv".to_owned()) };
+        let at = Path::new("/r/plugins/kubernetes.io/csi/volumeDevices");
+        assert_eq!(key.unique_name(), "kubernetes.io/csi/d^h");
+        assert_eq!(key.staging(root), at.join("staging/pv"));
+        assert_eq!(device_targets(root, "pv"), at.join("publish/pv"));
+        assert_eq!(device_record(root, "pv"), at.join("pv/data"));
+        let links = devices_of_pod(Path::new("/r/pods/u1"));
+        assert_eq!(links, Path::new("/r/pods/u1/volumeDevices/kubernetes.io~csi"));
+        let (directory, is_volume) = devices(root);
+        let volumes = ["staging", "publish", "pv"].map(is_volume);
+        assert_eq!((directory.as_path(), volumes), (at, [false, false, true]));
     }
 
     #[rstest]

@@ -53,9 +53,27 @@ pub(crate) fn write_staged(key: &VolumeKey, staging: &Path) -> io::Result<()> {
     write(staging, &json!({"volumeHandle": key.handle, "driverName": key.driver}))
 }
 
-/// Writes the record beside a mount point, whole or not at all.
+/// Records in a directory that a volume is, or may be, given to pods of this node as a block device.
+pub(crate) fn write_device(wanted: &Wanted, directory: &Path, node: &str) -> io::Result<()> {
+    write_in(
+        directory,
+        &json!({
+            "specVolID": wanted.spec_name,
+            "volumeHandle": wanted.key.handle,
+            "driverName": wanted.key.driver,
+            "nodeName": node,
+            "attachmentID": wanted.key.attachment(node),
+        }),
+    )
+}
+
+/// Writes the record beside a mount point.
 fn write(mount_point: &Path, record: &Value) -> io::Result<()> {
-    let directory = parent(mount_point);
+    write_in(parent(mount_point), record)
+}
+
+/// Writes the record in a directory, whole or not at all.
+fn write_in(directory: &Path, record: &Value) -> io::Result<()> {
     let new = directory.join(format!(".{FILE}.new"));
     fs::write(&new, format!("{record}\n"))?;
     fs::rename(new, directory.join(FILE))
@@ -75,6 +93,7 @@ pub(crate) fn read(directory: &Path) -> Found {
             key: VolumeKey {
                 driver: text("driverName")?.to_owned(),
                 handle: text("volumeHandle")?.to_owned(),
+                device: None,
             },
             is_persistent: text("volumeLifecycleMode") != Some("Ephemeral"),
         })
@@ -91,14 +110,19 @@ pub(crate) fn read(directory: &Path) -> Found {
 /// Removes what is left beside a mount point at which nothing is mounted: the mount point, the record and their directory. What is
 /// not empty stays, and is an error.
 pub(crate) fn remove(mount_point: &Path) -> io::Result<()> {
-    let directory = parent(mount_point);
     gone(fs::remove_dir(mount_point))?;
+    remove_record(parent(mount_point))
+}
+
+/// Removes a record, and its directory.
+pub(crate) fn remove_record(directory: &Path) -> io::Result<()> {
     gone(fs::remove_file(directory.join(FILE)))?;
     gone(fs::remove_file(directory.join(format!(".{FILE}.new"))))?;
     gone(fs::remove_dir(directory))
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+/// What is gone already counts as removed.
+pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -125,7 +149,7 @@ pub(crate) fn staged(root: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// What is in a directory; nothing if it does not exist.
-fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         // A file where a directory is expected has nothing in it.
@@ -150,7 +174,7 @@ mod tests {
     use super::*;
 
     fn key() -> VolumeKey {
-        VolumeKey { driver: "d".to_owned(), handle: "h".to_owned() }
+        VolumeKey { driver: "d".to_owned(), handle: "h".to_owned(), device: None }
     }
 
     #[test]

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use agent::storage::drivers::{DriverSource, DriverVolume};
+use agent::storage::drivers::{DriverSource, DriverStep, DriverVolume};
 use api::pod::Pod;
-use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
 
-use crate::names::{VolumeKey, inline_handle};
+use crate::names::{VolumeKey, inline_handle, is_file_name};
 
 /// Strings by names: attributes, contexts, secrets.
 pub(crate) type Strings = BTreeMap<String, String>;
@@ -23,6 +24,12 @@ pub(crate) struct Capabilities {
     pub(crate) several_writers: bool,
     /// It gives volumes to groups.
     pub(crate) gives_groups: bool,
+    /// It measures volumes.
+    pub(crate) measures: bool,
+    /// It says whether volumes are abnormal when it measures them.
+    pub(crate) has_condition: bool,
+    /// It expands volumes.
+    pub(crate) expands: bool,
 }
 
 /// How a driver is used: its CSIDriver object, or the defaults of a driver without one.
@@ -111,7 +118,8 @@ impl DriverRules {
             GroupPolicy::Always => true,
             GroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && is_for_one_node,
         };
-        wants && volume.group.is_some() && !volume.readonly && !can.gives_groups
+        let has_files = volume.key.device.is_none();
+        has_files && wants && volume.group.is_some() && !volume.readonly && !can.gives_groups
     }
 }
 
@@ -136,6 +144,14 @@ pub(crate) struct Wanted {
     pod: Strings,
 }
 
+/// The steps in which a volume is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steps {
+    pub(crate) first: DriverStep,
+    pub(crate) publish: DriverStep,
+    pub(crate) expand: DriverStep,
+}
+
 /// What only a PersistentVolume has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Persistent {
@@ -143,6 +159,32 @@ pub(crate) struct Persistent {
     pub(crate) mount_options: Vec<String>,
     /// Namespace and name of the secret with which it is prepared for the node.
     pub(crate) stage_secret: Option<(String, String)>,
+    /// Namespace and name of the secret with which it is expanded.
+    pub(crate) expand_secret: Option<(String, String)>,
+    /// The claim that it is bound to, if it has a size.
+    pub(crate) claimed: Option<Claimed>,
+}
+
+/// The claim of a volume, which may want more of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The volume's capacity, as it is written.
+    pub(crate) capacity: String,
+}
+
+impl Claimed {
+    fn of(volume: &PersistentVolumeSpec) -> Option<Self> {
+        let claim = volume.claim_ref.as_ref()?;
+        let capacity = volume.capacity.as_ref()?.get("storage")?.0.clone();
+        Some(Self { namespace: claim.namespace.clone()?, name: claim.name.clone()?, capacity })
+    }
+
+    /// The volume's capacity; zero if it cannot be read.
+    pub(crate) fn capacity(&self) -> Quantity {
+        Quantity::parse(&self.capacity).unwrap_or(Quantity::ZERO)
+    }
 }
 
 impl Wanted {
@@ -156,7 +198,7 @@ impl Wanted {
                 let handle = inline_handle(pod.uid().as_str(), &spec_name);
                 let secret = source.node_publish_secret_ref.as_ref();
                 Self {
-                    key: VolumeKey { driver: source.driver.clone(), handle },
+                    key: VolumeKey { driver: source.driver.clone(), handle, device: None },
                     spec_name,
                     fs_type: source.fs_type.clone().unwrap_or_default(),
                     attributes: source.volume_attributes.clone().unwrap_or_default(),
@@ -175,10 +217,12 @@ impl Wanted {
                     let reference = reference.as_ref()?;
                     Some((reference.namespace.clone()?, reference.name.clone()?))
                 };
+                let is_device = spec.volume_mode.as_deref() == Some("Block");
                 Self {
                     key: VolumeKey {
                         driver: source.driver.clone(),
                         handle: source.volume_handle.clone(),
+                        device: is_device.then(|| spec_name.clone()),
                     },
                     spec_name,
                     fs_type: source.fs_type.clone().unwrap_or_default(),
@@ -190,11 +234,31 @@ impl Wanted {
                         access_modes: spec.access_modes.clone().unwrap_or_default(),
                         mount_options: spec.mount_options.clone().unwrap_or_default(),
                         stage_secret: secret(&source.node_stage_secret_ref),
+                        expand_secret: secret(&source.node_expand_secret_ref),
+                        claimed: Claimed::of(spec),
                     }),
                     pod: shown(pod, false),
                 }
             }
         })
+    }
+
+    /// Whether it names a driver and a volume, and nothing that leads elsewhere.
+    pub(crate) fn has_names(&self) -> bool {
+        let VolumeKey { driver, handle, device } = &self.key;
+        let is_name = |name: &String| is_file_name(name);
+        is_name(driver) && !handle.is_empty() && device.iter().all(is_name)
+    }
+
+    /// What the steps are called in which it is mounted.
+    pub(crate) fn steps(&self) -> Steps {
+        use DriverStep::{ExpandMapped, ExpandMounted, MapDevice, MountDevice, SetUp, SetUpDevice};
+        let (first, publish, expand) = match (&self.key.device, &self.persistent) {
+            (Some(_), _) => (SetUpDevice, MapDevice, ExpandMapped),
+            (None, Some(_)) => (MountDevice, SetUp, ExpandMounted),
+            (None, None) => (SetUp, SetUp, ExpandMounted),
+        };
+        Steps { first, publish, expand }
     }
 
     /// Its mode, as records and messages name it.
@@ -206,14 +270,18 @@ impl Wanted {
     pub(crate) fn capability(&self, can: Capabilities) -> Capability {
         let persistent = self.persistent.as_ref();
         let mode = persistent.and_then(|persistent| persistent.access_modes.first());
-        Capability {
-            access: access(mode.map_or("ReadWriteOnce", String::as_str), can),
-            fs_type: self.fs_type.clone(),
-            flags: persistent
-                .map(|persistent| persistent.mount_options.clone())
-                .unwrap_or_default(),
-            group: self.group.filter(|_| can.gives_groups).map(|group| group.to_string()),
-        }
+        let access = access(mode.map_or("ReadWriteOnce", String::as_str), can);
+        let kind = match self.key.device {
+            Some(_) => AccessKind::Block,
+            None => AccessKind::Mount {
+                fs_type: self.fs_type.clone(),
+                flags: persistent
+                    .map(|persistent| persistent.mount_options.clone())
+                    .unwrap_or_default(),
+                group: self.group.filter(|_| can.gives_groups).map(|group| group.to_string()),
+            },
+        };
+        Capability { access, kind }
     }
 
     /// The volume's attributes with the fields of the pod that its driver wants, without tokens.
@@ -241,15 +309,36 @@ fn shown(pod: &Pod, is_ephemeral: bool) -> Strings {
     .collect()
 }
 
-/// How a volume is mounted.
+/// How a volume is given to pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Capability {
     pub(crate) access: AccessMode,
-    /// Empty: the driver's choice.
-    pub(crate) fs_type: String,
-    pub(crate) flags: Vec<String>,
-    /// The group that the driver gives the volume to.
-    pub(crate) group: Option<String>,
+    pub(crate) kind: AccessKind,
+}
+
+impl Capability {
+    /// The same without a group.
+    pub(crate) fn without_group(mut self) -> Self {
+        if let AccessKind::Mount { group, .. } = &mut self.kind {
+            *group = None;
+        }
+        self
+    }
+}
+
+/// As what pods have a volume.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AccessKind {
+    /// As a block device.
+    Block,
+    /// As a file system.
+    Mount {
+        /// Empty: the driver's choice.
+        fs_type: String,
+        flags: Vec<String>,
+        /// The group that the driver gives the volume to.
+        group: Option<String>,
+    },
 }
 
 /// Who uses a volume, as the interface names it.
@@ -277,3 +366,24 @@ fn access(mode: &str, can: Capabilities) -> AccessMode {
 #[cfg(test)]
 #[path = "request/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+pub(crate) mod fixtures {
+    use super::{Persistent, Strings, VolumeKey, Wanted};
+
+    /// A block device of the PersistentVolume of this name.
+    pub(crate) fn wanted_device(name: &str) -> Wanted {
+        let (driver, handle) = ("d".to_owned(), "h".to_owned());
+        Wanted {
+            key: VolumeKey { driver, handle, device: Some(name.to_owned()) },
+            spec_name: name.to_owned(),
+            fs_type: String::new(),
+            attributes: Strings::new(),
+            readonly: false,
+            group: None,
+            publish_secret: None,
+            persistent: Some(Persistent::default()),
+            pod: Strings::new(),
+        }
+    }
+}

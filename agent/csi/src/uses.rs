@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::cluster::VolumeCluster;
 use crate::names::VolumeKey;
+use crate::place;
 use crate::record::{self, Found};
 
 /// See the module.
@@ -70,8 +71,8 @@ impl Uses {
     pub(crate) fn find(&self, root: &Path) -> io::Result<()> {
         let mut found = State { is_found: true, ..State::default() };
         for pod in record::pods(root)? {
-            for directory in record::of_pod(&pod)? {
-                match record::read(&directory) {
+            for place in place::of_pod(root, &pod)? {
+                match place.read() {
                     Found::Record(record) => {
                         if !record.is_persistent {
                             found.unattached.insert(record.key.clone());
@@ -80,12 +81,17 @@ impl Uses {
                     }
                     Found::Nothing => {}
                     Found::Unreadable(error) => {
-                        tracing::warn!(directory = %directory.display(), %error, "failed to read the record of a volume");
-                        found.unreadable.insert(directory);
+                        let (_, at) = place.teardown();
+                        tracing::warn!(volume = %at.display(), %error, "failed to read the record of a volume");
+                        found.unreadable.insert(at.to_owned());
                     }
                 }
             }
         }
+        let devices = place::recorded_devices(root)?.into_iter();
+        found
+            .staged
+            .extend(devices.filter(|key| key.staging(root).exists()).map(|key| (key, false)));
         for directory in record::staged(root)? {
             match record::read(&directory) {
                 Found::Record(record) => drop(found.staged.insert(record.key, false)),
@@ -198,6 +204,16 @@ impl Uses {
         self.show();
     }
 
+    /// Whether a pod has, or is to have, a volume.
+    pub(crate) fn is_used(&self, key: &VolumeKey) -> bool {
+        self.lock().users.contains_key(key)
+    }
+
+    /// Whether a volume is, or may be, prepared for the node.
+    pub(crate) fn may_have_staged(&self, key: &VolumeKey) -> bool {
+        self.lock().staged.contains_key(key)
+    }
+
     /// Notes that a pod has no volumes any more, nor is to have any. Returns those that it was to have.
     pub(crate) fn forget(&self, pod_dir: &Path) -> Vec<VolumeKey> {
         let keys: Vec<VolumeKey> = {
@@ -210,7 +226,7 @@ impl Uses {
         for key in &keys {
             self.drop_use(key, pod_dir);
         }
-        self.unused()
+        keys
     }
 
     /// The volumes that are, or may be, prepared for the node, and that no pod uses.

@@ -1,17 +1,15 @@
-//! Has drivers mount and unmount volumes. What is mounted is on the disk, in records of a kubelet's form: an agent that was killed
+//! Has drivers mount volumes. What is mounted is on the disk, in records of a kubelet's form: an agent that was killed
 //! leaves what its successor, or a kubelet, unmounts.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter}.go; pkg/kubelet/volumemanager/reconciler.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent::machine::Machine;
-use agent::storage::drivers::{DriverError, DriverStep, DriverVolume, MountedVolume};
+use agent::storage::drivers::{DriverError, DriverStep, DriverVolume, Expansion, MountedVolume};
 use api::pod::Pod;
 use tasks::spawn_blocking;
 use tokio::time::timeout;
@@ -19,10 +17,12 @@ use tokio::time::timeout;
 use crate::cluster::VolumeCluster;
 use crate::grpc::{Driver, Publish, Stage};
 use crate::locks::Locks;
-use crate::names::{VolumeKey, is_file_name, target};
-use crate::record::{self, Found};
+use crate::names::VolumeKey;
+use crate::place::{self, Place};
+use crate::record::Found;
 use crate::registry::Registry;
 use crate::request::{Capabilities, DriverRules, Strings, Wanted};
+use crate::sizes::Sizes;
 use crate::tokens::Tokens;
 use crate::uses::Uses;
 
@@ -32,16 +32,18 @@ const SHOWN: Duration = Duration::from_secs(10);
 /// The volumes of a node.
 pub(crate) struct Volumes {
     /// The agent's directory.
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     node: String,
     pub(crate) registry: Arc<Registry>,
-    cluster: Arc<dyn VolumeCluster>,
-    machine: Arc<dyn Machine>,
+    pub(crate) cluster: Arc<dyn VolumeCluster>,
+    pub(crate) machine: Arc<dyn Machine>,
     /// Of pods; who has one may take those of volumes.
-    pods: Locks<PathBuf>,
-    locks: Locks<VolumeKey>,
-    tokens: Tokens,
+    pub(crate) pods: Locks<PathBuf>,
+    /// Of volumes, by driver and handle.
+    pub(crate) locks: Locks<(String, String)>,
+    pub(crate) tokens: Tokens,
     pub(crate) uses: Uses,
+    pub(crate) sizes: Sizes,
 }
 
 /// What a driver is and can do, and how it is used.
@@ -62,6 +64,7 @@ impl Volumes {
             uses: Uses::new(Arc::clone(&cluster)),
             tokens: Tokens::new(Arc::clone(&cluster)),
             registry: Arc::default(),
+            sizes: Sizes::default(),
             pods: Locks::default(),
             locks: Locks::default(),
             root,
@@ -86,17 +89,20 @@ impl Volumes {
             message,
             waits: false,
         };
-        let set_up = |message: String| failed(DriverStep::SetUp, message);
-        let wanted = Wanted::of(pod, volume)
-            .filter(|wanted| is_file_name(&wanted.key.driver) && !wanted.key.handle.is_empty());
-        let Some(wanted) = wanted else {
-            return Err(set_up("its csi source names no driver and volume".to_owned()));
+        let Some(wanted) = Wanted::of(pod, volume).filter(Wanted::has_names) else {
+            let message = "its csi source names no driver and volume".to_owned();
+            return Err(failed(DriverStep::SetUp, message));
         };
-        let target = target(pod_dir, &wanted.spec_name);
+        let steps = wanted.steps();
+        let set_up = |message: String| failed(steps.publish, message);
+        let place = Place::of(&self.root, pod_dir, &wanted);
         let _before_the_end = self.pods.lock(&pod_dir.to_owned()).await;
-        let _one_at_a_time = self.locks.lock(&wanted.key).await;
-        let is_published = self.uses.is_published(&target);
-        let mounted = MountedVolume { path: target.clone(), takes_group: false };
+        let _one_at_a_time = self.locks.lock(&wanted.key.of_driver()).await;
+        let is_published = self.uses.is_published(&place.target);
+        let expansion = Expansion::Unchanged;
+        let path = place.shown().to_owned();
+        let is_device = wanted.key.device.is_some();
+        let mounted = MountedVolume { path, is_device, takes_group: false, expansion };
         if is_published && !renews {
             return Ok(mounted);
         }
@@ -106,12 +112,8 @@ impl Volumes {
         if renews && !rules.renews {
             return Ok(mounted);
         }
-        let first_step = match wanted.persistent {
-            Some(_) => DriverStep::MountDevice,
-            None => DriverStep::SetUp,
-        };
         let known = self.known(&wanted.key, rules).await;
-        let known = known.map_err(|message| failed(first_step, message))?;
+        let known = known.map_err(|message| failed(steps.first, message))?;
         known.rules.check(&wanted).map_err(|problem| {
             set_up(format!(
                 "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {problem}"
@@ -120,28 +122,34 @@ impl Volumes {
         let attaches = wanted.persistent.is_some() && known.rules.attaches;
         self.uses.want(&wanted.key, pod_dir, attaches);
         let context = match attaches {
-            true => self.attached(&wanted.key).await.map_err(|message| DriverError {
-                waits: true,
-                ..failed(DriverStep::MountDevice, message)
-            })?,
+            true => self
+                .attached(&wanted.key)
+                .await
+                .map_err(|message| DriverError { waits: true, ..failed(steps.first, message) })?,
             false => Strings::new(),
         };
         let staging = match known.can.stages && wanted.persistent.is_some() {
             true => {
-                let staging = wanted.key.staging(&self.root);
                 if !renews {
-                    let staged = self.stage(&known, &wanted, &staging, &context).await;
-                    staged.map_err(|message| failed(DriverStep::MountDevice, message))?;
+                    let staged = self.stage(&known, &wanted, &context).await;
+                    staged.map_err(|message| failed(steps.first, message))?;
                 }
-                Some(staging)
+                Some(wanted.key.staging(&self.root))
             }
             false => None,
         };
-        let publishing = Publishing { pod, wanted: &wanted, target: &target, staging, context };
+        let publishing = Publishing { pod, wanted: &wanted, place: &place, staging, context };
         self.publish(&known, publishing, renews).await.map_err(set_up)?;
-        self.uses.published(&target);
+        let expansion = match renews {
+            true => expansion,
+            false => {
+                let expanded = self.expand_mounted(&wanted, &place.target).await;
+                expanded.map_err(|message| failed(steps.expand, message))?
+            }
+        };
+        self.uses.published(&place.target);
         let takes_group = known.rules.takes_group(&wanted, known.can) && !renews;
-        Ok(MountedVolume { takes_group, ..mounted })
+        Ok(MountedVolume { takes_group, expansion, ..mounted })
     }
 
     /// Asks a registered driver what it can do.
@@ -179,29 +187,24 @@ impl Volumes {
     }
 
     /// Has a driver prepare a volume for the node, once.
-    async fn stage(
-        &self,
-        known: &Known,
-        wanted: &Wanted,
-        staging: &Path,
-        context: &Strings,
-    ) -> Result<(), String> {
+    async fn stage(&self, known: &Known, wanted: &Wanted, context: &Strings) -> Result<(), String> {
         if self.uses.is_staged(&wanted.key) {
             return Ok(());
         }
         let persistent = wanted.persistent.as_ref();
         let secret = persistent.and_then(|persistent| persistent.stage_secret.as_ref());
         let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
-        let (key, at) = (wanted.key.clone(), staging.to_owned());
+        let staging = wanted.key.staging(&self.root);
+        let (own, root, node) = (wanted.clone(), self.root.clone(), self.node.clone());
         // Another file system may be there already, which may not answer.
-        let making = move || make_directory(&at).and_then(|()| record::write_staged(&key, &at));
+        let making = move || place::prepare_staging(&own, &root, &node);
         let made = spawn_blocking(making).await.map_err(io::Error::other).flatten();
         made.map_err(|error| format!("failed to prepare {}: {error}", staging.display()))?;
         self.uses.may_be_staged(&wanted.key);
         let stage = Stage {
             handle: wanted.key.handle.clone(),
             publish_context: context.clone(),
-            staging: staging.to_owned(),
+            staging,
             capability: wanted.capability(known.can),
             secrets,
             context: wanted.attributes.clone(),
@@ -213,7 +216,7 @@ impl Volumes {
             }
             Err(error) => {
                 // Otherwise the driver may be at work, or have done it, and has to be asked to undo it.
-                if error.is_final && self.remove_left(staging).is_ok() {
+                if error.is_final && self.remove_staging(&wanted.key).is_ok() {
                     self.uses.unstaged(&wanted.key);
                 }
                 Err(error.to_string())
@@ -228,10 +231,13 @@ impl Volumes {
         publishing: Publishing<'_>,
         renews: bool,
     ) -> Result<(), String> {
-        let Publishing { pod, wanted, target, staging, context: publish_context } = publishing;
+        let Publishing { pod, wanted, place, staging, context: publish_context } = publishing;
         let mut secrets =
             self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
-        let tokens = self.tokens.of(pod, &known.rules.tokens).await.map_err(|error| {
+        // As by a kubelet, a device comes without.
+        let rules = &known.rules.tokens[..];
+        let wanted_tokens = if wanted.key.device.is_some() { &[] } else { rules };
+        let tokens = self.tokens.of(pod, wanted_tokens).await.map_err(|error| {
             format!(
                 "kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: {error}"
             )
@@ -241,16 +247,14 @@ impl Volumes {
             true => secrets.extend(tokens),
             false => context.extend(tokens),
         }
-        let directory = target.parent().unwrap_or(target);
-        let may_be_mounted = renews || !matches!(record::read(directory), Found::Nothing);
-        let made = make_directory(directory)
-            .and_then(|()| record::write_published(wanted, target, &self.node));
-        made.map_err(|error| format!("failed to prepare {}: {error}", directory.display()))?;
+        let may_be_mounted = renews || !matches!(place.read(), Found::Nothing);
+        let made = place.prepare(wanted, &self.node);
+        made.map_err(|error| format!("failed to prepare {}: {error}", place.target.display()))?;
         let publish = Publish {
             handle: wanted.key.handle.clone(),
             publish_context,
             staging,
-            target: target.to_owned(),
+            target: place.target.clone(),
             capability: wanted.capability(known.can),
             readonly: wanted.readonly,
             secrets,
@@ -261,15 +265,15 @@ impl Volumes {
         };
         // One that was, or may have been, mounted before stays: containers may have it.
         if error.is_final && !may_be_mounted {
-            let removed = self.remove_left(target);
+            let removed = self.remove_left(place);
             if let Err(error) = removed {
-                tracing::warn!(target = %target.display(), error, "failed to remove what is left of a volume that was not mounted");
+                tracing::warn!(target = %place.target.display(), error, "failed to remove what is left of a volume that was not mounted");
             }
         }
         Err(error.to_string())
     }
 
-    async fn secrets(
+    pub(crate) async fn secrets(
         &self,
         secret: Option<&(String, String)>,
         field: &str,
@@ -286,161 +290,13 @@ impl Volumes {
         let data = found.data.into_iter().flatten();
         Ok(data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
     }
-
-    /// Unmounts all volumes of the pod with this directory. Returns the first error; the others are logged.
-    pub(crate) async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError> {
-        // What mounts for the pod although nobody waits for it any more is unmounted too.
-        let _after_mounts = self.pods.lock(&pod_dir.to_owned()).await;
-        let failed = |volume: &Path, message: String| {
-            let volume = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            DriverError { step: DriverStep::TearDown, volume, message, waits: false }
-        };
-        let directories = record::of_pod(pod_dir).map_err(|error| {
-            failed(pod_dir, format!("failed to read the volumes of {}: {error}", pod_dir.display()))
-        })?;
-        let mut first = None;
-        for directory in directories {
-            if let Err(message) = self.unmount_one(pod_dir, &directory).await {
-                tracing::warn!(volume = %directory.display(), error = message, "failed to unmount volume; will retry");
-                first.get_or_insert_with(|| failed(&directory, message));
-            }
-        }
-        if let Some(error) = first {
-            return Err(error);
-        }
-        if let Some(uid) = pod_dir.file_name() {
-            self.tokens.forget(&uid.to_string_lossy());
-        }
-        for key in self.uses.forget(pod_dir) {
-            if self.unstage_unused(&key).await.is_err() {
-                // It is tried again beside the pod, which has ended.
-                self.uses.retry_unstaging();
-            }
-        }
-        Ok(())
-    }
-
-    /// Unmounts the volume that has, or may have, its record in this directory of a pod.
-    async fn unmount_one(&self, pod_dir: &Path, directory: &Path) -> Result<(), String> {
-        let mount = directory.join("mount");
-        let key = match record::read(directory) {
-            Found::Record(record) => record.key,
-            // Nothing was ever mounted there, but by someone who keeps no records.
-            Found::Nothing => return self.has_no_mounts(directory),
-            Found::Unreadable(error) => {
-                return self.has_no_mounts(directory).map_err(|mounted| {
-                    format!(
-                        "failed to read the record in {}: {error}; {mounted}",
-                        directory.display()
-                    )
-                });
-            }
-        };
-        let _one_at_a_time = self.locks.lock(&key).await;
-        let endpoint = self.registry.endpoint(&key.driver).map_err(|error| {
-            format!("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {error}")
-        })?;
-        Driver::at(endpoint)
-            .unpublish(&key.handle, &mount)
-            .await
-            .map_err(|error| format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}"))?;
-        self.uses.unpublished(&mount);
-        self.remove_left(&mount)?;
-        self.uses.drop_use(&key, pod_dir);
-        Ok(())
-    }
-
-    /// Whether nothing is mounted in a directory, or what is.
-    fn has_no_mounts(&self, directory: &Path) -> Result<(), String> {
-        let mounts = self.machine.mounts_below(directory).map_err(|error| error.to_string())?;
-        match mounts.first() {
-            None => Ok(()),
-            Some(mount) => Err(format!(
-                "something is mounted at {}, and no record says by which driver: unmount it",
-                mount.display()
-            )),
-        }
-    }
-
-    /// Removes a mount point and its record, unless something is mounted there.
-    fn remove_left(&self, mount_point: &Path) -> Result<(), String> {
-        // Looked for in the directory of the record, for the mount point may be on a file system that does not answer.
-        let directory = mount_point.parent().unwrap_or(mount_point);
-        let mounts = self.machine.mounts_below(directory).map_err(|error| error.to_string())?;
-        if let Some(mount) = mounts.first() {
-            return Err(format!("the driver has left {} mounted", mount.display()));
-        }
-        record::remove(mount_point)
-            .map_err(|error| format!("failed to remove {}: {error}", mount_point.display()))
-    }
-
-    /// Has drivers undo their preparation of volumes that no pod uses any more. Returns whether something is left to do.
-    pub(crate) async fn unstage_all_unused(&self) -> bool {
-        let mut is_left = false;
-        for key in self.uses.unused() {
-            if let Err(error) = self.unstage_unused(&key).await {
-                tracing::warn!(
-                    driver = key.driver,
-                    volume = key.handle,
-                    error,
-                    "failed to unstage volume; will retry"
-                );
-                is_left = true;
-            }
-        }
-        is_left
-    }
-
-    async fn unstage_unused(&self, key: &VolumeKey) -> Result<(), String> {
-        let _one_at_a_time = self.locks.lock(key).await;
-        if !self.uses.is_unused(key) {
-            return Ok(());
-        }
-        let staging = key.staging(&self.root);
-        let endpoint = self.registry.endpoint(&key.driver)?;
-        let unstaged = Driver::at(endpoint).unstage(&key.handle, &staging).await;
-        unstaged.map_err(|error| {
-            format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}")
-        })?;
-        self.remove_left(&staging)?;
-        self.uses.unstaged(key);
-        Ok(())
-    }
-
-    /// Finds what an earlier agent, or a kubelet, has had mounted.
-    pub(crate) async fn find(&self) {
-        let found = self.uses.find(&self.root);
-        if let Err(error) = found {
-            tracing::error!(%error, "failed to read the records of mounted volumes; no volume is unstaged");
-        }
-        for driver in self.uses.drivers_of_unknown_kind() {
-            match self.cluster.driver(&driver).await {
-                Ok(found) => {
-                    let rules = DriverRules::of(found.as_ref());
-                    self.uses.set_attaches(&driver, rules.attaches);
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        driver,
-                        error,
-                        "failed to get CSIDriver; its volumes count as attached"
-                    );
-                }
-            }
-        }
-        self.uses.show();
-    }
 }
 
 /// A volume that is being mounted for a pod.
 struct Publishing<'a> {
     pod: &'a Pod,
     wanted: &'a Wanted,
-    target: &'a Path,
+    place: &'a Place,
     staging: Option<PathBuf>,
     context: Strings,
-}
-
-fn make_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o750).create(path)
 }

@@ -180,7 +180,7 @@ fn name(object: &str, now: Timestamp) -> String {
 /// ◆ The namespace of an event: that of its object, and the default one for the node, which has none.
 fn namespace(event: &Event) -> &str {
     match event.object.kind {
-        EventObjectKind::Pod => &event.object.namespace,
+        EventObjectKind::Pod | EventObjectKind::Claim => &event.object.namespace,
         EventObjectKind::Node => "default",
     }
 }
@@ -193,6 +193,9 @@ fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
             json!({"apiVersion": "v1", "kind": "Pod", "namespace": object.namespace})
         }
         EventObjectKind::Node => json!({"kind": "Node"}),
+        EventObjectKind::Claim => {
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": object.namespace})
+        }
     };
     involved["name"] = json!(object.name);
     involved["uid"] = json!(object.uid.as_str());

@@ -81,7 +81,7 @@ use pods::source::ApiPods;
 use pods::writer::Writer;
 pub use services::ServiceProxy;
 use services::Services;
-pub use view::{CertificateState, ClaimedVolume, ClusterView};
+pub use view::{CertificateState, ClusterView, ClusterVolume, VolumePlace};
 use volumes::ClusterVolumes;
 
 /// What a node is registered as.

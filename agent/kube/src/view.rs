@@ -1,9 +1,9 @@
 //! What others may know of the node's cluster: the node's server, for what it shows.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent::objects::ObjectStore;
+use agent::objects::{ObjectMap, ObjectStore};
 use api::pod::PodUid;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -37,15 +37,24 @@ pub struct CertificateState {
     pub server: Option<(Option<Timestamp>, u64)>,
 }
 
-/// A volume of a pod that a claim of the cluster is bound to.
+/// A volume of a pod that a claim of the cluster is bound to, or that a driver makes for the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimedVolume {
+pub struct ClusterVolume {
     /// The volume's name in the pod.
     pub volume: String,
     /// The claim, which is in the pod's namespace.
-    pub claim: String,
-    /// Where it is on the node.
-    pub path: PathBuf,
+    pub claim: Option<String>,
+    /// Where it is.
+    pub place: VolumePlace,
+}
+
+/// Where a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumePlace {
+    /// At a path of the node.
+    Local(PathBuf),
+    /// Where its driver has mounted it, by its [`agent::storage::drivers::DriverVolume::spec_name`].
+    OfDriver(String),
 }
 
 impl ClusterView {
@@ -84,32 +93,85 @@ impl ClusterView {
         }
     }
 
-    /// The local volumes and those of drivers that the claims of a pod are bound to, whose agent has this directory. Volumes of
-    /// hostPaths are not measured, as by a kubelet.
+    /// The volumes of a pod that are local volumes, or those of drivers. Volumes of hostPaths are not measured, as by a kubelet.
     #[must_use]
-    pub fn claimed_volumes(&self, root_dir: &Path, pod: &Pod) -> Vec<ClaimedVolume> {
-        let objects = self.store.current();
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let claimed = volumes.filter_map(|volume| {
-            let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
-                (Some(source), _) => source.claim_name.clone(),
-                (None, Some(_)) => format!("{name}-{}", volume.name),
-                (None, None) => return None,
-            };
-            let bound = objects.bound_claim(namespace, &claim)?.as_ref().ok()?;
-            let spec = bound.volume.spec.as_ref()?;
-            let path = match (&spec.local, &spec.csi) {
-                (Some(local), _) => PathBuf::from(&local.path),
-                (None, Some(_)) => {
-                    let uid = pod.metadata.uid.as_deref()?;
-                    csi::mount_point(root_dir, uid, bound.volume.metadata.name.as_deref()?)
-                }
-                (None, None) => return None,
-            };
-            Some(ClaimedVolume { volume: volume.name.clone(), claim, path })
+    pub fn volumes(&self, pod: &Pod) -> Vec<ClusterVolume> {
+        volumes(pod, &self.store.current())
+    }
+}
+
+/// ◆ The volumes of a pod with these objects that are local volumes, or those of drivers.
+fn volumes(pod: &Pod, objects: &ObjectMap) -> Vec<ClusterVolume> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let found = volumes.filter_map(|volume| {
+        let own_name = volume.name.clone();
+        if volume.csi.is_some() {
+            let place = VolumePlace::OfDriver(own_name.clone());
+            return Some(ClusterVolume { volume: own_name, claim: None, place });
+        }
+        let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => source.claim_name.clone(),
+            (None, Some(_)) => format!("{name}-{own_name}"),
+            (None, None) => return None,
+        };
+        let bound = objects.bound_claim(namespace, &claim)?.as_ref().ok()?;
+        let spec = bound.volume.spec.as_ref()?;
+        let place = match (&spec.local, &spec.csi) {
+            (Some(local), _) => VolumePlace::Local(PathBuf::from(&local.path)),
+            (None, Some(_)) => VolumePlace::OfDriver(bound.volume.metadata.name.clone()?),
+            (None, None) => return None,
+        };
+        Some(ClusterVolume { volume: own_name, claim: Some(claim), place })
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use agent::objects::BoundClaim;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn volumes_are_those_of_drivers_and_local_ones() {
+        let mut objects = ObjectMap::default();
+        let mut bind = |claim: &str, volume: &str, source: Value| {
+            let volume = json!({"metadata": {"name": volume}, "spec": source});
+            let volume = Arc::new(serde_json::from_value(volume).unwrap());
+            let bound = BoundClaim { claim: Arc::default(), volume };
+            objects.set_bound_claim("ns", claim, Ok(bound));
+        };
+        bind("data", "pv", json!({"csi": {"driver": "d", "volumeHandle": "h"}}));
+        bind("p-own", "of-pod", json!({"csi": {"driver": "d", "volumeHandle": "i"}}));
+        bind("disk", "ssd", json!({"local": {"path": "/mnt/ssd"}}));
+        bind("host", "tmp", json!({"hostPath": {"path": "/tmp"}}));
+        let claimed =
+            |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"containers": [], "volumes": [
+                claimed("data"), claimed("disk"), claimed("host"), claimed("unbound"),
+                {"name": "own", "ephemeral": {}}, {"name": "inline", "csi": {"driver": "d"}}, {"name": "e", "emptyDir": {}},
+            ]},
         });
-        claimed.collect()
+        let found = volumes(&serde_json::from_value(pod).unwrap(), &objects);
+        let of_driver = |name: &str| VolumePlace::OfDriver(name.to_owned());
+        let expected = [
+            ("data", Some("data"), of_driver("pv")),
+            ("disk", Some("disk"), VolumePlace::Local(PathBuf::from("/mnt/ssd"))),
+            ("own", Some("p-own"), of_driver("of-pod")),
+            ("inline", None, of_driver("inline")),
+        ];
+        let expected = expected.map(|(volume, claim, place)| ClusterVolume {
+            volume: volume.to_owned(),
+            claim: claim.map(str::to_owned),
+            place,
+        });
+        assert_eq!(found, expected);
     }
 }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::cluster::{IssuedToken, TokenRequest};
+use api::patch::{PatchError, strategic};
 use async_trait::async_trait;
 use compact::Set;
 use csi::{NodeDriver, VolumeCluster};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::client::{ApiClient, ApiError, PatchKind};
@@ -163,6 +164,20 @@ async fn tried<F: Future<Output = Result<(), String>>>(
     Err(format!("error updating {what} object with CSI driver node info: {last}"))
 }
 
+/// ◆ The patch that makes the status of a claim `after` of `before`. With `is_current` it is refused if the claim is another one by now.
+fn claim_patch(before: &Value, after: &Value, is_current: bool) -> Result<Value, PatchError> {
+    let Some(schema) = strategic::schema_of("v1", "PersistentVolumeClaim") else {
+        return Ok(json!({}));
+    };
+    let status = |claim: &Value| json!({"status": claim["status"]});
+    let mut patch = strategic::between(schema, &status(before), &status(after))?;
+    if is_current {
+        let version = &before["metadata"]["resourceVersion"];
+        patch["metadata"] = json!({"resourceVersion": version});
+    }
+    Ok(patch)
+}
+
 #[async_trait]
 impl VolumeCluster for ClusterVolumes {
     async fn driver(&self, name: &str) -> Result<Option<CSIDriver>, String> {
@@ -176,6 +191,29 @@ impl VolumeCluster for ClusterVolumes {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, String> {
         let found = self.object(&format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
         found.ok_or_else(|| format!("secrets {name:?} not found"))
+    }
+
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Value, String> {
+        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+        self.client.get(&path, &[]).await.map_err(|error| said(&error))
+    }
+
+    async fn set_claim_status(
+        &self,
+        before: &Value,
+        after: &Value,
+        is_current: bool,
+    ) -> Result<Value, String> {
+        let (namespace, name) = (&before["metadata"]["namespace"], &before["metadata"]["name"]);
+        let (namespace, name) =
+            (namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default());
+        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}/status");
+        let failed =
+            |error: String| format!("patchPVCStatus failed to patch PVC {name:?}: {error}");
+        let patch =
+            claim_patch(before, after, is_current).map_err(|error| failed(error.to_string()))?;
+        let patched = self.client.patch(&path, PatchKind::StrategicMerge, &patch).await;
+        patched.map_err(|error| failed(said(&error)))
     }
 
     async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
@@ -206,5 +244,34 @@ impl VolumeCluster for ClusterVolumes {
 
     async fn in_use_is_shown(&self, volume: &str) {
         self.in_use.wait_until_shown(volume).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn patch_of_a_claim_changes_the_status_alone() {
+        let claim = |status: Value| json!({"metadata": {"resourceVersion": "7"}, "spec": {"a": 1}, "status": status});
+        let condition = |kind: &str| json!({"type": kind, "status": "True"});
+        let before = claim(json!({
+            "phase": "Bound", "capacity": {"storage": "1Gi"}, "allocatedResourceStatuses": {"storage": "NodeResizeInProgress"},
+            "conditions": [condition("Other"), condition("Resizing")],
+        }));
+        let after = claim(json!({
+            "phase": "Bound", "capacity": {"storage": "2Gi"}, "conditions": [condition("Other")],
+        }));
+        let expected = json!({
+            "capacity": {"storage": "2Gi"}, "allocatedResourceStatuses": null,
+            "$setElementOrder/conditions": [{"type": "Other"}],
+            "conditions": [{"$patch": "delete", "type": "Resizing"}],
+        });
+        let patch = claim_patch(&before, &after, true).unwrap();
+        assert_eq!(patch, json!({"metadata": {"resourceVersion": "7"}, "status": expected}));
+        let patch = claim_patch(&before, &after, false).unwrap();
+        assert_eq!(patch, json!({"status": expected}));
     }
 }

@@ -25,7 +25,7 @@ const NOTIFY: Duration = Duration::from_secs(5);
 #[error("rpc error: code = {code} desc = {message}")]
 pub struct CallError {
     /// As Go names it.
-    code: &'static str,
+    pub code: &'static str,
     message: String,
     /// The plugin has not begun, or has ended and undone its work. Otherwise it may be at work, or may have done it.
     pub is_final: bool,

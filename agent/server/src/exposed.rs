@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use agent::AgentView;
 use agent::cri::{Code, Cri, CriError, LastLists};
+use agent::storage::drivers::VolumeDrivers;
 use api::manifest::pod_json;
 use http::{Method, Response, StatusCode, Uri};
 use jiff::Timestamp;
@@ -28,7 +29,7 @@ use super::metrics::text::{MEDIA_TYPE, Metrics};
 use super::metrics::work;
 use super::query::Query;
 use super::route::{self, NoRoute, Page};
-use super::stats::{self, Places, ProcMachine, Statistics, Summarizer};
+use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
 
 /// See the head of this file.
 pub struct Exposed {
@@ -73,6 +74,20 @@ impl Exposed {
     #[must_use]
     pub fn in_cluster(self, cluster: Option<ClusterView>) -> Self {
         Self { cluster, ..self }
+    }
+
+    /// The same with these drivers, which measure their volumes. Their conditions are shown if `shows_health`.
+    #[must_use]
+    pub fn with_drivers(
+        mut self,
+        drivers: Option<Arc<dyn VolumeDrivers>>,
+        shows_health: bool,
+    ) -> Self {
+        if let Some(drivers) = drivers {
+            let view = self.view.clone();
+            self.statistics.set_drivers(DriverVolumes { drivers, view, shows_health });
+        }
+        self
     }
 
     /// Whether a uid in a URL is that of a pod, or of the mirror pod that shows it.
@@ -184,14 +199,11 @@ impl Exposed {
 
     fn measure_volumes(&self) {
         self.statistics.measure_volumes(|| {
-            let claims = |pod: &Pod| {
-                self.cluster
-                    .as_ref()
-                    .map(|cluster| cluster.claimed_volumes(self.root_dir(), pod))
-                    .unwrap_or_default()
+            let volumes = |pod: &Pod| {
+                self.cluster.as_ref().map(|cluster| cluster.volumes(pod)).unwrap_or_default()
             };
             let pods = self.view.pod_list().items.into_iter();
-            pods.map(|pod| (claims(&pod), pod)).map(|(claims, pod)| (pod, claims)).collect()
+            pods.map(|pod| (volumes(&pod), pod)).map(|(volumes, pod)| (pod, volumes)).collect()
         });
     }
 
@@ -219,7 +231,7 @@ impl Exposed {
         counts::add_sandboxes(&mut metrics, &operations);
         counts::add_managers(&mut metrics, &self.view.manager_counts());
         counts::add_workers(&mut metrics, &pods, &self.view.reports().borrow());
-        work::add_volumes(&mut metrics, &self.statistics.claimed_volumes());
+        work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
         if let Some(cluster) = &self.cluster {
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
             work::add_certificates(&mut metrics, cluster.certificates(), Timestamp::now());

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use agent::cri::stats::SandboxStats;
 use agent::cri::{Code, Cri, CriError, LastLists};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube_node::ClaimedVolume;
 
 mod cgroup;
 mod convert;
 mod disk;
+mod driver_volumes;
 mod machine;
 mod proc;
 mod rates;
@@ -20,21 +19,30 @@ mod summarizer;
 pub(crate) mod summary;
 mod volumes;
 
+pub(crate) use driver_volumes::DriverVolumes;
 pub(crate) use machine::ProcMachine;
 pub(crate) use proc::boot;
 use summarizer::Answers;
 pub(crate) use summarizer::{Places, Summarizer};
 use summary::{Summary, VolumeStats};
+use volumes::PodVolumes;
 
 /// Measures.
 pub(crate) struct Statistics {
     cri: Arc<dyn Cri>,
     pub(crate) summarizer: Arc<Summarizer>,
+    /// Who measures the volumes of drivers, if there are drivers.
+    drivers: Option<Arc<DriverVolumes>>,
 }
 
 impl Statistics {
     pub(crate) fn new(cri: Arc<dyn Cri>, summarizer: Summarizer) -> Self {
-        Self { cri, summarizer: Arc::new(summarizer) }
+        Self { cri, summarizer: Arc::new(summarizer), drivers: None }
+    }
+
+    /// Has these drivers measure their volumes.
+    pub(crate) fn set_drivers(&mut self, drivers: DriverVolumes) {
+        self.drivers = Some(Arc::new(drivers));
     }
 
     /// What is used now: all of it, or processors and memory alone, which costs less.
@@ -54,20 +62,31 @@ impl Statistics {
     }
 
     /// Measures volumes of pods beside everything else, unless that was done of late. The next summary has what comes of it.
-    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<(Pod, Vec<ClaimedVolume>)>) {
+    pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<PodVolumes>) {
         let summarizer = Arc::clone(&self.summarizer);
-        if summarizer.volumes.begin(Timestamp::now()) {
-            let pods = pods();
-            tasks::spawn_blocking(move || {
-                let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
-                volumes.measure(&places.root_dir, machine.as_ref(), &pods);
-            });
+        if !summarizer.volumes.begin(Timestamp::now()) {
+            return;
         }
+        let pods = pods();
+        if let Some(drivers) = &self.drivers {
+            for (pod, volumes) in summarizer.volumes.to_ask(&pods) {
+                let (drivers, summarizer) = (Arc::clone(drivers), Arc::clone(&summarizer));
+                tasks::spawn(async move {
+                    let root_dir = &summarizer.places.root_dir;
+                    let measured = drivers.measure(root_dir, &pod, &volumes).await;
+                    summarizer.volumes.answered(&pod, measured);
+                });
+            }
+        }
+        tasks::spawn_blocking(move || {
+            let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
+            volumes.measure(&places.root_dir, machine.as_ref(), &pods);
+        });
     }
 
-    /// What was measured last of volumes of claims.
-    pub(crate) fn claimed_volumes(&self) -> Vec<VolumeStats> {
-        self.summarizer.volumes.claimed()
+    /// What was measured last of volumes that are not the agent's own.
+    pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
+        self.summarizer.volumes.of_cluster()
     }
 
     /// What the node uses as a whole.

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use super::chain;
 use crate::pod_spec::spec::HostVolume;
-use crate::reporting::events::Happening;
+use crate::reporting::events::{EventType, Happening};
 use crate::shared::Shared;
-use crate::storage::drivers::{DriverError, DriverVolume, MountedVolume};
+use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
 use crate::storage::volumes::content::ContentInputs;
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
@@ -58,7 +58,9 @@ async fn mount_one(
     volume: &DriverVolume,
 ) -> Result<HostVolume, VolumeError> {
     let drivers = shared.drivers.as_ref().ok_or(VolumeError::NoDrivers)?;
-    let MountedVolume { path, takes_group } = drivers.mount(pod, &dirs.pod, volume).await?;
+    let mounted = drivers.mount(pod, &dirs.pod, volume).await?;
+    let MountedVolume { path, is_device, takes_group, expansion } = mounted;
+    record_expansion(shared, pod, volume, expansion);
     if takes_group && gives_group(pod) && !volume.readonly {
         let (pod, path) = (pod.clone(), path.clone());
         blocking(move || give_to_group(&pod, &path, false)).await?;
@@ -66,7 +68,8 @@ async fn mount_one(
     Ok(HostVolume {
         host_path: path,
         readonly: volume.readonly,
-        relabel: true,
+        relabel: !is_device,
+        is_device,
         spec_name: Some(volume.spec_name.clone()),
         ..HostVolume::default()
     })
@@ -84,6 +87,61 @@ pub(crate) async fn renew(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) {
         if let Err(error) = drivers.renew(pod, &dirs.pod, &volume).await {
             record(shared, pod, &[MountError { volume: volume.name, source: error.into() }]);
         }
+    }
+}
+
+/// Has drivers expand the volumes of a pod that runs, if their PersistentVolumes have become larger. Returns whether nothing failed.
+pub(crate) async fn expand(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
+    let Some(drivers) = &shared.drivers else {
+        return true;
+    };
+    let own = dirs.clone();
+    let volumes =
+        with_inputs(shared, pod, false, move |pod, inputs, _| own.of_drivers(pod, inputs)).await;
+    let mut all = true;
+    for volume in volumes {
+        match drivers.expand(pod, &dirs.pod, &volume).await {
+            Ok(expansion) => record_expansion(shared, pod, &volume, expansion),
+            Err(error) => {
+                all = false;
+                let waits = error.waits;
+                let error = MountError { volume: volume.name, source: error.into() };
+                let message = chain(&error);
+                if waits {
+                    tracing::info!(pod = %pod.full_name(), reason = %message, "volume may have to be expanded; will retry");
+                    continue;
+                }
+                tracing::warn!(pod = %pod.full_name(), error = %message, "failed to expand volume");
+                let warning = EventType::Warning;
+                shared.events.record_text(pod, None, warning, "VolumeResizeFailed", &message);
+            }
+        }
+    }
+    all
+}
+
+/// Records events of a volume that was to be expanded: about the pod, and about the claim.
+fn record_expansion(shared: &Shared, pod: &Pod, volume: &DriverVolume, expansion: Expansion) {
+    let name = &volume.spec_name;
+    let (kind, reason, message) = match expansion {
+        Expansion::Unchanged => return,
+        Expansion::Expanded => {
+            let node = pod.spec().node_name.as_deref().unwrap_or_default();
+            let message =
+                format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
+            (EventType::Normal, "FileSystemResizeSuccessful", message)
+        }
+        Expansion::ReadOnly => {
+            let message = format!(
+                "MountVolume.NodeExpandVolume failed for volume {name:?} requested read-only file system"
+            );
+            (EventType::Warning, "FileSystemResizeFailed", message)
+        }
+    };
+    shared.events.record_text(pod, None, kind, reason, &message);
+    if let DriverSource::Persistent(volume) = &volume.source {
+        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        claim.into_iter().for_each(|claim| shared.events.of_claim(claim, kind, reason, &message));
     }
 }
 
@@ -150,12 +208,17 @@ pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> 
 pub(super) fn record(shared: &Shared, pod: &Pod, failed: &[MountError]) {
     for error in failed {
         let message = chain(error);
-        if matches!(&error.source, VolumeError::Driver(DriverError { waits: true, .. })) {
+        let of_driver =
+            if let VolumeError::Driver(error) = &error.source { Some(error) } else { None };
+        if of_driver.is_some_and(|error| error.waits) {
             tracing::info!(pod = %pod.full_name(), reason = %message, "volume is not there yet; will retry");
             continue;
         }
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to prepare volume");
-        let event = Happening::FailedMount(message);
+        let event = match of_driver.is_some_and(|error| error.step.maps_device()) {
+            true => Happening::FailedMapVolume(message),
+            false => Happening::FailedMount(message),
+        };
         shared.events.record(pod, None, &event);
     }
 }

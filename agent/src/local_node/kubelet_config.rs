@@ -27,9 +27,10 @@ pub use validate::labels::label_problems;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 /// The gates that the agent has a switch for, or whose value is judged with the fields that need it.
-const GATES: [&str; 12] = [
+const GATES: [&str; 13] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
+    "CSIVolumeHealth",
     "ContainerCheckpoint",
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",

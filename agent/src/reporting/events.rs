@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -45,9 +46,11 @@ pub enum EventObjectKind {
     Pod,
     /// The node, whose uid is its name.
     Node,
+    /// A PersistentVolumeClaim.
+    Claim,
 }
 
-/// The object of an event (`involvedObject`): a pod, a field of its spec, or the node.
+/// The object of an event (`involvedObject`): a pod, a field of its spec, the node, or a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventObject {
     /// Its kind.
@@ -138,6 +141,25 @@ impl EventRecorder {
             field_path: String::new(),
         };
         let text = (kind, reason.to_owned(), message);
+        self.record_about(object, text, BTreeMap::new());
+    }
+
+    /// Records an event about a claim.
+    pub(crate) fn of_claim(
+        &self,
+        claim: &ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        let object = EventObject {
+            kind: EventObjectKind::Claim,
+            uid: PodUid::new(claim.uid.clone().unwrap_or_default()),
+            namespace: claim.namespace.clone().unwrap_or_default(),
+            name: claim.name.clone().unwrap_or_default(),
+            field_path: String::new(),
+        };
+        let text = (kind, reason.to_owned(), message.to_owned());
         self.record_about(object, text, BTreeMap::new());
     }
 

@@ -80,7 +80,7 @@ impl MountError {
     fn head(&self) -> String {
         let volume = &self.volume;
         if let VolumeError::Driver(DriverError { step, volume, .. }) = &self.source {
-            format!("{step} failed for volume {volume:?} ")
+            format!("{step} for volume {volume:?} ")
         } else if let VolumeError::NodeAffinity { volume } = &self.source {
             format!("MountVolume.NodeAffinity check failed for volume {volume:?} ")
         } else if matches!(self.source, VolumeError::Claim(_)) {

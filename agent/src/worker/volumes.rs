@@ -46,6 +46,11 @@ pub(super) struct Volumes {
     of_drivers: bool,
     /// When drivers may mount them again; `None`: now.
     renew_at: Option<Timestamp>,
+    /// Their PersistentVolumes may have become larger.
+    may_grow: bool,
+    /// When those are expanded again that failed.
+    expand_at: Option<Timestamp>,
+    expand_failures: u32,
 }
 
 impl Volumes {
@@ -66,7 +71,7 @@ impl Volumes {
         self.of_drivers =
             self.renewal_period.is_some() && pod.mounted_volumes().any(may_be_of_driver);
         self.references = References::of(pod);
-        self.stale = true;
+        (self.stale, self.may_grow) = (true, true);
     }
 
     /// Waits until objects have changed that the pod refers to: volumes show something else. Those of other pods are no sync of this one,
@@ -80,7 +85,7 @@ impl Volumes {
             let found = self.references.look_up(namespace, &objects.current());
             if found != self.seen {
                 self.seen = found;
-                self.stale = true;
+                (self.stale, self.may_grow) = (true, true);
                 return;
             }
         }
@@ -91,8 +96,8 @@ impl Volumes {
     /// When volumes are to be brought up to date without another cause.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         let refresh_at = self.refresh_at.filter(|_| self.written);
-        let renew_at = self.renew_at.filter(|_| self.of_drivers);
-        refresh_at.into_iter().chain(renew_at).min()
+        let of_drivers = [self.renew_at, self.expand_at].map(|at| at.filter(|_| self.of_drivers));
+        refresh_at.into_iter().chain(of_drivers.into_iter().flatten()).min()
     }
 
     /// Whether drivers may mount their volumes again now. If so, they may next time after a period.
@@ -107,6 +112,26 @@ impl Volumes {
         is_due
     }
 
+    /// Whether volumes of drivers may have to be expanded now.
+    fn take_expansion(&mut self, now: Timestamp) -> bool {
+        let is_due = self.may_grow || self.expand_at.is_some_and(|at| at <= now);
+        let takes = self.of_drivers && is_due;
+        if takes {
+            (self.may_grow, self.expand_at) = (false, None);
+        }
+        takes
+    }
+
+    /// Notes whether all of them have their size.
+    fn expanded(&mut self, all: bool, now: Timestamp) {
+        if all {
+            self.expand_failures = 0;
+        } else {
+            self.expand_at = Some(after(now, backoff(self.expand_failures)));
+            self.expand_failures += 1;
+        }
+    }
+
     fn is_due(&self, now: Timestamp) -> bool {
         self.written && (self.stale || self.refresh_at.is_some_and(|at| at <= now))
     }
@@ -119,10 +144,15 @@ impl Volumes {
 
     /// A volume failed. Returns when to try again.
     fn failed(&mut self, now: Timestamp) -> Timestamp {
-        let wait = RETRY.saturating_mul(2_u32.saturating_pow(self.failures));
+        let wait = backoff(self.failures);
         self.failures += 1;
-        after(now, wait.min(RETRY_MAX))
+        after(now, wait)
     }
+}
+
+/// How long it takes until something is tried again that has failed so often before.
+fn backoff(failures: u32) -> Duration {
+    RETRY.saturating_mul(2_u32.saturating_pow(failures)).min(RETRY_MAX)
 }
 
 impl Worker {
@@ -151,6 +181,10 @@ impl Worker {
         }
         if self.volumes.take_renewal(now) {
             execute::volumes::renew(&self.shared, &self.dirs, pod).await;
+        }
+        if self.volumes.take_expansion(now) {
+            let all = execute::volumes::expand(&self.shared, &self.dirs, pod).await;
+            self.volumes.expanded(all, now);
         }
         if !self.volumes.is_due(now) {
             return;
@@ -184,6 +218,29 @@ mod tests {
         assert!(!volumes.take_renewal(after(now, Duration::from_secs(59))));
         assert_eq!(volumes.wake_at(), Some(after(now, Duration::from_secs(60))));
         assert!(volumes.take_renewal(after(now, Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn volumes_of_drivers_are_expanded_when_they_may_have_grown() {
+        let mut volumes = Volumes { of_drivers: true, may_grow: true, ..Volumes::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(volumes.take_expansion(now));
+        assert!(!volumes.take_expansion(now));
+        let ends: Vec<Option<Timestamp>> = (0..3)
+            .map(|_| {
+                volumes.expanded(false, now);
+                volumes.wake_at()
+            })
+            .collect();
+        let waits = [500, 1000, 2000].map(|wait| Some(after(now, Duration::from_millis(wait))));
+        assert_eq!(ends, waits);
+        assert!(!volumes.take_expansion(now));
+        assert!(volumes.take_expansion(after(now, Duration::from_secs(2))));
+        volumes.expanded(true, now);
+        assert_eq!(volumes.wake_at(), None);
+        volumes.may_grow = true;
+        volumes.of_drivers = false;
+        assert!(!volumes.take_expansion(now));
     }
 
     #[test]

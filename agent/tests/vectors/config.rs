@@ -124,6 +124,7 @@ pub(crate) fn volumes(input: &Value) -> compact::Map<String, HostVolume> {
                 spec_name: volume["specName"].as_str().map(str::to_owned),
                 image,
                 in_memory: false,
+                is_device: false,
             };
             (name.clone(), volume)
         })

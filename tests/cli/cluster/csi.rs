@@ -1,136 +1,16 @@
 //! Volumes of a driver: what it is asked and when, what the cluster sees, and that nothing that is mounted is lost or removed.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use api::manifest::{Strictness, parse, to_json};
-use cluster::{Key, Kind, Part};
 use jiff::Timestamp;
 
-use super::api_server::ApiServer;
-use super::csi_driver::{CsiDriver, DRIVER};
-use super::joined::{Joined, NODE, pod, wait};
+use super::csi_driver::DRIVER;
+use super::csi_scene::{READS, Scene, not_attached, with_claim};
+use super::joined::{NODE, pod, wait};
 use super::volumes::wait_for_event;
 use crate::command::*;
-
-/// A node with a driver, which has registered.
-struct Scene {
-    joined: Joined,
-    driver: CsiDriver,
-    agent: Option<Running>,
-    root: PathBuf,
-}
-
-impl Scene {
-    /// The driver's object has this specification.
-    async fn new(spec: Value) -> Self {
-        let joined = Joined::new(ApiServer::start()).await;
-        let agent = Some(joined.agent(&[]));
-        joined.wait_for_ready_node().await;
-        let root = joined.place.path("root");
-        let mut driver = CsiDriver::new(&joined.place, &root);
-        let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}, "spec": spec});
-        joined.server.store().create(object, Timestamp::now()).unwrap();
-        driver.come();
-        driver.wait_for("NotifyRegistrationStatus", 1).await;
-        Self { joined, driver, agent, root }
-    }
-
-    fn create(&self, object: Value) -> Value {
-        let created = self.joined.server.store().create(object, Timestamp::now()).unwrap();
-        created.value.clone()
-    }
-
-    /// A claim that is bound to a volume of the driver, both of this name.
-    fn bound(&self, name: &str, csi: Value) {
-        let claim = self.create(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
-        }));
-        let key = Key::new(Kind::of("v1", "PersistentVolumeClaim"), "default", name);
-        let store = self.joined.server.store();
-        let bind = store.change(&key, Part::Status, |claim| {
-            claim["status"] = json!({"phase": "Bound"});
-            Ok(())
-        });
-        bind.unwrap();
-        let mut source = json!({"driver": DRIVER, "volumeHandle": format!("handle-{name}")});
-        source.as_object_mut().unwrap().extend(csi.as_object().unwrap().clone());
-        self.create(json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-            "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"], "csi": source,
-                "claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]},
-            },
-        }));
-    }
-
-    /// The object of a kind in storage.k8s.io that has no namespace.
-    fn storage(&self, kind: &str, name: &str) -> Value {
-        self.joined.object(Kind::of("storage.k8s.io/v1", kind), "", name)
-    }
-
-    fn volumes_in_use(&self) -> Value {
-        self.joined.node()["status"]["volumesInUse"].clone()
-    }
-
-    async fn kill_agent(&mut self) {
-        let agent = self.agent.take().unwrap();
-        agent.signal(Signal::SIGKILL);
-        agent.end().await;
-    }
-
-    fn start_agent(&mut self) {
-        self.agent = Some(self.joined.agent(&[]));
-    }
-
-    /// Asserts that nothing is mounted, and that no directory of the driver is left.
-    fn assert_clean(&self) {
-        assert_eq!(self.driver.mounted(), Vec::<PathBuf>::new());
-        let staged = self.root.join("plugins/kubernetes.io/csi").join(DRIVER);
-        let left: Vec<_> = std::fs::read_dir(staged).into_iter().flatten().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
-    }
-
-    /// The mounts of volumes of drivers that any process has, as the kernel shows them.
-    fn mounts_of_processes(&self) -> Vec<String> {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        // One that has ended has none.
-        let tables = processes
-            .filter_map(|process| std::fs::read_to_string(process.path().join("mountinfo")).ok());
-        let root = self.root.to_str().unwrap().to_owned();
-        let is_volume = |line: &&str| line.contains(&root) && line.contains("kubernetes.io");
-        let found = tables.flat_map(|table| {
-            table.lines().filter(is_volume).map(str::to_owned).collect::<Vec<_>>()
-        });
-        found.collect()
-    }
-
-    /// Deletes a pod, and waits until it is gone with its volumes.
-    async fn delete(&self, name: &str) {
-        self.joined.delete_pod(name, Some(1));
-        self.joined.wait_until_gone(name).await;
-    }
-
-    async fn end(mut self) {
-        let agent = self.agent.take().unwrap();
-        self.joined.end(agent).await;
-    }
-}
-
-/// A pod that runs this script with the claim's volume at `/v`.
-fn with_claim(name: &str, claim: &str, script: &str) -> String {
-    pod(name, script)
-        + "    volumeMounts: [{name: v, mountPath: /v}]\n"
-        + &format!("  volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n")
-}
-
-/// Reads the volume's name, and runs on.
-const READS: &str = "test $(cat /v/name) = handle-data && exec sleep 3600";
-
-fn not_attached() -> Value {
-    json!({"attachRequired": false, "podInfoOnMount": true})
-}
 
 #[tokio::test]
 async fn claimed_volume_is_staged_published_and_undone_in_order() {

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cri::csi::node_server::{Node, NodeServer};
 use cri::csi::node_service_capability::{Rpc, Type, rpc};
 use cri::csi::volume_capability::AccessType;
-use cri::csi::{self, NodeServiceCapability, Topology, VolumeCapability};
+use cri::csi::volume_usage::Unit;
+use cri::csi::{
+    self, NodeServiceCapability, Topology, VolumeCapability, VolumeCondition, VolumeUsage,
+};
 use cri::pluginregistration::registration_server::{Registration, RegistrationServer};
 use cri::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -19,10 +22,11 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use nix::mount::{MntFlags, MsFlags};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use tokio::net::UnixListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::body::Body;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tower::{Service, ServiceExt as _};
 
 use crate::command::*;
@@ -50,8 +54,10 @@ struct State {
     /// What it was asked: the call's name with its fields.
     calls: Vec<Value>,
     stages: bool,
-    /// Calls that are refused.
-    refused: BTreeSet<&'static str>,
+    measures: bool,
+    expands: bool,
+    /// Calls that are refused, with this code.
+    refused: BTreeMap<&'static str, Code>,
     /// Calls that are done, and then not answered.
     unanswered: BTreeSet<&'static str>,
     /// What is mounted, by the targets.
@@ -125,8 +131,22 @@ impl CsiDriver {
         self.shared.state().stages = stages;
     }
 
+    /// Whether it measures volumes, which it finds abnormal.
+    pub(crate) fn measures(&self, measures: bool) {
+        self.shared.state().measures = measures;
+    }
+
+    /// Whether it expands volumes.
+    pub(crate) fn expands(&self, expands: bool) {
+        self.shared.state().expands = expands;
+    }
+
     pub(crate) fn refuse(&self, call: &'static str) {
-        self.shared.state().refused.insert(call);
+        self.refuse_with(call, Code::Internal);
+    }
+
+    pub(crate) fn refuse_with(&self, call: &'static str, code: Code) {
+        self.shared.state().refused.insert(call, code);
     }
 
     pub(crate) fn refuse_nothing(&self) {
@@ -195,9 +215,9 @@ impl Shared {
         call["call"] = json!(name);
         let mut state = self.state();
         state.calls.push(call);
-        match state.refused.contains(name) {
-            true => Err(Status::internal("refused by the test")),
-            false => Ok(()),
+        match state.refused.get(name) {
+            Some(code) => Err(Status::new(*code, "refused by the test")),
+            None => Ok(()),
         }
     }
 
@@ -229,10 +249,23 @@ impl Shared {
         }
     }
 
-    /// Unmounts what is mounted at a directory; `removes` it, too.
+    /// Makes a device at a path, or does nothing if it is there. It is /dev/zero, which every machine has.
+    fn give_device(&self, volume: &str, target: &Path) {
+        let mut state = self.state();
+        if state.mounted.insert(target.to_owned(), volume.to_owned()).is_none() {
+            let mode = Mode::from_bits_truncate(0o600);
+            mknod(target, SFlag::S_IFCHR, mode, makedev(1, 5)).unwrap();
+        }
+    }
+
+    /// Unmounts what is mounted at a directory; `removes` it, too. A device is removed.
     fn unmount(&self, target: &Path, removes: bool) {
         let mut state = self.state();
         if state.mounted.remove(target).is_none() {
+            return;
+        }
+        if !target.is_dir() {
+            std::fs::remove_file(target).unwrap();
             return;
         }
         if self.mounts {
@@ -253,8 +286,14 @@ fn shown(capability: Option<VolumeCapability>) -> Value {
         Some(AccessType::Mount(mount)) => json!({
             "mode": mode, "fs_type": mount.fs_type, "flags": mount.mount_flags, "group": mount.volume_mount_group,
         }),
-        other => panic!("{other:?} is no mount"),
+        Some(AccessType::Block(_)) => json!({"mode": mode, "block": true}),
+        None => panic!("there is no access type"),
     }
+}
+
+fn is_block(capability: &Option<VolumeCapability>) -> bool {
+    let kind = capability.as_ref().and_then(|capability| capability.access_type.as_ref());
+    matches!(kind, Some(AccessType::Block(_)))
 }
 
 #[tonic::async_trait]
@@ -264,12 +303,15 @@ impl Node for Shared {
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         let asked = request.into_inner();
+        let is_block = is_block(&asked.volume_capability);
         let call = json!({
             "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
-            "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
+            "has_staging": Path::new(&asked.staging_target_path).is_dir(), "secrets": asked.secrets, "context": asked.volume_context, "capability": shown(asked.volume_capability),
         });
         self.note("NodeStageVolume", call)?;
-        self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+        if !is_block {
+            self.mount(&asked.volume_id, Path::new(&asked.staging_target_path));
+        }
         self.answer("NodeStageVolume", csi::NodeStageVolumeResponse {}).await
     }
 
@@ -289,6 +331,7 @@ impl Node for Shared {
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
         let asked = request.into_inner();
+        let is_block = is_block(&asked.volume_capability);
         let call = json!({
             "volume": asked.volume_id, "publish_context": asked.publish_context, "staging": asked.staging_target_path,
             "target": asked.target_path, "readonly": asked.readonly, "secrets": asked.secrets,
@@ -296,7 +339,11 @@ impl Node for Shared {
             "has_parent": Path::new(&asked.target_path).parent().unwrap().is_dir(),
         });
         self.note("NodePublishVolume", call)?;
-        self.mount(&asked.volume_id, Path::new(&asked.target_path));
+        let target = Path::new(&asked.target_path);
+        match is_block {
+            true => self.give_device(&asked.volume_id, target),
+            false => self.mount(&asked.volume_id, target),
+        }
         self.answer("NodePublishVolume", csi::NodePublishVolumeResponse {}).await
     }
 
@@ -313,9 +360,38 @@ impl Node for Shared {
 
     async fn node_get_volume_stats(
         &self,
-        _: Request<csi::NodeGetVolumeStatsRequest>,
+        request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        Err(Status::unimplemented("no statistics"))
+        let asked = request.into_inner();
+        let call = json!({"volume": asked.volume_id, "path": asked.volume_path});
+        self.note("NodeGetVolumeStats", call)?;
+        let usage = |unit: Unit, [available, total, used]: [i64; 3]| VolumeUsage {
+            available,
+            total,
+            used,
+            unit: unit.into(),
+        };
+        let message = "the disk is torn".to_owned();
+        let answer = csi::NodeGetVolumeStatsResponse {
+            usage: vec![usage(Unit::Bytes, [600, 1000, 400]), usage(Unit::Inodes, [8, 9, 1])],
+            volume_condition: Some(VolumeCondition { abnormal: true, message }),
+        };
+        self.answer("NodeGetVolumeStats", answer).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<csi::NodeExpandVolumeRequest>,
+    ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let bytes = asked.capacity_range.unwrap().required_bytes;
+        let call = json!({
+            "volume": asked.volume_id, "path": asked.volume_path, "bytes": bytes, "staging": asked.staging_target_path,
+            "secrets": asked.secrets, "capability": shown(asked.volume_capability),
+        });
+        self.note("NodeExpandVolume", call)?;
+        let answer = csi::NodeExpandVolumeResponse { capacity_bytes: bytes };
+        self.answer("NodeExpandVolume", answer).await
     }
 
     async fn node_get_capabilities(
@@ -325,6 +401,12 @@ impl Node for Shared {
         let mut kinds = vec![rpc::Type::SingleNodeMultiWriter];
         if self.state().stages {
             kinds.push(rpc::Type::StageUnstageVolume);
+        }
+        if self.state().expands {
+            kinds.push(rpc::Type::ExpandVolume);
+        }
+        if self.state().measures {
+            kinds.extend([rpc::Type::GetVolumeStats, rpc::Type::VolumeCondition]);
         }
         let capability = |kind: rpc::Type| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: kind.into() })),

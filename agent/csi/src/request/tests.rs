@@ -65,9 +65,32 @@ fn persistent_volume_is_what_its_source_says() {
     assert_eq!(wanted.publish_secret, secret("publish"));
     assert_eq!(wanted.persistent.as_ref().unwrap().stage_secret, secret("stage"));
     let capability = wanted.capability(Capabilities::default());
-    assert_eq!(capability.fs_type, "ext4");
-    assert_eq!(capability.flags, ["noatime"]);
-    assert_eq!((capability.access, capability.group), (AccessMode::SingleNodeWriter, None));
+    let kind = AccessKind::Mount {
+        fs_type: "ext4".to_owned(),
+        flags: vec!["noatime".to_owned()],
+        group: None,
+    };
+    assert_eq!(capability, Capability { access: AccessMode::SingleNodeWriter, kind });
+}
+
+#[test]
+fn block_device_has_no_file_system_and_no_group() {
+    let spec = json!({"volumeMode": "Block", "accessModes": ["ReadWriteMany"], "mountOptions": ["noatime"]});
+    let wanted = wanted(&of_claim(json!({"fsType": "ext4"}), spec));
+    assert_eq!(wanted.key.device.as_deref(), Some("pv"));
+    let capability = wanted.capability(Capabilities::default());
+    let expected = Capability { access: AccessMode::MultiNodeMultiWriter, kind: AccessKind::Block };
+    assert_eq!(capability, expected);
+    let always = rules(json!({"fsGroupPolicy": "File"}));
+    assert!(!always.takes_group(&wanted, Capabilities::default()));
+}
+
+/// The group that a driver gives a volume to.
+fn group(capability: Capability) -> Option<String> {
+    match capability.kind {
+        AccessKind::Mount { group, .. } => group,
+        AccessKind::Block => None,
+    }
 }
 
 #[test]
@@ -136,12 +159,12 @@ fn agent_gives_volumes_to_groups_by_the_policy(
     // A driver that does it itself gets the group instead.
     let able = Capabilities { gives_groups: true, ..can };
     assert!(!rules.takes_group(&wanted, able));
-    assert_eq!(wanted.capability(able).group.as_deref(), Some("7"));
+    assert_eq!(group(wanted.capability(able)).as_deref(), Some("7"));
     let readonly = Wanted { readonly: true, ..wanted.clone() };
     assert!(!rules.takes_group(&readonly, can));
     let without = Wanted { group: None, ..wanted };
     assert!(!rules.takes_group(&without, can));
-    assert_eq!(without.capability(able).group, None);
+    assert_eq!(group(without.capability(able)), None);
 }
 
 #[rstest]

@@ -85,6 +85,10 @@ const INODES_FREE: Description<'_> =
     gauge("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume");
 const INODES_USED: Description<'_> =
     gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
+const ABNORMAL: Description<'_> = gauge(
+    "kubelet_volume_stats_health_status_abnormal",
+    "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy",
+);
 
 /// Adds the calls of the runtime.
 pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Operation>) {
@@ -162,6 +166,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
             (&INODES, fs.inodes),
             (&INODES_FREE, fs.inodes_free),
             (&INODES_USED, fs.inodes_used),
+            (&ABNORMAL, volume.health.map(|health| health.is_abnormal.into())),
         ] {
             if let Some(value) = value {
                 metrics.add(what, &labels, value as f64);
@@ -177,7 +182,7 @@ mod tests {
     use agent::reporting::measures::WorkKind;
 
     use super::*;
-    use crate::stats::summary::{ClaimReference, FsStats};
+    use crate::stats::summary::{ClaimReference, FsStats, VolumeHealth};
 
     fn once(seconds: f64) -> Histogram {
         let mut histogram = Histogram::new(DEFAULT_BOUNDS);
@@ -262,13 +267,16 @@ mod tests {
     fn claim_of_several_pods_is_measured_once() {
         let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };
         let fs = FsStats { capacity_bytes: Some(9), ..FsStats::default() };
-        let volume = VolumeStats { fs, name: "v".to_owned(), claim: Some(claim) };
+        let health = Some(VolumeHealth { is_abnormal: true });
+        let volume = VolumeStats { fs, name: "v".to_owned(), claim: Some(claim), health };
         let other = VolumeStats { name: "w".to_owned(), ..VolumeStats::default() };
         let text =
             text(|metrics| add_volumes(metrics, &[volume.clone(), other.clone(), volume.clone()]));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        let expected =
-            [r#"kubelet_volume_stats_capacity_bytes{namespace="ns",persistentvolumeclaim="c"} 9"#];
+        let expected = [
+            r#"kubelet_volume_stats_capacity_bytes{namespace="ns",persistentvolumeclaim="c"} 9"#,
+            r#"kubelet_volume_stats_health_status_abnormal{namespace="ns",persistentvolumeclaim="c"} 1"#,
+        ];
         assert_eq!(lines, expected);
     }
 }

@@ -190,9 +190,9 @@ impl Summarizer {
             if volume.on_disk {
                 on_disk.push(fs.clone());
             }
-            pod.volumes.push(VolumeStats { fs, name: volume.name, claim: None });
+            pod.volumes.push(VolumeStats { fs, name: volume.name, ..VolumeStats::default() });
         }
-        pod.volumes.extend(volumes.claimed);
+        pod.volumes.extend(volumes.of_cluster);
         let containers = pod.containers.iter();
         let of_containers = containers.flat_map(|one| one.rootfs.iter().chain(&one.logs));
         let sum = convert::fs_of_all(of_containers.chain(&on_disk), whole.as_ref(), now);

@@ -228,6 +228,14 @@ pub(crate) struct VolumeStats {
     pub(crate) name: String,
     #[serde(rename = "pvcRef", skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<ClaimReference>,
+    #[serde(rename = "volumeHealthStats", skip_serializing_if = "Option::is_none")]
+    pub(crate) health: Option<VolumeHealth>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct VolumeHealth {
+    #[serde(rename = "abnormal")]
+    pub(crate) is_abnormal: bool,
 }
 
 /// The claim of a volume.
@@ -289,6 +297,7 @@ mod tests {
                 fs: fs.clone(),
                 name: "v".to_owned(),
                 claim: Some(ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() }),
+                health: Some(VolumeHealth { is_abnormal: true }),
             }],
             ephemeral_storage: Some(fs.clone()),
             processes: Some(ProcessStats { process_count: Some(4) }),
@@ -322,7 +331,7 @@ mod tests {
                 "cpu": {"time": when, "usageNanoCores": 3},
                 "network": {"time": when, "name": "eth0", "rxBytes": 0},
                 "volume": [{"time": when, "usedBytes": 1, "inodesUsed": 2, "name": "v",
-                    "pvcRef": {"name": "c", "namespace": "ns"}}],
+                    "pvcRef": {"name": "c", "namespace": "ns"}, "volumeHealthStats": {"abnormal": true}}],
                 "ephemeral-storage": used,
                 "process_stats": {"process_count": 4},
             }],

@@ -1,18 +1,20 @@
 //! What volumes of pods take: measured now and then, for that reads every file of theirs, or waits for the file system of a claim.
+//! Drivers answer when they can; one that does not answer delays nothing else.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/volume_stat_calculator.go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent::storage::volumes::{VolumeUsage, of_volumes};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube_node::ClaimedVolume;
+use kube_node::{ClusterVolume, VolumePlace};
 
+use super::driver_volumes::claim;
 use super::machine::Machine;
-use super::summary::{ClaimReference, VolumeStats};
+use super::summary::VolumeStats;
 
 /// How often volumes are measured at most (`volumeStatsAggPeriod`).
 const PERIOD: SignedDuration = SignedDuration::from_mins(1);
@@ -26,6 +28,10 @@ struct Known {
     is_measuring: bool,
     measured_at: Option<Timestamp>,
     by_uid: HashMap<String, Measured>,
+    /// What drivers answered last, by the pods' uids.
+    of_drivers: HashMap<String, Vec<VolumeStats>>,
+    /// The uids of pods whose drivers have yet to answer.
+    asked: HashSet<String>,
 }
 
 /// What was measured of a pod.
@@ -33,9 +39,12 @@ struct Known {
 pub(super) struct Measured {
     /// The volumes that the agent keeps.
     pub(super) own: Vec<VolumeUsage>,
-    /// Those that claims are bound to.
-    pub(super) claimed: Vec<VolumeStats>,
+    /// The others.
+    pub(super) of_cluster: Vec<VolumeStats>,
 }
+
+/// A pod with its local volumes and those of drivers.
+pub(super) type PodVolumes = (Pod, Vec<ClusterVolume>);
 
 impl Volumes {
     /// Whether it is time to measure. The caller that gets true has to measure.
@@ -47,45 +56,68 @@ impl Volumes {
         begins
     }
 
-    /// Measures the volumes of all pods, one after another.
-    pub(super) fn measure(
-        &self,
-        root_dir: &Path,
-        machine: &dyn Machine,
-        pods: &[(Pod, Vec<ClaimedVolume>)],
-    ) {
-        let measured = pods.iter().map(|(pod, claimed)| {
+    /// Measures the volumes of all pods that are on file systems, one after another.
+    pub(super) fn measure(&self, root_dir: &Path, machine: &dyn Machine, pods: &[PodVolumes]) {
+        let measured = pods.iter().map(|(pod, volumes)| {
             let own = of_volumes(root_dir, pod);
-            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-            let of_claim = |volume: &ClaimedVolume| {
-                let claim =
-                    ClaimReference { name: volume.claim.clone(), namespace: namespace.clone() };
-                let fs = machine.fs(&volume.path)?;
-                Some(VolumeStats { fs, name: volume.volume.clone(), claim: Some(claim) })
-            };
-            let claimed = claimed.iter().filter_map(of_claim).collect();
-            (pod.metadata.uid.clone().unwrap_or_default(), Measured { own, claimed })
+            let local = volumes.iter().filter_map(|volume| {
+                let VolumePlace::Local(path) = &volume.place else {
+                    return None;
+                };
+                let (fs, name) = (machine.fs(path)?, volume.volume.clone());
+                Some(VolumeStats { fs, name, claim: claim(pod, volume), health: None })
+            });
+            (uid(pod), Measured { own, of_cluster: local.collect() })
         });
         let by_uid = measured.collect();
-        let measured_at = Some(Timestamp::now());
-        *self.lock() = Known { is_measuring: false, measured_at, by_uid };
+        let mut known = self.lock();
+        known.by_uid = by_uid;
+        (known.is_measuring, known.measured_at) = (false, Some(Timestamp::now()));
+    }
+
+    /// The pods with volumes of drivers that are to be asked now. Forgets what was known of other pods. The caller has to call
+    /// [`Volumes::answered`] for each.
+    pub(super) fn to_ask(&self, pods: &[PodVolumes]) -> Vec<PodVolumes> {
+        let known = &mut *self.lock();
+        let is_of_driver =
+            |volume: &ClusterVolume| matches!(volume.place, VolumePlace::OfDriver(_));
+        let with_drivers = pods.iter().filter(|(_, volumes)| volumes.iter().any(is_of_driver));
+        let with_drivers: Vec<&PodVolumes> = with_drivers.collect();
+        let uids: HashSet<String> = with_drivers.iter().map(|(pod, _)| uid(pod)).collect();
+        known.of_drivers.retain(|uid, _| uids.contains(uid));
+        let to_ask = with_drivers.into_iter().filter(|(pod, _)| known.asked.insert(uid(pod)));
+        to_ask.cloned().collect()
+    }
+
+    /// Takes what the drivers of a pod measured.
+    pub(super) fn answered(&self, pod: &Pod, volumes: Vec<VolumeStats>) {
+        let mut known = self.lock();
+        known.asked.remove(&uid(pod));
+        known.of_drivers.insert(uid(pod), volumes);
     }
 
     /// What was measured last of a pod, and when.
     pub(super) fn of(&self, uid: &str) -> (Measured, Option<Timestamp>) {
         let known = self.lock();
-        (known.by_uid.get(uid).cloned().unwrap_or_default(), known.measured_at)
+        let mut measured = known.by_uid.get(uid).cloned().unwrap_or_default();
+        measured.of_cluster.extend(known.of_drivers.get(uid).into_iter().flatten().cloned());
+        (measured, known.measured_at)
     }
 
-    /// What was measured last of all claims.
-    pub(super) fn claimed(&self) -> Vec<VolumeStats> {
+    /// What was measured last of all volumes that are not the agent's own.
+    pub(super) fn of_cluster(&self) -> Vec<VolumeStats> {
         let known = self.lock();
-        known.by_uid.values().flat_map(|measured| measured.claimed.iter().cloned()).collect()
+        let local = known.by_uid.values().flat_map(|measured| &measured.of_cluster);
+        local.chain(known.of_drivers.values().flatten()).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -95,35 +127,60 @@ mod tests {
 
     use super::*;
     use crate::stats::machine::ProcMachine;
+    use crate::stats::summary::ClaimReference;
+
+    fn pod(uid: &str) -> Pod {
+        let volumes = json!([{"name": "data", "emptyDir": {}}]);
+        let pod = json!({"metadata": {"uid": uid, "namespace": "ns"}, "spec": {"containers": [], "volumes": volumes}});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn volume(claim: &str, place: VolumePlace) -> ClusterVolume {
+        ClusterVolume { volume: "disk".to_owned(), claim: Some(claim.to_owned()), place }
+    }
 
     #[test]
     fn volumes_are_measured_once_a_minute() {
         let root = tempfile::tempdir().unwrap();
         let data = root.path().join("pods/u1/volumes/kubernetes.io~empty-dir/data");
         std::fs::create_dir_all(data).unwrap();
-        let volumes = json!([{"name": "data", "emptyDir": {}}]);
-        let pod = json!({"metadata": {"uid": "u1", "namespace": "ns"}, "spec": {"containers": [], "volumes": volumes}});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
         let volumes = Volumes::default();
         let now = Timestamp::now();
         assert_eq!(volumes.of("u1"), (Measured::default(), None));
         assert_eq!((volumes.begin(now), volumes.begin(now)), (true, false));
-        let claimed = |path: &Path| ClaimedVolume {
-            volume: "disk".to_owned(),
-            claim: "c".to_owned(),
-            path: path.to_owned(),
-        };
-        let claims = vec![claimed(root.path()), claimed(&root.path().join("none"))];
-        volumes.measure(root.path(), &ProcMachine::new(), &[(pod, claims)]);
+        let local = |path: &Path| volume("c", VolumePlace::Local(path.to_owned()));
+        let found = vec![local(root.path()), local(&root.path().join("none"))];
+        volumes.measure(root.path(), &ProcMachine::new(), &[(pod("u1"), found)]);
         let (found, measured_at) = volumes.of("u1");
         assert_eq!((found.own.len(), found.own[0].name.as_str()), (1, "data"));
-        assert_eq!(found.claimed, volumes.claimed());
-        assert_eq!((found.claimed.len(), found.claimed[0].name.as_str()), (1, "disk"));
+        assert_eq!(found.of_cluster, volumes.of_cluster());
+        assert_eq!((found.of_cluster.len(), found.of_cluster[0].name.as_str()), (1, "disk"));
         let claim = ClaimReference { name: "c".to_owned(), namespace: "ns".to_owned() };
-        assert_eq!(found.claimed[0].claim, Some(claim));
-        assert!(found.claimed[0].fs.capacity_bytes > Some(0));
+        assert_eq!(found.of_cluster[0].claim, Some(claim));
+        assert!(found.of_cluster[0].fs.capacity_bytes > Some(0));
         let measured_at = measured_at.unwrap();
         assert!(!volumes.begin(measured_at + SignedDuration::from_secs(59)));
         assert!(volumes.begin(measured_at + SignedDuration::from_secs(60)));
+    }
+
+    #[test]
+    fn driver_that_does_not_answer_is_not_asked_again() {
+        let volumes = Volumes::default();
+        let of = |uid: &str| {
+            let own = volume("c", VolumePlace::OfDriver("pv".to_owned()));
+            (pod(uid), vec![own])
+        };
+        let local = (pod("u3"), vec![volume("c", VolumePlace::Local("/".into()))]);
+        let uids = |pods: Vec<PodVolumes>| pods.iter().map(|(pod, _)| uid(pod)).collect::<Vec<_>>();
+        let all = [of("u1"), of("u2"), local];
+        assert_eq!(uids(volumes.to_ask(&all)), ["u1", "u2"]);
+        let measured = VolumeStats { name: "disk".to_owned(), ..VolumeStats::default() };
+        volumes.answered(&pod("u1"), vec![measured.clone()]);
+        assert_eq!(uids(volumes.to_ask(&all)), ["u1"]);
+        assert_eq!(volumes.of("u1").0.of_cluster, std::slice::from_ref(&measured));
+        assert_eq!(volumes.of_cluster(), [measured]);
+        // A pod that is gone has no volumes.
+        assert_eq!(uids(volumes.to_ask(&[of("u2")])), [""; 0]);
+        assert_eq!(volumes.of_cluster(), []);
     }
 }

@@ -15,7 +15,8 @@ use crate::pod_spec::env::{self, EnvError, EnvFiles, EnvInputs};
 use crate::pod_spec::spec::mounts::{self, MountError};
 use crate::pod_spec::spec::security::{self, SecurityError};
 use crate::pod_spec::spec::{
-    Assigned, ContainerSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants, SubPath, resources,
+    Assigned, ContainerSpec, DeviceSpec, HostVolume, ImageSpec, MountSpec, Node, PodGrants,
+    SubPath, resources,
 };
 
 /// The user in an image's configuration.
@@ -99,12 +100,11 @@ pub fn container(
 ) -> ContainerPlan {
     match mounted(pod, container, inputs, objects, node) {
         Err(error) => ContainerPlan { sub_paths: Vec::new(), spec: Err(error) },
-        Ok((envs, plan)) => ContainerPlan {
+        Ok((envs, devices, plan)) => ContainerPlan {
             sub_paths: plan.sub_paths,
-            spec: plan
-                .mounts
-                .map_err(ContainerError::from)
-                .and_then(|mounts| with_mounts(pod, container, inputs, envs, mounts, node)),
+            spec: plan.mounts.map_err(ContainerError::from).and_then(|mounts| {
+                with_mounts(pod, container, inputs, envs, (devices, mounts), node)
+            }),
         },
     }
 }
@@ -125,20 +125,20 @@ fn with_assigned(assigned: &Assigned, own: Envs) -> Envs {
     envs
 }
 
-/// The environment and, with it, the mounts.
+/// The environment, the devices of volumes and, with the environment, the mounts.
 fn mounted(
     pod: &Pod,
     container: &Container,
     inputs: &ContainerInputs,
     objects: Option<&ObjectMap>,
     node: &Node,
-) -> Result<(Envs, mounts::MountPlan), ContainerError> {
-    mounts::no_devices(container)?;
+) -> Result<(Envs, Vec<DeviceSpec>, mounts::MountPlan), ContainerError> {
+    let devices = mounts::devices(container, &inputs.volumes)?;
     let sources = EnvInputs { node, ips: &inputs.ips, objects, files: &inputs.env_files };
     let own = env::environment(pod, container, sources)?;
     let envs = with_assigned(&inputs.assigned, own);
     let plan = mounts::plan(pod, container, &by_name(&envs), &inputs.volumes, &inputs.ips, node);
-    Ok((envs, plan))
+    Ok((envs, devices, plan))
 }
 
 fn with_mounts(
@@ -146,7 +146,7 @@ fn with_mounts(
     container: &Container,
     inputs: &ContainerInputs,
     envs: Envs,
-    own_mounts: Vec<MountSpec>,
+    (own_devices, own_mounts): (Vec<DeviceSpec>, Vec<MountSpec>),
     node: &Node,
 ) -> Result<ContainerSpec, ContainerError> {
     security::check_user(pod, container, &inputs.image_user).map_err(SecurityError::from)?;
@@ -200,7 +200,7 @@ fn with_mounts(
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
-        devices: assigned.devices.clone(),
+        devices: [assigned.devices.clone(), own_devices].concat(),
         cdi_devices: assigned.cdi_devices.clone(),
         labels: labels::of_container(pod, container),
         annotations,

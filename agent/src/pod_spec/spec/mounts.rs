@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
 
 use crate::node::Node;
 use crate::pod_spec::env;
-use crate::pod_spec::spec::{ImageSpec, MountSpec, Propagation};
+use crate::pod_spec::spec::{DeviceSpec, ImageSpec, MountSpec, Propagation};
 
 /// A mounted volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct HostVolume {
     pub relabel: bool,
     /// Whether the runtime keeps it in memory, and the path is only its name.
     pub in_memory: bool,
+    /// Whether it is a block device, and the path is a link to it.
+    pub is_device: bool,
     /// The name of its persistent volume, if it is one.
     pub spec_name: Option<String>,
     /// The image, for a volume that is one.
@@ -161,17 +163,28 @@ pub fn hosts_path(pod: &Pod, node: &Node) -> PathBuf {
     node.pod_dir(pod.uid()).join("etc-hosts")
 }
 
-/// Refuses block devices: no volume of the agent is one.
-pub(super) fn no_devices(container: &Container) -> Result<(), MountError> {
-    let device = container.volume_devices.iter().flatten().next();
-    device.map_or(Ok(()), |VolumeDevice { device_path, name }| {
-        Err(if device_path.starts_with('/') {
-            MountError::NoDevice { volume: name.clone(), container: container.name.clone() }
-        } else {
-            let path = device_path.clone();
-            MountError::DevicePath { path }
+/// The block devices that a container has of volumes. Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeBlockVolumes.
+pub(super) fn devices(
+    container: &Container,
+    volumes: &Map<String, HostVolume>,
+) -> Result<Vec<DeviceSpec>, MountError> {
+    let devices = container.volume_devices.iter().flatten();
+    let device = |VolumeDevice { device_path, name }: &VolumeDevice| {
+        if !device_path.starts_with('/') {
+            return Err(MountError::DevicePath { path: device_path.clone() });
+        }
+        let volume = volumes.get(name).filter(|volume| volume.is_device);
+        let volume = volume.ok_or_else(|| MountError::NoDevice {
+            volume: name.clone(),
+            container: container.name.clone(),
+        })?;
+        Ok(DeviceSpec {
+            container_path: device_path.clone(),
+            host_path: volume.host_path.display().to_string(),
+            permissions: if volume.readonly { "r" } else { "mrw" }.to_owned(),
         })
-    })
+    };
+    devices.map(device).collect()
 }
 
 /// Plans the mounts of volumes and of the hosts file. `envs` is the container's environment, `ips` are the pod's addresses.
@@ -371,4 +384,44 @@ fn cleaned(path: &str) -> String {
         }
     }
     format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn container_gets_the_block_devices_of_its_volumes() {
+        let volume = |is_device, readonly| HostVolume {
+            host_path: PathBuf::from("/links/pv"),
+            is_device,
+            readonly,
+            ..HostVolume::default()
+        };
+        let found = |path: &str, volume: Option<HostVolume>| {
+            let named = json!([{"name": "v", "devicePath": path}]);
+            let container = json!({"name": "app", "volumeDevices": named});
+            let volumes = volume.into_iter().map(|volume| ("v".to_owned(), volume)).collect();
+            devices(&serde_json::from_value(container).unwrap(), &volumes)
+        };
+        let device = |permissions: &str| {
+            Ok(vec![DeviceSpec {
+                container_path: "/dev/xvda".to_owned(),
+                host_path: "/links/pv".to_owned(),
+                permissions: permissions.to_owned(),
+            }])
+        };
+        assert_eq!(found("/dev/xvda", Some(volume(true, false))), device("mrw"));
+        assert_eq!(found("/dev/xvda", Some(volume(true, true))), device("r"));
+        let (name, container) = ("v".to_owned(), "app".to_owned());
+        let missing = Err(MountError::NoDevice { volume: name, container });
+        assert_eq!(found("/dev/xvda", Some(volume(false, false))), missing);
+        assert_eq!(found("/dev/xvda", None), missing);
+        let relative = Err(MountError::DevicePath { path: "xvda".to_owned() });
+        assert_eq!(found("xvda", Some(volume(true, false))), relative);
+    }
 }

@@ -75,6 +75,8 @@ pub(crate) enum Happening {
     FailedSync(String),
     /// A volume of the pod was not prepared or not brought up to date, or none was for a while: the message.
     FailedMount(String),
+    /// A block device was not given to the pod: the message.
+    FailedMapVolume(String),
     /// The pod was active for longer than `spec.activeDeadlineSeconds`.
     DeadlineExceeded,
     /// The runtime's network is not ready, for this reason.
@@ -154,6 +156,7 @@ impl Happening {
                 (Warning, "FailedKillPod", format!("error killing pod: {error}"))
             }
             Self::FailedMount(error) => (Warning, "FailedMount", error.clone()),
+            Self::FailedMapVolume(error) => (Warning, "FailedMapVolume", error.clone()),
             Self::DeadlineExceeded => (
                 Normal,
                 "DeadlineExceeded",

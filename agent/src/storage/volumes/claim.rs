@@ -62,7 +62,7 @@ impl Claims {
         if let Some(source) = &volume.persistent_volume_claim {
             let name = ClaimName::new(pod.namespace(), source.claim_name.clone());
             let found = match objects.bound_claim(&name.namespace, &name.name) {
-                Some(bound) => self.of_cluster(&name, bound, pod_dir, &volume.name, objects),
+                Some(bound) => self.of_cluster(&name, bound, pod, pod_dir, &volume.name, objects),
                 None => self.of_claim(&name, pod_dir, objects),
             };
             let readonly = source.read_only == Some(true);
@@ -73,7 +73,7 @@ impl Claims {
         let mut metadata = template.metadata.unwrap_or_default();
         let name = ClaimName::new(pod.namespace(), format!("{}-{}", pod.name(), volume.name));
         if let Some(bound) = objects.bound_claim(&name.namespace, &name.name) {
-            let found = self.of_cluster(&name, bound, pod_dir, &volume.name, objects);
+            let found = self.of_cluster(&name, bound, pod, pod_dir, &volume.name, objects);
             let is_own = |bound: &BoundClaim| {
                 let mut owners = bound.claim.metadata.owner_references.iter().flatten();
                 owners
@@ -117,6 +117,7 @@ impl Claims {
         &self,
         name: &ClaimName,
         bound: &Result<BoundClaim, String>,
+        pod: &Pod,
         pod_dir: &Path,
         volume_name: &str,
         objects: &ObjectMap,
@@ -124,10 +125,7 @@ impl Claims {
         let BoundClaim { claim, volume } = bound.as_ref().map_err(|reason| {
             ClaimError::Unusable { claim: name.clone(), reason: reason.clone() }
         })?;
-        let spec = volume.spec.as_ref();
-        if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
-            return Err(ClaimError::Block { volume: volume_name.to_owned() }.into());
-        }
+        check_mode(pod, volume_name, volume)?;
         let node = objects.node().map(|node| &node.metadata);
         let labels = node.and_then(|node| node.labels.clone()).unwrap_or_default();
         let node_name = node.and_then(|node| node.name.as_deref()).unwrap_or_default();
@@ -216,6 +214,23 @@ impl Claims {
             }
         }
     }
+}
+
+/// Whether the pod uses a volume, which has this name in it, as what it is. Kubernetes 1.36, pkg/kubelet/volumemanager/populator.
+fn check_mode(pod: &Pod, name: &str, volume: &PersistentVolume) -> Result<(), VolumeError> {
+    let spec = volume.spec.as_ref();
+    let is_device = spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block");
+    let (mounted, given) = pod.uses_of_volume(name);
+    let (mode, list) = match (is_device, mounted, given) {
+        (true, true, _) => ("Block", "volumeMounts"),
+        (false, _, true) => ("Filesystem", "volumeDevices"),
+        // The device of a driver's volume is where the driver publishes it.
+        (true, _, _) if spec.is_some_and(|spec| spec.csi.is_none()) => {
+            return Err(VolumeError::Unsupported);
+        }
+        (_, _, _) => return Ok(()),
+    };
+    Err(ClaimError::Mode { volume: name.to_owned(), mode, list }.into())
 }
 
 fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {

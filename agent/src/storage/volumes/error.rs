@@ -123,11 +123,15 @@ pub(crate) enum ClaimError {
         /// Why, in a kubelet's words.
         reason: String,
     },
-    /// It is a device.
-    #[error("volume {volume} has volumeMode Block, but is specified in volumeMounts")]
-    Block {
+    /// It is a block device and mounted, or has a file system and is used as a device.
+    #[error("volume {volume} has volumeMode {mode}, but is specified in {list}")]
+    Mode {
         /// The volume's name in the pod.
         volume: String,
+        /// What it is.
+        mode: &'static str,
+        /// The containers' field that names it.
+        list: &'static str,
     },
     /// Only one pod may use it, and another one does. Kubernetes 1.36, pkg/volume/util/operationexecutor.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]

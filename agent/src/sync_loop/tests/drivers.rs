@@ -6,11 +6,12 @@ use std::sync::{Mutex, MutexGuard};
 use async_trait::async_trait;
 
 use super::*;
-use crate::Event;
 use crate::objects::{BoundClaim, ObjectMap};
 use crate::storage::drivers::{
-    DriverError, DriverSource, DriverStep, DriverVolume, MountedVolume, VolumeDrivers,
+    DriverError, DriverSource, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume,
+    VolumeDrivers,
 };
+use crate::{Event, EventObjectKind};
 
 /// Drivers that mount on the scene's machine, and keep records in the directories of pods.
 #[derive(Clone)]
@@ -77,13 +78,29 @@ impl VolumeDrivers for FakeDrivers {
         tokio::time::sleep(seconds(delay)).await;
         match self.script().refuses.clone() {
             Some(error) => Err(error),
-            None => Ok(MountedVolume { path, takes_group: false }),
+            None => {
+                let expansion = Expansion::Unchanged;
+                Ok(MountedVolume { path, is_device: false, takes_group: false, expansion })
+            }
         }
     }
 
     async fn renew(&self, _: &Pod, _: &Path, volume: &DriverVolume) -> Result<(), DriverError> {
         self.note(format!("renew {}", volume.spec_name));
         Ok(())
+    }
+
+    async fn expand(
+        &self,
+        _: &Pod,
+        _: &Path,
+        volume: &DriverVolume,
+    ) -> Result<Expansion, DriverError> {
+        self.note(format!("expand {}", volume.spec_name));
+        match self.script().refuses.clone() {
+            Some(error) => Err(DriverError { step: DriverStep::Expand, ..error }),
+            None => Ok(Expansion::Expanded),
+        }
     }
 
     fn renewal_period(&self) -> Duration {
@@ -100,6 +117,10 @@ impl VolumeDrivers for FakeDrivers {
         self.machine.set(|machine| machine.mounts.retain(|at| !at.starts_with(&own)));
         file_tree::remove(&own).unwrap();
         Ok(())
+    }
+
+    async fn usage(&self, _: &Path, _: &str) -> Result<Option<DriverUsage>, String> {
+        Ok(None)
     }
 }
 
@@ -138,8 +159,17 @@ fn inline() -> Pod {
 
 /// A claim `data` that a cluster has bound to a driver's volume.
 fn bound() -> ObjectMap {
+    bound_to("1Gi")
+}
+
+/// The same with a volume of this capacity.
+fn bound_to(capacity: &str) -> ObjectMap {
     let csi = json!({"driver": "d.example", "volumeHandle": "h"});
-    let volume = json!({"metadata": {"name": "pv"}, "spec": {"csi": csi}});
+    let claim = json!({"namespace": "default", "name": "data", "uid": "c1"});
+    let volume = json!({
+        "metadata": {"name": "pv"},
+        "spec": {"csi": csi, "capacity": {"storage": capacity}, "claimRef": claim},
+    });
     let volume = Arc::new(serde_json::from_value(volume).unwrap());
     let claim = Arc::new(fixtures::claim("data", &json!({})));
     let mut objects = ObjectMap::default();
@@ -309,4 +339,45 @@ async fn pod_with_volume_of_driver_is_refused_without_drivers() {
     scene.want(&[inline()]);
     let text = "MountVolume.SetUp failed for volume \"v\" : volumes of CSI drivers are mounted on nodes of a cluster alone";
     scene.until("u1", "refused", |report| message(report, "app").starts_with(text)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_that_becomes_larger_is_expanded_while_its_pod_runs() {
+    let (scene, drivers) = scene_with_drivers();
+    scene.objects.set(bound());
+    scene.run(&of_claim()).await;
+    scene.sleep(150).await;
+    let before = drivers.seconds("expand pv").len();
+    let mut events = scene.agent().events();
+    scene.objects.set(bound_to("2Gi"));
+    scene.sleep(1).await;
+    assert_eq!(drivers.seconds("expand pv").len(), before + 1);
+    let told: Vec<(EventObjectKind, String)> = drain(&mut events)
+        .filter(|event| event.reason == "FileSystemResizeSuccessful")
+        .map(|event| (event.object.kind, event.message))
+        .collect();
+    let text = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" ";
+    let kinds = [EventObjectKind::Pod, EventObjectKind::Claim];
+    assert_eq!(told.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), kinds);
+    assert!(told.iter().all(|(_, message)| message.starts_with(text)), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_expansion_is_an_event_and_is_tried_again_while_the_pod_runs() {
+    let (scene, drivers) = scene_with_drivers();
+    scene.objects.set(bound());
+    scene.run(&of_claim()).await;
+    scene.sleep(1).await;
+    let mut events = scene.agent().events();
+    let before = drivers.seconds("expand pv").len();
+    drivers.script().refuses = Some(error("no disk"));
+    scene.objects.set(bound_to("2Gi"));
+    scene.sleep(2).await;
+    let failed = drain(&mut events).filter(|event| event.reason == "VolumeResizeFailed");
+    let text = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : no disk";
+    assert_eq!(failed.map(|event| event.message).collect::<Vec<_>>(), [text; 3]);
+    drivers.script().refuses = None;
+    scene.sleep(100).await;
+    assert_eq!(drivers.seconds("expand pv").len(), before + 4);
+    assert_eq!(scene.fake.running().len(), 1);
 }

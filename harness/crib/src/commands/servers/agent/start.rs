@@ -12,7 +12,7 @@ use agent::cri::Cri;
 use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
 use agent::local_node::eviction::settings::EvictionSettings;
-use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
+use agent::local_node::kubelet_config::{Checked, Gates, GoDuration, KubeletConfiguration};
 use agent::local_node::shutdown::periods;
 use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
@@ -312,6 +312,8 @@ impl Serving<'_> {
         let drivers = node.as_ref().map(|node| {
             CsiDrivers::new(&config.root_dir, &config.node_name, node.volumes(), machine.clone())
         });
+        let volume_drivers =
+            drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>);
         let in_cluster = node.as_ref().map(ClusterNode::view);
         let cluster: Arc<dyn Cluster> = match (node, settings.source.objects.clone()) {
             (Some(node), _) => Arc::new(node),
@@ -337,11 +339,13 @@ impl Serving<'_> {
             managers: Arc::new(managers.clone()),
             node: or_say(process::node_parts(&config), Exit::BadInput)?,
             sources,
-            drivers: drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>),
+            drivers: volume_drivers.clone(),
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
         let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
+        let gates = Gates::new(&file.feature_gates.clone().unwrap_or_default());
+        let exposed = exposed.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
         let exposed = Arc::new(exposed.in_cluster(in_cluster));
         systemd::notify("READY=1");
         let ended = tokio::select! {

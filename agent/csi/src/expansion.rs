@@ -1,0 +1,270 @@
+//! ◆ Whether a volume is expanded on the node, what follows from a driver's answer, and what the status of the claim says of it. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/util/operationexecutor/{node_expander,operation_generator}.go; pkg/volume/util/resize_util.go;
+//! pkg/volume/csi/expander.go.
+
+use api::quantity::Quantity;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// Set on a claim whose volumes need no expansion on nodes.
+const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
+
+/// States of an expansion, in the status of a claim.
+const PENDING: &str = "NodeResizePending";
+const IN_PROGRESS: &str = "NodeResizeInProgress";
+const INFEASIBLE: &str = "NodeResizeInfeasible";
+
+/// The conditions of a claim that are of its expansion.
+const CONDITIONS: [&str; 4] =
+    ["FileSystemResizePending", "Resizing", "ControllerResizeError", "NodeResizeError"];
+
+/// What the node knows of the size of a volume that is mounted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KnownSize {
+    /// `None`: it has to be looked up.
+    pub(crate) size: Option<Quantity>,
+    /// Its driver does not expand it while it is in use.
+    pub(crate) is_in_use: bool,
+    /// Its driver has failed to expand it.
+    pub(crate) has_failed: bool,
+}
+
+impl KnownSize {
+    /// Whether a mounted volume may have to be expanded to `wanted`.
+    pub(crate) fn may_grow(&self, wanted: Quantity) -> bool {
+        !self.is_in_use && self.size.is_none_or(|size| !size.is_zero() && size < wanted)
+    }
+}
+
+/// The amount that a field has; zero if it is absent or no quantity.
+pub(crate) fn quantity(field: &Value) -> Quantity {
+    let parsed = field.as_str().and_then(|text| Quantity::parse(text).ok());
+    parsed.unwrap_or(Quantity::ZERO)
+}
+
+/// The size that a claim's volume has, as its status says.
+pub(crate) fn capacity(claim: &Value) -> Quantity {
+    quantity(&claim["status"]["capacity"]["storage"])
+}
+
+/// Who keeps account of an expansion, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Account {
+    /// The claim's status says that the node is at work. `gives_up`: a failure is the end of it, since another size is wanted by now.
+    Claim { gives_up: bool },
+    /// The claim has the size: another node expanded its mount of the volume first.
+    OtherNode,
+    /// A controller that leaves no states in the claim's status.
+    OlderController,
+}
+
+/// An expansion that a driver is to be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// The new size, as it is written.
+    pub(crate) size: String,
+    account: Account,
+}
+
+impl Order {
+    /// The new size in bytes.
+    pub(crate) fn bytes(&self) -> i64 {
+        self.amount().value()
+    }
+
+    pub(crate) fn amount(&self) -> Quantity {
+        Quantity::parse(&self.size).unwrap_or(Quantity::ZERO)
+    }
+
+    /// Whether the claim's status says that the node is at work.
+    pub(crate) fn is_marked(&self) -> bool {
+        matches!(self.account, Account::Claim { .. })
+    }
+
+    /// Whether the claim's status gets the new size.
+    pub(crate) fn ends_in_status(&self) -> bool {
+        self.account != Account::OtherNode
+    }
+}
+
+/// What the node does about a volume that is larger than the node knows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// The volume has this size, and needs nothing.
+    Has(Quantity),
+    /// It is not the node's turn: the controller has yet to expand it, or has to try something else.
+    Wait,
+    Expand(Order),
+}
+
+/// Decides about the volume of a claim. `of_volume`: the capacity of the PersistentVolume.
+pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decision {
+    let status = &claim["status"];
+    let state = status["allocatedResourceStatuses"]["storage"].as_str().unwrap_or_default();
+    if state.is_empty() && !status["allocatedResources"].is_object() {
+        let account = Account::OlderController;
+        return Decision::Expand(Order { size: of_volume.to_owned(), account });
+    }
+    let allocated = &status["allocatedResources"]["storage"];
+    let (text, size) = (allocated.as_str().unwrap_or("0").to_owned(), quantity(allocated));
+    if capacity(claim) >= size && state.is_empty() {
+        let mut modes = claim["spec"]["accessModes"].as_array().into_iter().flatten();
+        let is_shared = modes.any(|mode| mode == "ReadWriteMany");
+        let is_required = claim["metadata"]["annotations"][NOT_REQUIRED].is_null();
+        return match is_shared && is_required {
+            true => Decision::Expand(Order { size: text, account: Account::OtherNode }),
+            false => Decision::Has(size),
+        };
+    }
+    if !matches!(state, PENDING | IN_PROGRESS) {
+        return Decision::Wait;
+    }
+    let requested = quantity(&claim["spec"]["resources"]["requests"]["storage"]);
+    let account = Account::Claim { gives_up: has_failed && requested != size };
+    Decision::Expand(Order { size: text, account })
+}
+
+/// Why a volume was not expanded, in a kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExpandError {
+    /// The driver is not registered at present.
+    #[error("{0}")]
+    Away(String),
+    /// The driver expands no volumes on nodes.
+    #[error("{0}")]
+    NotSupported(String),
+    /// The driver does not expand a volume that is in use.
+    #[error("Expander.NodeExpand failed to expand the volume : {0}")]
+    InUse(String),
+    /// The driver can never do that.
+    #[error("Expander.NodeExpand failed to expand the volume {0}")]
+    Infeasible(String),
+    #[error("Expander.NodeExpand failed to expand the volume : {0}")]
+    Refused(String),
+    #[error("{0}")]
+    NotAsked(String),
+}
+
+impl ExpandError {
+    /// Why NodeExpandVolume failed with this code, as Go names it.
+    pub(crate) fn of_call(code: &str, error: String) -> Self {
+        match code {
+            "FailedPrecondition" => Self::InUse(error),
+            "InvalidArgument" | "OutOfRange" | "NotFound" => Self::Infeasible(error),
+            _ => Self::Refused(error),
+        }
+    }
+}
+
+/// What follows from a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    /// The volume needs no expansion on the node.
+    Finished,
+    /// It is not tried again while the volume is mounted.
+    InUse,
+    /// It is tried again.
+    Retry,
+}
+
+/// What the status of the claim says of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A condition.
+    Failed,
+    /// The condition, and that the controller has to do something else.
+    Infeasible,
+}
+
+/// What follows from the failure of an expansion, and what the claim's status says of it.
+pub(crate) fn after_failure(order: &Order, error: &ExpandError) -> (Consequence, Option<Mark>) {
+    let consequence = match (error, order.account) {
+        (ExpandError::NotSupported(_), Account::OtherNode | Account::OlderController) => {
+            return (Consequence::Finished, None);
+        }
+        (ExpandError::InUse(_), _) => Consequence::InUse,
+        (_, _) => Consequence::Retry,
+    };
+    let is_infeasible = matches!(error, ExpandError::Infeasible(_))
+        || order.account == Account::Claim { gives_up: true };
+    let mark = match (error, order.account) {
+        (ExpandError::Away(_), _) | (_, Account::OlderController) => None,
+        (_, _) if is_infeasible => Some(Mark::Infeasible),
+        (_, _) => Some(Mark::Failed),
+    };
+    (consequence, mark)
+}
+
+/// The claim while the node is at work.
+pub(crate) fn in_progress(claim: &Value) -> Value {
+    let mut claim = claim.clone();
+    claim["status"]["allocatedResourceStatuses"]["storage"] = json!(IN_PROGRESS);
+    claim
+}
+
+/// The claim once its volume has this size.
+pub(crate) fn finished(claim: &Value, size: &str) -> Value {
+    let mut claim = claim.clone();
+    let status = &mut claim["status"];
+    status["capacity"]["storage"] = json!(size);
+    if let Some(states) = status["allocatedResourceStatuses"].as_object_mut() {
+        states.remove("storage");
+    }
+    let conditions = conditions(status).into_iter().filter(|condition| !is_of_expansion(condition));
+    let conditions: Vec<Value> = conditions.collect();
+    status["conditions"] = json!(conditions);
+    if let Value::Object(status) = status {
+        remove_empty(status);
+    }
+    claim
+}
+
+/// The claim after a failure.
+pub(crate) fn failed(claim: &Value, mark: Mark, error: &str, now: Timestamp) -> Value {
+    let mut claim = claim.clone();
+    let status = &mut claim["status"];
+    if mark == Mark::Infeasible {
+        status["allocatedResourceStatuses"]["storage"] = json!(INFEASIBLE);
+    }
+    let mut conditions = conditions(status);
+    let known = conditions.iter().position(|condition| condition["type"] == "NodeResizeError");
+    let condition = json!({
+        "type": "NodeResizeError",
+        "status": "True",
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "message": format!("failed to expand pvc with {error}"),
+    });
+    match known.and_then(|at| conditions.get_mut(at)) {
+        // One that is true stays as it is, with its message.
+        Some(known) if known["status"] == "True" => {}
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
+    status["conditions"] = json!(conditions);
+    claim
+}
+
+fn conditions(status: &Value) -> Vec<Value> {
+    status["conditions"].as_array().cloned().unwrap_or_default()
+}
+
+fn is_of_expansion(condition: &Value) -> bool {
+    condition["type"].as_str().is_some_and(|kind| CONDITIONS.contains(&kind))
+}
+
+/// Removes what an API server leaves out.
+fn remove_empty(status: &mut Map<String, Value>) {
+    for field in ["conditions", "allocatedResourceStatuses"] {
+        let value = status.get(field);
+        let empty = [Value::Null, json!([]), json!({})];
+        let is_empty = value.is_some_and(|value| empty.contains(value));
+        if is_empty {
+            status.remove(field);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "expansion/tests.rs"]
+mod tests;

@@ -1,0 +1,269 @@
+//! Where a volume is published for a pod, and what on the disk says so before it is: the record beside a mount point; for a block
+//! device the record of the volume, and a link in the pod's directory, which its containers are given.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/csi_block.go; pkg/volume/util/volumepathhandler. A kubelet also mounts the device in the
+//! directory `dev` of the volume, which locks it against its removal; nothing is mounted here.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use agent::storage::drivers::DriverStep;
+
+use crate::names::{VolumeKey, device_record, device_targets, devices, devices_of_pod, target};
+use crate::record::{self, Found, Record, directories, gone};
+use crate::request::Wanted;
+
+/// The place of a pod's volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where its driver publishes it.
+    pub(crate) target: PathBuf,
+    device: Option<DevicePlace>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DevicePlace {
+    link: PathBuf,
+    /// The directory of the record.
+    record: PathBuf,
+    /// The name of the PersistentVolume.
+    name: String,
+}
+
+impl Place {
+    /// That of a volume for the pod with this directory.
+    pub(crate) fn of(root: &Path, pod_dir: &Path, wanted: &Wanted) -> Self {
+        match &wanted.key.device {
+            Some(name) => Self::of_device(root, pod_dir, name),
+            None => Self::of_mount(pod_dir, &wanted.spec_name),
+        }
+    }
+
+    /// That of a volume with a file system.
+    pub(crate) fn of_mount(pod_dir: &Path, spec_name: &str) -> Self {
+        Self { target: target(pod_dir, spec_name), device: None }
+    }
+
+    /// That of the block device of a PersistentVolume.
+    pub(crate) fn of_device(root: &Path, pod_dir: &Path, name: &str) -> Self {
+        // The pod's uid.
+        let uid = pod_dir.file_name().unwrap_or_default();
+        Self {
+            target: device_targets(root, name).join(uid),
+            device: Some(DevicePlace {
+                link: devices_of_pod(pod_dir).join(name),
+                record: device_record(root, name),
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    /// What containers of the pod are given.
+    pub(crate) fn shown(&self) -> &Path {
+        self.device.as_ref().map_or(&self.target, |device| &device.link)
+    }
+
+    /// The step that unmounts the volume, and the path that names it.
+    pub(crate) fn teardown(&self) -> (DriverStep, &Path) {
+        match &self.device {
+            None => (DriverStep::TearDown, parent(&self.target)),
+            Some(device) => (DriverStep::UnmapDevice, &device.link),
+        }
+    }
+
+    /// What is recorded of the volume.
+    pub(crate) fn read(&self) -> Found {
+        let Some(device) = &self.device else {
+            return record::read(parent(&self.target));
+        };
+        match fs::symlink_metadata(&device.link) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(error) => return Found::Unreadable(error),
+            Ok(_) => {}
+        }
+        match read_device(&device.record, &device.name) {
+            // The volume is, or may be, published, and it is not known which one it is.
+            Found::Nothing => Found::Unreadable(io::ErrorKind::NotFound.into()),
+            found @ (Found::Record(_) | Found::Unreadable(_)) => found,
+        }
+    }
+
+    /// The volume that is, or may be, published there.
+    pub(crate) fn key(&self) -> Option<VolumeKey> {
+        match self.read() {
+            Found::Record(Record { key, .. }) => Some(key),
+            Found::Nothing | Found::Unreadable(_) => None,
+        }
+    }
+
+    /// Records that the volume may be published from now on.
+    pub(crate) fn prepare(&self, wanted: &Wanted, node: &str) -> io::Result<()> {
+        make_directory(parent(&self.target))?;
+        let Some(device) = &self.device else {
+            return record::write_published(wanted, &self.target, node);
+        };
+        make_directory(&device.record)?;
+        record::write_device(wanted, &device.record, node)?;
+        make_directory(parent(&device.link))?;
+        gone(fs::remove_file(&device.link))?;
+        symlink(&self.target, &device.link)
+    }
+
+    /// Where mounts are looked for: in the directory of the record, for a mount point may be on a file system that does not answer.
+    pub(crate) fn may_have_mounts(&self) -> &Path {
+        if self.device.is_some() { &self.target } else { parent(&self.target) }
+    }
+
+    /// Removes what is left of a volume that is not published any more.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        match &self.device {
+            None => record::remove(&self.target),
+            Some(device) => {
+                gone(fs::remove_file(&self.target))?;
+                gone(fs::remove_file(&device.link))
+            }
+        }
+    }
+}
+
+/// Records that a volume may be prepared for the node, and makes the directory for that.
+pub(crate) fn prepare_staging(wanted: &Wanted, root: &Path, node: &str) -> io::Result<()> {
+    let staging = wanted.key.staging(root);
+    make_directory(&staging)?;
+    let Some(name) = &wanted.key.device else {
+        return record::write_staged(&wanted.key, &staging);
+    };
+    let directory = device_record(root, name);
+    make_directory(&directory)?;
+    record::write_device(wanted, &directory, node)
+}
+
+/// Removes what is left of a volume that is not prepared for the node any more, and that no pod has.
+pub(crate) fn remove_staging(key: &VolumeKey, root: &Path) -> io::Result<()> {
+    let staging = key.staging(root);
+    let Some(name) = &key.device else {
+        return record::remove(&staging);
+    };
+    gone(fs::remove_dir(&staging))?;
+    remove_device(root, name)
+}
+
+/// Removes the directories of a block device that no pod has.
+pub(crate) fn remove_device(root: &Path, name: &str) -> io::Result<()> {
+    let record = device_record(root, name);
+    gone(fs::remove_dir(device_targets(root, name)))?;
+    record::remove_record(&record)?;
+    let directory = parent(&record);
+    // A kubelet's.
+    gone(fs::remove_dir(directory.join("dev")))?;
+    gone(fs::remove_dir(directory))
+}
+
+/// Reads the record of a block device.
+fn read_device(directory: &Path, name: &str) -> Found {
+    match record::read(directory) {
+        Found::Record(record) => {
+            let key = VolumeKey { device: Some(name.to_owned()), ..record.key };
+            Found::Record(Record { key, ..record })
+        }
+        found @ (Found::Nothing | Found::Unreadable(_)) => found,
+    }
+}
+
+/// The places of all volumes of the pod with this directory.
+pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<Place>> {
+    let mounts = record::of_pod(pod_dir)?.into_iter();
+    let mounts = mounts.map(|directory| Place { target: directory.join("mount"), device: None });
+    let devices = directories(&devices_of_pod(pod_dir))?.into_iter();
+    let devices = devices.map(|link| {
+        let name = link.file_name().unwrap_or_default().to_string_lossy();
+        Place::of_device(root, pod_dir, &name)
+    });
+    Ok(mounts.chain(devices).collect())
+}
+
+/// The block devices that have a record.
+pub(crate) fn recorded_devices(root: &Path) -> io::Result<Vec<VolumeKey>> {
+    let (directory, is_volume) = devices(root);
+    let mut found = Vec::new();
+    for path in directories(&directory)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_volume(&name)
+            && let Found::Record(Record { key, .. }) =
+                read_device(&device_record(root, &name), &name)
+        {
+            found.push(key);
+        }
+    }
+    Ok(found)
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o750).create(path)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::request::fixtures::wanted_device;
+
+    #[test]
+    fn device_is_recorded_until_its_last_pod_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let pod = |uid: &str| root.join("pods").join(uid);
+        let wanted = wanted_device("pv");
+        let place = |uid: &str| Place::of(root, &pod(uid), &wanted);
+        assert!(matches!(place("u1").read(), Found::Nothing));
+        prepare_staging(&wanted, root, "n1").unwrap();
+        fs::write(wanted.key.staging(root).join("of-driver"), "").unwrap();
+        for uid in ["u1", "u2"] {
+            place(uid).prepare(&wanted, "n1").unwrap();
+            // Again, as after an agent that was killed.
+            place(uid).prepare(&wanted, "n1").unwrap();
+            assert_eq!(place(uid).key(), Some(wanted.key.clone()));
+            assert_eq!(of_pod(root, &pod(uid)).unwrap(), [place(uid)]);
+        }
+        assert_eq!(fs::read_link(place("u1").shown()).unwrap(), place("u1").target);
+        assert_eq!(recorded_devices(root).unwrap(), std::slice::from_ref(&wanted.key));
+        fs::write(&place("u1").target, "").unwrap();
+        place("u1").remove().unwrap();
+        assert!(matches!(place("u1").read(), Found::Nothing));
+        assert_eq!(place("u2").key(), Some(wanted.key.clone()));
+        place("u2").remove().unwrap();
+        assert!(remove_staging(&wanted.key, root).is_err(), "it may be staged");
+        fs::remove_file(wanted.key.staging(root).join("of-driver")).unwrap();
+        remove_staging(&wanted.key, root).unwrap();
+        assert_eq!(recorded_devices(root).unwrap(), []);
+        assert_eq!(fs::read_dir(devices(root).0.join("staging")).unwrap().count(), 0);
+        remove_device(root, "pv").unwrap();
+    }
+
+    #[test]
+    fn device_without_its_record_is_not_taken_for_none() {
+        let root = tempfile::tempdir().unwrap();
+        let wanted = wanted_device("pv");
+        let place = Place::of(root.path(), &root.path().join("pods/u1"), &wanted);
+        place.prepare(&wanted, "n1").unwrap();
+        record::remove_record(&device_record(root.path(), "pv")).unwrap();
+        assert!(matches!(place.read(), Found::Unreadable(_)));
+    }
+
+    #[test]
+    fn device_of_a_kubelet_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = device_record(root.path(), "pv");
+        fs::create_dir_all(&directory).unwrap();
+        let text = r#"{"attachmentID":"csi-1","driverName":"d","nodeName":"n","specVolID":"pv","volumeHandle":"h"}"#;
+        fs::write(directory.join("vol_data.json"), text).unwrap();
+        assert_eq!(recorded_devices(root.path()).unwrap(), [wanted_device("pv").key]);
+    }
+}

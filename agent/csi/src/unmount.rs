@@ -1,0 +1,243 @@
+//! Has drivers unmount volumes: those of pods that have ended, and what was prepared for the node once no pod uses it.
+//!
+//! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter,csi_block}.go; pkg/kubelet/volumemanager/reconciler.
+
+use std::path::Path;
+
+use agent::storage::drivers::{DriverError, DriverStep, DriverUsage, remove_tree};
+
+use crate::grpc::Driver;
+use crate::names::{VolumeKey, device_targets};
+use crate::place::{self, Place};
+use crate::record::Found;
+use crate::request::DriverRules;
+use crate::volumes::Volumes;
+
+impl Volumes {
+    /// Unmounts all volumes of the pod with this directory. Returns the first error; the others are logged.
+    pub(crate) async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError> {
+        // What mounts for the pod although nobody waits for it any more is unmounted too.
+        let _after_mounts = self.pods.lock(&pod_dir.to_owned()).await;
+        let failed = |step, volume: &Path, message: String| {
+            let volume = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            DriverError { step, volume, message, waits: false }
+        };
+        let places = place::of_pod(&self.root, pod_dir).map_err(|error| {
+            let message = format!("failed to read the volumes of {}: {error}", pod_dir.display());
+            failed(DriverStep::TearDown, pod_dir, message)
+        })?;
+        let mut first = None;
+        for place in places {
+            if let Err(message) = self.unmount_one(pod_dir, &place).await {
+                let (step, volume) = place.teardown();
+                tracing::warn!(volume = %volume.display(), error = message, "failed to unmount volume; will retry");
+                first.get_or_insert_with(|| failed(step, volume, message));
+            }
+        }
+        if let Some(error) = first {
+            return Err(error);
+        }
+        if let Some(uid) = pod_dir.file_name() {
+            self.tokens.forget(&uid.to_string_lossy());
+        }
+        for key in self.uses.forget(pod_dir) {
+            self.remove_unused_device(&key).await;
+        }
+        for key in self.uses.unused() {
+            if self.unstage_unused(&key).await.is_err() {
+                // It is tried again beside the pod, which has ended.
+                self.uses.retry_unstaging();
+            }
+        }
+        Ok(())
+    }
+
+    /// Unmounts the volume that is, or may be, published at this place of a pod.
+    async fn unmount_one(&self, pod_dir: &Path, place: &Place) -> Result<(), String> {
+        let key = match place.read() {
+            Found::Record(record) => record.key,
+            // Nothing was ever mounted there, but by someone who keeps no records.
+            Found::Nothing => return self.has_no_mounts(place),
+            Found::Unreadable(error) => {
+                return self.has_no_mounts(place).map_err(|mounted| {
+                    let (_, volume) = place.teardown();
+                    format!("failed to read the record of {}: {error}; {mounted}", volume.display())
+                });
+            }
+        };
+        {
+            let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
+            let endpoint = self.registry.endpoint(&key.driver).map_err(|error| {
+                format!("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {error}")
+            })?;
+            let unpublished = Driver::at(endpoint).unpublish(&key.handle, &place.target).await;
+            unpublished.map_err(|error| {
+                format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}")
+            })?;
+            self.uses.unpublished(&place.target);
+            self.remove_left(place)?;
+            self.uses.drop_use(&key, pod_dir);
+            if !self.uses.is_used(&key) {
+                self.sizes.forget(&key);
+            }
+        }
+        self.remove_unused_device(&key).await;
+        Ok(())
+    }
+
+    /// Whether nothing is mounted at a place, or what is.
+    fn has_no_mounts(&self, place: &Place) -> Result<(), String> {
+        let mounts = self.machine.mounts_below(place.may_have_mounts());
+        match mounts.map_err(|error| error.to_string())?.first() {
+            None => Ok(()),
+            Some(mount) => Err(format!(
+                "something is mounted at {}, and no record says by which driver: unmount it",
+                mount.display()
+            )),
+        }
+    }
+
+    /// Whether a driver has left nothing mounted in a directory, or what.
+    fn has_left_no_mounts(&self, directory: &Path) -> Result<(), String> {
+        let mounts = self.machine.mounts_below(directory).map_err(|error| error.to_string())?;
+        match mounts.first() {
+            None => Ok(()),
+            Some(mount) => Err(format!("the driver has left {} mounted", mount.display())),
+        }
+    }
+
+    /// Removes what is left at a place, unless something is mounted there.
+    pub(crate) fn remove_left(&self, place: &Place) -> Result<(), String> {
+        self.has_left_no_mounts(place.may_have_mounts())?;
+        let removed = place.remove();
+        removed.map_err(|error| format!("failed to remove {}: {error}", place.target.display()))
+    }
+
+    /// Removes what is left of a volume that was prepared for the node, unless something is mounted there.
+    pub(crate) fn remove_staging(&self, key: &VolumeKey) -> Result<(), String> {
+        let staging = key.staging(&self.root);
+        match &key.device {
+            None => self.has_left_no_mounts(staging.parent().unwrap_or(&staging))?,
+            Some(name) => {
+                self.has_left_no_mounts(&staging)?;
+                self.has_left_no_mounts(&device_targets(&self.root, name))?;
+            }
+        }
+        let removed = place::remove_staging(key, &self.root);
+        removed.map_err(|error| format!("failed to remove {}: {error}", staging.display()))
+    }
+
+    /// Removes the directories of a block device that no pod uses and that is not prepared for the node.
+    async fn remove_unused_device(&self, key: &VolumeKey) {
+        let Some(name) = &key.device else {
+            return;
+        };
+        let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
+        if self.uses.is_used(key) || self.uses.may_have_staged(key) {
+            return;
+        }
+        let removed = self.has_left_no_mounts(&device_targets(&self.root, name));
+        let removed = removed.and_then(|()| {
+            place::remove_device(&self.root, name).map_err(|error| error.to_string())
+        });
+        if let Err(error) = removed {
+            tracing::warn!(volume = name, error, "failed to remove what is left of a block device");
+        }
+    }
+
+    /// Has drivers undo their preparation of volumes that no pod uses any more. Returns whether something is left to do.
+    pub(crate) async fn unstage_all_unused(&self) -> bool {
+        let mut is_left = false;
+        for key in self.uses.unused() {
+            if let Err(error) = self.unstage_unused(&key).await {
+                tracing::warn!(
+                    driver = key.driver,
+                    volume = key.handle,
+                    error,
+                    "failed to unstage volume; will retry"
+                );
+                is_left = true;
+            }
+        }
+        is_left
+    }
+
+    async fn unstage_unused(&self, key: &VolumeKey) -> Result<(), String> {
+        let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
+        if !self.uses.is_unused(key) {
+            return Ok(());
+        }
+        let staging = key.staging(&self.root);
+        let endpoint = self.registry.endpoint(&key.driver)?;
+        let unstaged = Driver::at(endpoint).unstage(&key.handle, &staging).await;
+        unstaged.map_err(|error| {
+            format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}")
+        })?;
+        if key.device.is_some() {
+            self.has_left_no_mounts(&staging)?;
+            // Drivers may keep files beside a device.
+            let removed = remove_tree(&staging);
+            removed.map_err(|error| format!("failed to remove {}: {error}", staging.display()))?;
+        }
+        self.remove_staging(key)?;
+        self.uses.unstaged(key);
+        Ok(())
+    }
+
+    /// Has a driver measure a volume of the pod with this directory; `None`: it measures none, or the pod does not have it.
+    pub(crate) async fn usage(
+        &self,
+        pod_dir: &Path,
+        spec_name: &str,
+    ) -> Result<Option<DriverUsage>, String> {
+        let places =
+            [Place::of_mount(pod_dir, spec_name), Place::of_device(&self.root, pod_dir, spec_name)];
+        let found = places.into_iter().find_map(|place| Some((place.key()?, place)));
+        let Some((key, place)) = found else {
+            return Ok(None);
+        };
+        let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
+        // It may have been unmounted meanwhile.
+        if place.key().as_ref() != Some(&key) {
+            return Ok(None);
+        }
+        let driver = Driver::at(self.registry.endpoint(&key.driver)?);
+        let can = driver.capabilities().await.map_err(|error| error.to_string())?;
+        if !can.measures {
+            return Ok(None);
+        }
+        let stats = driver.stats(&key.handle, &place.target).await;
+        stats.map_err(|error| error.to_string())?.usage(can).map(Some)
+    }
+
+    /// Finds what an earlier agent, or a kubelet, has had mounted.
+    pub(crate) async fn find(&self) {
+        let found = self.uses.find(&self.root).and_then(|()| place::recorded_devices(&self.root));
+        match found {
+            Ok(devices) => {
+                for key in devices {
+                    self.remove_unused_device(&key).await;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "failed to read the records of mounted volumes; no volume is unstaged");
+            }
+        }
+        for driver in self.uses.drivers_of_unknown_kind() {
+            match self.cluster.driver(&driver).await {
+                Ok(found) => {
+                    let rules = DriverRules::of(found.as_ref());
+                    self.uses.set_attaches(&driver, rules.attaches);
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        driver,
+                        error,
+                        "failed to get CSIDriver; its volumes count as attached"
+                    );
+                }
+            }
+        }
+        self.uses.show();
+    }
+}
