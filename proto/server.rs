@@ -1,4 +1,4 @@
-//! A server of any service. The generated servers have a table of their methods; [`dispatch`] finds and calls them.
+//! A server of any service. The generated servers have a table of their methods; `dispatch` finds and calls them.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};

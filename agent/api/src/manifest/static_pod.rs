@@ -112,7 +112,7 @@ pub fn supported_pod(
     supported(location, pod)
 }
 
-/// Like [`parse`], for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
+/// Like [`supported_pod`], for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
 pub fn supported_pods(
     location: Location<'_>,
     node_name: &str,
