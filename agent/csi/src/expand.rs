@@ -69,7 +69,7 @@ impl Volumes {
             return Ok(Expansion::Unchanged);
         }
         let claim = self.claim(claimed).await;
-        // Without a known size nothing says that there is something to expand.
+        // Whether there is something to expand cannot be decided without a known size.
         let claim = claim.map_err(|error| failed(error, known.size.is_none()))?;
         if known.size.is_none() {
             let size = Some(capacity(&claim));

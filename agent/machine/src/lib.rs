@@ -2,7 +2,7 @@
 //!
 //! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
 //! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own, with systemd or
-//! without. [`kmsg`] finds OOM kills in the kernel's log, `threshold` is told of memory in use on cgroup v1. [`logind`]
+//! without. [`kmsg`] finds OOM kills in the kernel's log, `threshold` waits for an amount of memory in use on cgroup v1. [`logind`]
 //! delays shutdowns; [`dbus`] is the client that asks it and systemd.
 
 pub mod cgroups;

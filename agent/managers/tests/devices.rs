@@ -260,7 +260,7 @@ async fn plugins_that_cannot_be_reached_are_told() {
     assert!(refused.message().starts_with("failed to dial device plugin: "), "{refused:?}");
 }
 
-/// What a plugin is told of its registration.
+/// The notification of a plugin's registration.
 async fn told(statuses: &mut watch::Receiver<Option<RegistrationStatus>>) -> RegistrationStatus {
     let told = statuses.wait_for(Option::is_some);
     timeout(Duration::from_secs(20), told).await.unwrap().unwrap().clone().unwrap()

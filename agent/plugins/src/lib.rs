@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - No plugin stays registered whose socket is gone or was replaced.
-//! - A plugin is told of the result of each attempt to register it.
+//! - Each attempt to register a plugin is followed by a notification of its result.
 
 mod client;
 mod watcher;

@@ -31,7 +31,7 @@ pub struct SystemdSlices<K = HostKernel> {
     files: HostCgroups<K>,
 }
 
-/// A connection to systemd that is told of the ends of jobs.
+/// A connection to systemd that receives the ends of jobs.
 struct Systemd(Bus);
 
 impl<K: Kernel> SystemdSlices<K> {

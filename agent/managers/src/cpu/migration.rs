@@ -64,7 +64,7 @@ impl FirstFile {
 /// In a kubelet's words: it cannot be followed.
 pub(crate) async fn migrate(directory: &Path, cri: &dyn Cri) -> Result<(), String> {
     let path = directory.join(FILE);
-    // What cannot be read is reported by whoever follows it.
+    // An unreadable file is an error of the manager, which reads it next.
     let first = state_file::read(&path).ok().flatten().and_then(|bytes| FirstFile::parse(&bytes));
     let Some(first) = first else {
         return Ok(());

@@ -117,7 +117,7 @@ pub(crate) async fn start(
 }
 
 /// Starts a plugin with a socket in the directory of sockets that the agent finds, and that of its devices beside the directory. It
-/// supports one version of the contract. Returns what it is told of its registration, too.
+/// supports one version of the contract. Also returns the notifications of its registration.
 pub(crate) fn start_to_be_found(
     registry: &Path,
     version: &'static str,

@@ -20,7 +20,7 @@ use super::*;
 /// How long a test waits for anything.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// A plugin that is told of its registration.
+/// A plugin that records the notifications of its registration.
 struct Scripted {
     kind: &'static str,
     endpoint: &'static str,
