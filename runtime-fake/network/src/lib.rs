@@ -41,6 +41,7 @@ mod egress;
 pub mod fuzz;
 mod join;
 mod links;
+mod message;
 mod netfilter;
 pub mod resolver;
 mod slots;

@@ -10,6 +10,8 @@ use std::io;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
+use crate::message::messages;
+
 /// Room for the rules of some thousand ports in one transaction.
 const SEND_BUFFER: usize = 8 << 20;
 
@@ -63,8 +65,6 @@ pub(crate) fn exchange(
     dump: bool,
     mut hear: impl FnMut(u16, &[u8]),
 ) -> io::Result<()> {
-    const ERROR: u16 = 2;
-    const DONE: u16 = 3;
     socket.set_non_blocking(!dump)?;
     socket.send_to(request, &SocketAddr::new(0, 0), 0)?;
     loop {
@@ -75,26 +75,12 @@ pub(crate) fn exchange(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        for (kind, payload) in messages(&answer) {
-            match (kind, payload.first_chunk::<4>()) {
-                (ERROR, Some(code)) if i32::from_ne_bytes(*code) != 0 => {
-                    return Err(io::Error::from_raw_os_error(-i32::from_ne_bytes(*code)));
-                }
-                (DONE, _) => return Ok(()),
-                _ => hear(kind, payload),
+        for message in messages(&answer) {
+            match message.outcome() {
+                None if message.is_done() => return Ok(()),
+                Some(0) | None => hear(message.kind, message.payload),
+                Some(code) => return Err(io::Error::from_raw_os_error(code)),
             }
         }
     }
-}
-
-/// The netlink messages in what one read returned: their kinds, and the messages without their headers.
-pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let (header, _) = rest.split_first_chunk::<16>()?;
-        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let payload = rest.get(16..length)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, payload))
-    })
 }

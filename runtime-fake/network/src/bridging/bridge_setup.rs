@@ -89,7 +89,7 @@ pub(crate) fn open_here(
     let state_dir = config.state_dir.as_deref();
     let owner = state_dir.and_then(|state_dir| Owner::own(locked, state_dir));
     if let Some(alias) = owner.and_then(|owner| owner.alias()) {
-        steps.push(requests::alias(Link::Index(index), alias));
+        steps.push(requests::alias(Link::Index(index), &alias));
     }
     steps.push(requests::up(Link::Index(index)));
     netlink.batch(&steps)?;

@@ -3,7 +3,7 @@
 //! The request to delete an interface takes the caller 15 to 25 ms, but the interface is gone after less than
 //! one: no longer listed, its name free, both ends of a pair unlinked. The rest is the kernel waiting until no
 //! processor can still use the old structures (`rcu_barrier`). So a thread that may wait makes the request, with
-//! `NLM_F_ECHO`: the kernel then notifies the requester on the same socket when the interface is gone. A kernel
+//! `ECHO`: the kernel then notifies the requester on the same socket when the interface is gone. A kernel
 //! that does not echo deletions (before Linux 6.2) sends only the acknowledgement, which comes later and is
 //! equally right.
 
@@ -12,11 +12,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_ECHO, NLM_F_REQUEST};
-use netlink_packet_route::RouteNetlinkMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::links::netlink::{Answer, Messages, Netlink, NetlinkError, Request};
+use crate::links::netlink::{Netlink, NetlinkError, Request};
+use crate::links::requests::DELETE_LINK;
+use crate::message::{ACK, ECHO, REQUEST, messages};
 
 /// The deletions of one bridge that the kernel has not completed.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ impl Deletions {
         let doing = request.doing;
         let failed = |source| NetlinkError::new(&doing, source);
         let mut bytes = Vec::with_capacity(64);
-        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO | request.flags;
-        let sequence = netlink.append(&mut bytes, request.message, flags);
+        let flags = REQUEST | ACK | ECHO | request.flags;
+        let sequence = netlink.append(&mut bytes, request.kind, &request.payload, flags);
 
         let netlink = Arc::new(netlink);
         // The thread's closure owns the writing end: end of file means that the request has been handled.
@@ -73,16 +73,11 @@ impl Deletions {
                 return sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
             let answer = netlink.receive(&doing)?;
-            for message in Messages(&answer) {
-                let message = message.map_err(|what| NetlinkError::garbled(&doing, what))?;
-                if message.sequence != sequence {
-                    continue;
-                }
-                let gone = match message.answer {
-                    Answer::Object(news) => matches!(news, RouteNetlinkMessage::DelLink(_)),
-                    Answer::Outcome(code) if code == 0 || request.fine.contains(&code) => true,
-                    Answer::Outcome(code) => return Err(NetlinkError::refused(&doing, code)),
-                    Answer::Done | Answer::Other => false,
+            for message in messages(&answer).filter(|message| message.sequence == sequence) {
+                let gone = match message.outcome() {
+                    Some(code) if code == 0 || request.fine.contains(&code) => true,
+                    Some(code) => return Err(NetlinkError::refused(&doing, code)),
+                    None => message.kind == DELETE_LINK,
                 };
                 if gone {
                     let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

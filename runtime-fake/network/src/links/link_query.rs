@@ -1,18 +1,19 @@
 //! Queries the links of a network namespace and the subnets in use there.
 
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{
-    BridgePortState, InfoBridgePort, InfoKind, InfoPortData, LinkAttribute, LinkInfo, LinkMessage,
-    State,
-};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::links::netlink::{Netlink, NetlinkError};
-use crate::links::requests;
+use crate::links::requests::{self, NEW_ADDRESS, NEW_LINK, NEW_ROUTE, address, link, route};
+use crate::message::{as_text, as_u32, find};
+
+/// States of links (`IF_OPER_UNKNOWN`, `IF_OPER_UP`).
+const UNKNOWN: u8 = 0;
+const UP: u8 = 6;
+/// The state of a bridge's port in its data, and the one that forwards (linux/if_link.h, linux/if_bridge.h).
+const PORT_STATE: u16 = 1;
+const FORWARDING: u8 = 3;
 
 /// The properties of a link that pod networks need.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,38 +33,24 @@ pub(crate) struct LinkFacts {
 }
 
 impl LinkFacts {
-    /// ◆ Reads the facts from the kernel's response.
-    pub(crate) fn read(message: &LinkMessage) -> LinkFacts {
-        let mut facts = LinkFacts {
-            index: message.header.index,
-            name: String::new(),
-            bridge: false,
-            controller: None,
-            operational: false,
-            forwarding: false,
-            alias: None,
-        };
-        for attribute in &message.attributes {
-            if let LinkAttribute::IfName(name) = attribute {
-                facts.name.clone_from(name);
-            } else if let LinkAttribute::IfAlias(alias) = attribute {
-                facts.alias = Some(alias.clone());
-            } else if let LinkAttribute::Controller(index) = attribute {
-                facts.controller = Some(*index);
-            } else if let LinkAttribute::OperState(state) = attribute {
-                facts.operational = matches!(state, State::Up | State::Unknown);
-            } else if let LinkAttribute::LinkInfo(infos) = attribute {
-                for info in infos {
-                    facts.bridge |= matches!(info, LinkInfo::Kind(InfoKind::Bridge));
-                    facts.forwarding |= matches!(
-                        info,
-                        LinkInfo::PortData(InfoPortData::BridgePort(port))
-                            if port.contains(&InfoBridgePort::State(BridgePortState::Forwarding))
-                    );
-                }
-            }
-        }
-        facts
+    /// ◆ Reads the facts from the kernel's response; `None` for another one.
+    pub(crate) fn read(kind: u16, payload: &[u8]) -> Option<LinkFacts> {
+        let (header, attributes) = payload.split_first_chunk::<16>()?;
+        let [_, _, _, _, i0, i1, i2, i3, ..] = *header;
+        let info = find(attributes, link::INFO).unwrap_or_default();
+        let is_bridge_port =
+            find(info, link::PORT_KIND).is_some_and(|kind| as_text(kind) == "bridge");
+        let port = find(info, link::PORT_DATA).filter(|_| is_bridge_port).unwrap_or_default();
+        let state = find(attributes, link::OPERATIONAL_STATE);
+        (kind == NEW_LINK).then(|| LinkFacts {
+            index: u32::from_ne_bytes([i0, i1, i2, i3]),
+            name: find(attributes, link::NAME).map(as_text).unwrap_or_default(),
+            bridge: find(info, link::KIND).is_some_and(|kind| as_text(kind) == "bridge"),
+            controller: find(attributes, link::CONTROLLER).and_then(as_u32),
+            operational: matches!(state, Some([UP | UNKNOWN, ..])),
+            forwarding: matches!(find(port, PORT_STATE), Some([FORWARDING, ..])),
+            alias: find(attributes, link::ALIAS).map(as_text),
+        })
     }
 }
 
@@ -80,76 +67,101 @@ pub(crate) struct InUse {
 
 /// All IPv4 subnets in use: those of addresses, and those of routes in any table except default routes.
 pub(crate) fn subnets(netlink: &mut Netlink) -> Result<Vec<InUse>, NetlinkError> {
-    let mut query = AddressMessage::default();
-    query.header.family = AddressFamily::Inet;
-    let addresses = netlink.dump("listing addresses", &RouteNetlinkMessage::GetAddress(query))?;
-    let mut query = RouteMessage::default();
-    query.header.address_family = AddressFamily::Inet;
-    let routes = netlink.dump("listing routes", &RouteNetlinkMessage::GetRoute(query))?;
-    if addresses.unreadable + routes.unreadable > 0 {
-        tracing::warn!(
-            addresses = addresses.unreadable,
-            routes = routes.unreadable,
-            "some addresses or routes of this host are of an unknown kind; the pod subnet may overlap them"
-        );
-    }
-    Ok(addresses.messages.iter().chain(&routes.messages).filter_map(in_use).collect())
+    let mut subnets = netlink.dump("listing addresses", &requests::query_addresses(), in_use)?;
+    subnets.extend(netlink.dump("listing routes", &requests::query_routes(), in_use)?);
+    Ok(subnets)
 }
 
 /// ◆ The subnet of an address or a route.
-fn in_use(message: &RouteNetlinkMessage) -> Option<InUse> {
-    if let RouteNetlinkMessage::NewAddress(message) = message {
-        // On a point-to-point link the prefix is the peer's; there `Address` differs from `Local`.
-        let address = message.attributes.iter().find_map(|attribute| {
-            if let AddressAttribute::Address(IpAddr::V4(address)) = attribute {
-                Some(*address)
-            } else {
-                None
-            }
-        })?;
-        Some(InUse {
-            index: Some(message.header.index),
-            subnet: Ipv4Net::new(address, message.header.prefix_len).ok()?.trunc(),
-            address: true,
-        })
-    } else if let RouteNetlinkMessage::NewRoute(message) = message {
-        let prefix_len = message.header.destination_prefix_length;
-        let mut destination = None;
-        let mut index = None;
-        for attribute in &message.attributes {
-            if let RouteAttribute::Destination(RouteAddress::Inet(address)) = attribute {
-                destination = Some(*address);
-            } else if let RouteAttribute::Oif(oif) = attribute {
-                index = Some(*oif);
-            }
+fn in_use(kind: u16, payload: &[u8]) -> Option<InUse> {
+    let ip = |value: &[u8]| value.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes));
+    let subnet =
+        |address: Ipv4Addr, prefix_len| Some(Ipv4Net::new(address, prefix_len).ok()?.trunc());
+    match kind {
+        NEW_ADDRESS => {
+            let (header, attributes) = payload.split_first_chunk::<8>()?;
+            let [_, prefix_len, _, _, index @ ..] = *header;
+            // On a point-to-point link the prefix is the peer's; there it differs from the local address.
+            let address = ip(find(attributes, address::ADDRESS)?)?;
+            let index = Some(u32::from_ne_bytes(index));
+            Some(InUse { index, subnet: subnet(address, prefix_len)?, address: true })
         }
-        (prefix_len > 0).then_some(())?;
-        Some(InUse {
-            index,
-            subnet: Ipv4Net::new(destination?, prefix_len).ok()?.trunc(),
-            address: false,
-        })
-    } else {
-        None
+        NEW_ROUTE => {
+            let (header, attributes) = payload.split_first_chunk::<12>()?;
+            let prefix_len = header[1];
+            (prefix_len > 0).then_some(())?;
+            let destination = ip(find(attributes, route::DESTINATION)?)?;
+            let index = find(attributes, route::INTERFACE).and_then(as_u32);
+            Some(InUse { index, subnet: subnet(destination, prefix_len)?, address: false })
+        }
+        _ => None,
     }
 }
 
 /// All links of the namespace.
 pub(crate) fn links(netlink: &mut Netlink) -> Result<Vec<LinkFacts>, NetlinkError> {
-    let query = RouteNetlinkMessage::GetLink(requests::query(requests::Link::Index(0)));
-    let dump = netlink.dump("listing network interfaces", &query)?;
-    let links = dump.messages.iter().filter_map(|message| {
-        if let RouteNetlinkMessage::NewLink(link) = message {
-            Some(LinkFacts::read(link))
-        } else {
-            None
-        }
-    });
-    Ok(links.collect())
+    let all = requests::query(requests::Link::Index(0));
+    netlink.dump("listing network interfaces", &all, LinkFacts::read)
 }
 
 /// The link of that name.
 pub(crate) fn link(netlink: &mut Netlink, name: &str) -> Result<Option<LinkFacts>, NetlinkError> {
-    let answer = netlink.link(requests::query(requests::Link::Name(name)))?;
-    Ok(answer.as_ref().map(LinkFacts::read))
+    netlink.find(&requests::query(requests::Link::Name(name)), LinkFacts::read)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::message::{attribute, nested, text};
+
+    fn link_message(attributes: &[Vec<u8>]) -> Vec<u8> {
+        let index = 7_u32.to_ne_bytes();
+        [&[0; 4][..], &index, &[0; 8], &attributes.concat()].concat()
+    }
+
+    #[test]
+    fn facts_of_a_forwarding_port() {
+        let state = |state| nested(link::PORT_DATA, &attribute(PORT_STATE, &[state]));
+        let port = |kind, data| {
+            let info = [text(link::KIND, "veth"), text(link::PORT_KIND, kind), data].concat();
+            link_message(&[
+                text(link::NAME, "crv1"),
+                attribute(link::CONTROLLER, &3_u32.to_ne_bytes()),
+                attribute(link::OPERATIONAL_STATE, &[UP]),
+                nested(link::INFO, &info),
+            ])
+        };
+        let facts = LinkFacts::read(NEW_LINK, &port("bridge", state(FORWARDING))).unwrap();
+        let expected = LinkFacts {
+            index: 7,
+            name: "crv1".to_owned(),
+            bridge: false,
+            controller: Some(3),
+            operational: true,
+            forwarding: true,
+            alias: None,
+        };
+        assert_eq!(facts, expected);
+        // Learning, and a port of something else.
+        for other in [port("bridge", state(2)), port("bond", state(FORWARDING))] {
+            assert!(!LinkFacts::read(NEW_LINK, &other).unwrap().forwarding);
+        }
+        assert_eq!(LinkFacts::read(requests::DELETE_LINK, &link_message(&[])), None);
+        assert_eq!(LinkFacts::read(NEW_LINK, &[0; 15]), None);
+    }
+
+    #[test]
+    fn default_routes_and_other_families_use_no_subnet() {
+        let route = |prefix_len, destination: &[u8]| {
+            let header = [2, prefix_len, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+            [&header[..], &attribute(route::DESTINATION, destination)].concat()
+        };
+        let found = in_use(NEW_ROUTE, &route(16, &[10, 1, 2, 3])).unwrap();
+        assert_eq!((found.subnet.to_string(), found.index), ("10.1.0.0/16".to_owned(), None));
+        assert_eq!(in_use(NEW_ROUTE, &route(0, &[0; 4])), None);
+        assert_eq!(in_use(NEW_ROUTE, &route(33, &[10, 1, 2, 3])), None);
+        assert_eq!(in_use(NEW_ROUTE, &route(8, &[10])), None);
+        assert_eq!(in_use(NEW_LINK, &route(16, &[10, 1, 2, 3])), None);
+    }
 }

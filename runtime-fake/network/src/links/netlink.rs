@@ -8,31 +8,38 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
-};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::LinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::message::{ACK, DUMP, DUMP_INTERRUPTED, REQUEST, message, messages};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
 const LINK_CHANGES: u32 = 1;
 /// Dumps come in pieces of at most 32 KiB; an acknowledgement carries the request.
 const READ_SIZE: usize = 64 * 1024;
 
-/// One request: the message, its flags besides `NLM_F_REQUEST | NLM_F_ACK`, and its description.
+/// A request for objects.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    /// The kind of the message.
+    pub(crate) kind: u16,
+    /// The message without its netlink header.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// One request: the message, its flags besides `REQUEST | ACK`, and its description.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// The description for errors: "creating the bridge crib0".
     pub(crate) doing: String,
-    /// `NLM_F_CREATE` and the like.
+    /// `CREATE` and the like.
     pub(crate) flags: u16,
     /// Errno values that mean success: there was nothing to do.
     pub(crate) fine: &'static [i32],
-    /// The message.
-    pub(crate) message: RouteNetlinkMessage,
+    /// The kind of the message.
+    pub(crate) kind: u16,
+    /// The message without its netlink header.
+    pub(crate) payload: Vec<u8>,
 }
 
 /// The kernel refused a request, or a socket failed.
@@ -83,15 +90,6 @@ impl NetlinkError {
     }
 }
 
-/// The result of a dump.
-#[derive(Debug, Default)]
-pub(crate) struct Dump {
-    /// The objects, in the kernel's order.
-    pub(crate) messages: Vec<RouteNetlinkMessage>,
-    /// The number of objects that could not be parsed, because their kind is unknown.
-    pub(crate) unreadable: usize,
-}
-
 /// An open socket; it belongs to the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct Netlink {
@@ -126,8 +124,8 @@ impl Netlink {
         let base = self.sequence.wrapping_add(1);
         let mut bytes = Vec::with_capacity(512);
         for request in requests {
-            let flags = NLM_F_REQUEST | NLM_F_ACK | request.flags;
-            self.append(&mut bytes, request.message.clone(), flags);
+            let flags = REQUEST | ACK | request.flags;
+            self.append(&mut bytes, request.kind, &request.payload, flags);
         }
         self.send(&bytes, &first.doing)?;
 
@@ -135,11 +133,9 @@ impl Netlink {
         let mut refused: Option<(usize, i32)> = None;
         while acknowledged < requests.len() {
             let answer = self.receive(&first.doing)?;
-            for message in Messages(&answer) {
-                let message = message.map_err(|what| NetlinkError::garbled(&first.doing, what))?;
+            for message in messages(&answer) {
                 let index = message.sequence.wrapping_sub(base) as usize;
-                let (Answer::Outcome(code), Some(request)) = (message.answer, requests.get(index))
-                else {
+                let (Some(code), Some(request)) = (message.outcome(), requests.get(index)) else {
                     continue;
                 };
                 acknowledged += 1;
@@ -157,44 +153,43 @@ impl Netlink {
         }
     }
 
-    /// Queries one link; `None` if it does not exist.
-    pub(crate) fn link(&mut self, query: LinkMessage) -> Result<Option<LinkMessage>, NetlinkError> {
+    /// Queries one object, and reads it; `None` if it does not exist.
+    pub(crate) fn find<T>(
+        &mut self,
+        query: &Query,
+        read: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> Result<Option<T>, NetlinkError> {
         let doing = "asking for a network interface";
         let mut bytes = Vec::with_capacity(128);
-        let sequence = self.append(&mut bytes, RouteNetlinkMessage::GetLink(query), NLM_F_REQUEST);
+        let sequence = self.append(&mut bytes, query.kind, &query.payload, REQUEST);
         self.send(&bytes, doing)?;
         loop {
             let answer = self.receive(doing)?;
-            for message in Messages(&answer) {
-                let message = message.map_err(|what| NetlinkError::garbled(doing, what))?;
-                if message.sequence != sequence {
-                    continue;
+            for message in messages(&answer).filter(|message| message.sequence == sequence) {
+                match message.outcome() {
+                    Some(nix::libc::ENODEV) => return Ok(None),
+                    Some(code) => return Err(NetlinkError::refused(doing, code)),
+                    None => {}
                 }
-                match message.answer {
-                    Answer::Object(RouteNetlinkMessage::NewLink(link)) => return Ok(Some(link)),
-                    Answer::Outcome(nix::libc::ENODEV) => return Ok(None),
-                    Answer::Outcome(code) => return Err(NetlinkError::refused(doing, code)),
-                    Answer::Object(_) | Answer::Done | Answer::Other => {
-                        return Err(NetlinkError::garbled(
-                            doing,
-                            "the answer is about something else",
-                        ));
-                    }
-                }
+                let found = read(message.kind, message.payload);
+                let other = || NetlinkError::garbled(doing, "the answer is about something else");
+                return found.ok_or_else(other).map(Some);
             }
         }
     }
 
-    /// Queries all objects of a kind. A dump that the kernel marks as interrupted by a change is repeated.
-    pub(crate) fn dump(
+    /// Queries all objects of a kind, and reads them, in the kernel's order. A dump that the kernel marks as interrupted by a change is
+    /// repeated.
+    pub(crate) fn dump<T>(
         &mut self,
         doing: &'static str,
-        query: &RouteNetlinkMessage,
-    ) -> Result<Dump, NetlinkError> {
+        query: &Query,
+        read: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, NetlinkError> {
         // Interruptions are rare even on busy hosts; the limit keeps a kernel that always reports one from blocking the
         // caller for ever.
         for _ in 0..64 {
-            if let Some(dump) = self.try_dump(doing, query)? {
+            if let Some(dump) = self.try_dump(doing, query, &read)? {
                 return Ok(dump);
             }
         }
@@ -204,32 +199,24 @@ impl Netlink {
         ))
     }
 
-    fn try_dump(
+    fn try_dump<T>(
         &mut self,
         doing: &'static str,
-        query: &RouteNetlinkMessage,
-    ) -> Result<Option<Dump>, NetlinkError> {
+        query: &Query,
+        read: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, NetlinkError> {
         let mut bytes = Vec::with_capacity(128);
-        let sequence = self.append(&mut bytes, query.clone(), NLM_F_REQUEST | NLM_F_DUMP);
+        let sequence = self.append(&mut bytes, query.kind, &query.payload, REQUEST | DUMP);
         self.send(&bytes, doing)?;
-        let mut dump = Dump::default();
-        let mut interrupted = false;
+        let (mut dump, mut interrupted) = (Vec::new(), false);
         loop {
             let answer = self.receive(doing)?;
-            for message in Messages(&answer) {
-                let Ok(message) = message else {
-                    dump.unreadable += 1;
-                    continue;
-                };
-                if message.sequence != sequence {
-                    continue;
-                }
-                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
-                match message.answer {
-                    Answer::Object(object) => dump.messages.push(object),
-                    Answer::Done => return Ok((!interrupted).then_some(dump)),
-                    Answer::Outcome(code) => return Err(NetlinkError::refused(doing, code)),
-                    Answer::Other => {}
+            for message in messages(&answer).filter(|message| message.sequence == sequence) {
+                interrupted |= message.flags & DUMP_INTERRUPTED != 0;
+                match message.outcome() {
+                    Some(code) => return Err(NetlinkError::refused(doing, code)),
+                    None if message.is_done() => return Ok((!interrupted).then_some(dump)),
+                    None => dump.extend(read(message.kind, message.payload)),
                 }
             }
         }
@@ -267,18 +254,12 @@ impl Netlink {
     pub(crate) fn append(
         &mut self,
         bytes: &mut Vec<u8>,
-        message: RouteNetlinkMessage,
+        kind: u16,
+        payload: &[u8],
         flags: u16,
     ) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = flags;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
-        message.finalize();
-        let start = bytes.len();
-        bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
-        message.serialize(&mut bytes[start..]);
+        bytes.extend(message(kind, flags, self.sequence, payload));
         self.sequence
     }
 
@@ -315,55 +296,5 @@ impl Netlink {
 impl AsFd for Netlink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// The content of one message from the kernel.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// The outcome of a request: 0, or an errno value.
-    Outcome(i32),
-    /// A requested object, or a notification about one.
-    Object(RouteNetlinkMessage),
-    /// A dump is complete.
-    Done,
-    /// Any other message.
-    Other,
-}
-
-/// One message from the kernel.
-#[derive(Debug)]
-pub(crate) struct Message {
-    /// The sequence number of the request that it responds to.
-    pub(crate) sequence: u32,
-    flags: u16,
-    /// Its content.
-    pub(crate) answer: Answer,
-}
-
-/// The messages of one read, each decoded separately.
-pub(crate) struct Messages<'a>(pub(crate) &'a [u8]);
-
-impl Iterator for Messages<'_> {
-    type Item = Result<Message, String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let length = NetlinkBuffer::new_checked(self.0).ok()?.length() as usize;
-        let bytes = self.0.get(..length)?;
-        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-        let decoded = NetlinkMessage::deserialize(bytes).map_err(|error| error.to_string());
-        Some(decoded.map(|message| Message {
-            sequence: message.header.sequence_number,
-            flags: message.header.flags,
-            answer: if let NetlinkPayload::Error(error) = message.payload {
-                Answer::Outcome(error.raw_code().abs())
-            } else if let NetlinkPayload::InnerMessage(object) = message.payload {
-                Answer::Object(object)
-            } else if let NetlinkPayload::Done(_) = message.payload {
-                Answer::Done
-            } else {
-                Answer::Other
-            },
-        }))
     }
 }

@@ -7,19 +7,76 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ipnet::Ipv4Net;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
-    LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
-};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::Mac;
-use crate::links::netlink::Request;
+use crate::links::netlink::{Query, Request};
+use crate::message::{CREATE, EXCLUSIVE, attribute, nested, text};
+
+// Of linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h and linux/if.h.
+pub(super) const NEW_LINK: u16 = 16;
+pub(super) const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+const SET_LINK: u16 = 19;
+pub(super) const NEW_ADDRESS: u16 = 20;
+const DELETE_ADDRESS: u16 = 21;
+const GET_ADDRESS: u16 = 22;
+pub(super) const NEW_ROUTE: u16 = 24;
+const DELETE_ROUTE: u16 = 25;
+const GET_ROUTE: u16 = 26;
+
+/// Attributes of links.
+pub(super) mod link {
+    pub(crate) const ADDRESS: u16 = 1;
+    pub(crate) const NAME: u16 = 3;
+    pub(crate) const MTU: u16 = 4;
+    pub(crate) const CONTROLLER: u16 = 10;
+    pub(crate) const OPERATIONAL_STATE: u16 = 16;
+    pub(crate) const INFO: u16 = 18;
+    pub(crate) const ALIAS: u16 = 20;
+    pub(crate) const FAMILIES: u16 = 26;
+    pub(crate) const NAMESPACE: u16 = 28;
+    pub(crate) const EXTENT: u16 = 29;
+    /// In [`INFO`].
+    pub(crate) const KIND: u16 = 1;
+    pub(crate) const DATA: u16 = 2;
+    pub(crate) const PORT_KIND: u16 = 4;
+    pub(crate) const PORT_DATA: u16 = 5;
+}
+
+/// Attributes of addresses.
+pub(super) mod address {
+    pub(crate) const ADDRESS: u16 = 1;
+    pub(crate) const LOCAL: u16 = 2;
+    pub(crate) const BROADCAST: u16 = 4;
+}
+
+/// Attributes of routes.
+pub(super) mod route {
+    pub(crate) const DESTINATION: u16 = 1;
+    pub(crate) const INTERFACE: u16 = 4;
+    pub(crate) const GATEWAY: u16 = 5;
+    pub(crate) const METRIC: u16 = 6;
+}
+
+const UP: u32 = 0x1;
+const NO_ARP: u32 = 0x80;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+/// Without the counters of links.
+const SKIP_STATISTICS: u32 = 8;
+/// The other end in the data of a veth pair.
+const PEER: u16 = 1;
+/// How a link makes addresses of its own, in its settings of IPv6; and: it makes none.
+const ADDRESS_MODE: u16 = 8;
+const MODE_NONE: u8 = 1;
+/// An address's flag: no duplicate is looked for.
+const NO_DETECTION: u8 = 2;
+const MAIN_TABLE: u8 = 254;
+const STATIC: u8 = 4;
+const TO_HOST: u8 = 254;
+const TO_EVERYWHERE: u8 = 0;
+const UNICAST: u8 = 1;
+const LOCAL: u8 = 2;
 
 /// A link in a request: by name, or by index in the socket's namespace.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +86,24 @@ pub(crate) enum Link<'a> {
 }
 
 impl Link<'_> {
-    fn message(self) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        match self {
-            Link::Name(name) => message.attributes.push(LinkAttribute::IfName(name.to_owned())),
-            Link::Index(index) => message.header.index = index,
+    /// The link's header, with flags to set, and its name.
+    fn with_flags(self, flags: u32) -> Vec<u8> {
+        let index = match self {
+            Link::Name(_) => 0,
+            Link::Index(index) => index,
+        };
+        let mut bytes = vec![0; 4];
+        for number in [index, flags, flags] {
+            bytes.extend(number.to_ne_bytes());
         }
-        message
+        if let Link::Name(name) = self {
+            bytes.extend(text(link::NAME, name));
+        }
+        bytes
+    }
+
+    fn with(self, attributes: &[Vec<u8>]) -> Vec<u8> {
+        [self.with_flags(0), attributes.concat()].concat()
     }
 }
 
@@ -48,39 +116,47 @@ impl std::fmt::Display for Link<'_> {
     }
 }
 
-/// Queries a link without its counters.
-pub(crate) fn query(link: Link<'_>) -> LinkMessage {
-    let mut message = link.message();
-    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    message
+fn number(kind: u16, value: u32) -> Vec<u8> {
+    attribute(kind, &value.to_ne_bytes())
+}
+
+fn ip(kind: u16, address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => attribute(kind, &address.octets()),
+        IpAddr::V6(address) => attribute(kind, &address.octets()),
+    }
+}
+
+/// Queries a link, or with index 0 all links, without their counters.
+pub(crate) fn query(link: Link<'_>) -> Query {
+    Query { kind: GET_LINK, payload: link.with(&[number(link::EXTENT, SKIP_STATISTICS)]) }
+}
+
+/// Queries all IPv4 addresses.
+pub(crate) fn query_addresses() -> Query {
+    Query { kind: GET_ADDRESS, payload: vec![IPV4, 0, 0, 0, 0, 0, 0, 0] }
+}
+
+/// Queries all IPv4 routes.
+pub(crate) fn query_routes() -> Query {
+    Query { kind: GET_ROUTE, payload: [vec![IPV4], vec![0; 11]].concat() }
 }
 
 /// Creates an object that must not exist yet.
-fn create(doing: String, message: RouteNetlinkMessage) -> Request {
-    Request { doing, flags: NLM_F_CREATE | NLM_F_EXCL, fine: &[], message }
+fn create(doing: String, kind: u16, payload: Vec<u8>) -> Request {
+    Request { doing, flags: CREATE | EXCLUSIVE, fine: &[], kind, payload }
 }
 
-fn change(doing: String, message: LinkMessage) -> Request {
-    Request { doing, flags: 0, fine: &[], message: RouteNetlinkMessage::SetLink(message) }
-}
-
-/// Sets a flag of a link.
-fn set_flag(doing: String, link: Link<'_>, flag: LinkFlags) -> Request {
-    let mut message = link.message();
-    message.header.flags = flag;
-    message.header.change_mask = flag;
-    change(doing, message)
+fn change(doing: String, payload: Vec<u8>) -> Request {
+    Request { doing, flags: 0, fine: &[], kind: SET_LINK, payload }
 }
 
 /// Creates a bridge, down. Its hardware address is fixed; otherwise the kernel would change it whenever a port is
 /// added or removed.
 pub(crate) fn create_bridge(name: &str, mac: Mac) -> Request {
-    let mut message = Link::Name(name).message();
-    message.attributes.extend([
-        LinkAttribute::Address(mac.0.to_vec()),
-        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
-    ]);
-    create(format!("creating the bridge {name}"), RouteNetlinkMessage::NewLink(message))
+    let payload = Link::Name(name)
+        .with(&[attribute(link::ADDRESS, &mac.0), nested(link::INFO, &text(link::KIND, "bridge"))]);
+    create(format!("creating the bridge {name}"), NEW_LINK, payload)
 }
 
 /// Creates a veth pair: one end here, as a port of the bridge; the other directly in the pod's namespace, so that
@@ -93,10 +169,9 @@ pub(crate) fn create_veth(
     pod_netns: BorrowedFd<'_>,
     mtu: Option<u32>,
 ) -> Request {
-    let mut peer = Link::Name(pod_name).message();
-    peer.attributes.extend([
-        LinkAttribute::Address(pod_mac.0.to_vec()),
-        LinkAttribute::NetNsFd(pod_netns.as_raw_fd()),
+    let peer = Link::Name(pod_name).with(&[
+        attribute(link::ADDRESS, &pod_mac.0),
+        attribute(link::NAMESPACE, &pod_netns.as_raw_fd().to_ne_bytes()),
     ]);
     let doing = format!("creating the interface pair {host_name} and the pod's {pod_name}");
     create_pair(doing, host_name, bridge, peer, mtu)
@@ -105,70 +180,55 @@ pub(crate) fn create_veth(
 /// Creates a veth pair with both ends here; the first one is a port of the bridge. Both are down.
 pub(crate) fn create_uplink(upper: &str, bridge: u32, lower: &str, mtu: Option<u32>) -> Request {
     let doing = format!("creating the interface pair {upper} and {lower}");
-    create_pair(doing, upper, bridge, Link::Name(lower).message(), mtu)
+    create_pair(doing, upper, bridge, Link::Name(lower).with(&[]), mtu)
 }
 
 fn create_pair(
     doing: String,
     port: &str,
     bridge: u32,
-    mut peer: LinkMessage,
+    mut peer: Vec<u8>,
     mtu: Option<u32>,
 ) -> Request {
-    let mut message = Link::Name(port).message();
-    for end in [&mut message, &mut peer] {
-        end.attributes.extend(mtu.map(LinkAttribute::Mtu));
-    }
-    message.attributes.extend([
-        LinkAttribute::Controller(bridge),
-        LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-        ]),
-    ]);
-    create(doing, RouteNetlinkMessage::NewLink(message))
+    let mtu = mtu.map(|mtu| number(link::MTU, mtu)).unwrap_or_default();
+    peer.extend(&mtu);
+    let info = [text(link::KIND, "veth"), nested(link::DATA, &nested(PEER, &peer))].concat();
+    let payload =
+        Link::Name(port).with(&[mtu, number(link::CONTROLLER, bridge), nested(link::INFO, &info)]);
+    create(doing, NEW_LINK, payload)
 }
 
 /// Turns ARP off on a link: the kernel would answer on any link for the addresses of all of them.
 pub(crate) fn no_arp(link: Link<'_>) -> Request {
-    let doing = format!("turning ARP off on interface {link}");
-    set_flag(doing, link, LinkFlags::Noarp)
+    change(format!("turning ARP off on interface {link}"), link.with_flags(NO_ARP))
 }
 
 /// Turns IPv6 link-local addressing off; must come before the link goes up. A kernel without IPv6 returns
 /// `EAFNOSUPPORT` or `EOPNOTSUPP`.
 pub(crate) fn no_ipv6_link_local(link: Link<'_>) -> Request {
-    let mut message = link.message();
-    message.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![
-        AfSpecInet6::AddrGenMode(In6AddrGenMode::None),
-    ])]));
+    let inet6 = nested(IPV6.into(), &attribute(ADDRESS_MODE, &[MODE_NONE]));
+    let doing = format!("turning IPv6 autoconfiguration off on interface {link}");
     Request {
-        doing: format!("turning IPv6 autoconfiguration off on interface {link}"),
-        flags: 0,
         fine: &[nix::libc::EAFNOSUPPORT, nix::libc::EOPNOTSUPP],
-        message: RouteNetlinkMessage::SetLink(message),
+        ..change(doing, link.with(&[nested(link::FAMILIES, &inet6)]))
     }
 }
 
 /// Brings a link up.
 pub(crate) fn up(link: Link<'_>) -> Request {
-    let doing = format!("bringing interface {link} up");
-    set_flag(doing, link, LinkFlags::Up)
+    change(format!("bringing interface {link} up"), link.with_flags(UP))
 }
 
 /// Gives a link an alias.
-pub(crate) fn alias(link: Link<'_>, alias: String) -> Request {
+pub(crate) fn alias(link: Link<'_>, alias: &str) -> Request {
     let doing = format!("setting the alias of interface {link}");
-    let mut message = link.message();
-    message.attributes.push(LinkAttribute::IfAlias(alias));
-    change(doing, message)
+    change(doing, link.with(&[text(link::ALIAS, alias)]))
 }
 
 /// Makes a link a port of the bridge.
 pub(crate) fn enslave(link: Link<'_>, bridge: u32) -> Request {
-    let mut message = link.message();
-    message.attributes.push(LinkAttribute::Controller(bridge));
-    change(format!("making interface {link} a port of the bridge"), message)
+    let doing = format!("making interface {link} a port of the bridge");
+    change(doing, link.with(&[number(link::CONTROLLER, bridge)]))
 }
 
 /// Deletes a link, and with one end of a veth pair the other. A missing link is not an error.
@@ -177,76 +237,67 @@ pub(crate) fn delete(link: Link<'_>) -> Request {
         doing: format!("deleting interface {link}"),
         flags: 0,
         fine: &[nix::libc::ENODEV],
-        message: RouteNetlinkMessage::DelLink(link.message()),
+        kind: DELETE_LINK,
+        payload: link.with(&[]),
     }
+}
+
+fn address(family: u8, prefix_len: u8, flags: u8, index: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
+    let header = [family, prefix_len, flags, 0];
+    [&header[..], &index.to_ne_bytes(), &attributes.concat()].concat()
 }
 
 /// Adds an address to a link; the prefix length makes the kernel route the subnet through the link.
 pub(crate) fn add_address(index: u32, address: Ipv4Addr, subnet: Ipv4Net) -> Request {
-    let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.prefix_len = subnet.prefix_len();
-    message.header.index = index;
-    message.attributes.extend([
-        AddressAttribute::Local(IpAddr::V4(address)),
-        AddressAttribute::Address(IpAddr::V4(address)),
-        AddressAttribute::Broadcast(subnet.broadcast()),
-    ]);
+    let prefix_len = subnet.prefix_len();
+    let attributes = [
+        attribute(address::LOCAL, &address.octets()),
+        attribute(address::ADDRESS, &address.octets()),
+        attribute(address::BROADCAST, &subnet.broadcast().octets()),
+    ];
     create(
-        format!("adding the address {address}/{}", subnet.prefix_len()),
-        RouteNetlinkMessage::NewAddress(message),
+        format!("adding the address {address}/{prefix_len}"),
+        NEW_ADDRESS,
+        self::address(IPV4, prefix_len, 0, index, &attributes),
     )
 }
 
 /// Removes an address from a link.
 pub(crate) fn delete_address(index: u32, address: Ipv4Addr, prefix_len: u8) -> Request {
-    let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet;
-    message.header.prefix_len = prefix_len;
-    message.header.index = index;
-    let address = IpAddr::V4(address);
-    message.attributes.push(AddressAttribute::Local(address));
+    let local = attribute(address::LOCAL, &address.octets());
     Request {
         doing: format!("removing the address {address}/{prefix_len}"),
         flags: 0,
         fine: &[nix::libc::EADDRNOTAVAIL],
-        message: RouteNetlinkMessage::DelAddress(message),
+        kind: DELETE_ADDRESS,
+        payload: self::address(IPV4, prefix_len, 0, index, &[local]),
     }
 }
 
 /// Adds an IPv6 address to a link, without duplicate address detection: no other host can have it.
 pub(crate) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Request {
-    let mut message = AddressMessage::default();
-    message.header.family = AddressFamily::Inet6;
-    message.header.prefix_len = prefix_len;
-    message.header.index = index;
-    message.header.flags = AddressHeaderFlags::Nodad;
-    message.attributes.push(AddressAttribute::Address(IpAddr::V6(address)));
+    let own = attribute(address::ADDRESS, &address.octets());
     create(
         format!("adding the address {address}/{prefix_len}"),
-        RouteNetlinkMessage::NewAddress(message),
+        NEW_ADDRESS,
+        self::address(IPV6, prefix_len, NO_DETECTION, index, &[own]),
     )
+}
+
+/// A route to everywhere in the main table.
+fn default(family: u8, scope: u8, kind: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+    let header = [family, 0, 0, 0, MAIN_TABLE, STATIC, scope, kind, 0, 0, 0, 0];
+    [&header[..], &attributes.concat()].concat()
 }
 
 /// Adds a default route through the gateway.
 pub(crate) fn default_route(index: u32, gateway: IpAddr) -> Request {
-    let (family, via) = match gateway {
-        IpAddr::V4(gateway) => (AddressFamily::Inet, RouteAddress::Inet(gateway)),
-        IpAddr::V6(gateway) => (AddressFamily::Inet6, RouteAddress::Inet6(gateway)),
-    };
-    let mut message = RouteMessage::default();
-    message.header = RouteHeader {
-        address_family: family,
-        table: RouteHeader::RT_TABLE_MAIN,
-        protocol: RouteProtocol::Static,
-        scope: RouteScope::Universe,
-        kind: RouteType::Unicast,
-        ..RouteHeader::default()
-    };
-    message.attributes.extend([RouteAttribute::Gateway(via), RouteAttribute::Oif(index)]);
+    let family = if gateway.is_ipv4() { IPV4 } else { IPV6 };
+    let attributes = [ip(route::GATEWAY, gateway), number(route::INTERFACE, index)];
     create(
         format!("adding the default route through {gateway}"),
-        RouteNetlinkMessage::NewRoute(message),
+        NEW_ROUTE,
+        default(family, TO_EVERYWHERE, UNICAST, &attributes),
     )
 }
 
@@ -254,7 +305,7 @@ pub(crate) fn default_route(index: u32, gateway: IpAddr) -> Request {
 /// every other route before it. `lo` is the loopback interface's index.
 pub(crate) fn local_default_route(lo: u32) -> Request {
     let doing = "adding the default route to this host itself".to_owned();
-    create(doing, RouteNetlinkMessage::NewRoute(local_default(lo)))
+    create(doing, NEW_ROUTE, local_default(lo))
 }
 
 /// Removes the route of [`local_default_route`]. A missing one is not an error.
@@ -263,21 +314,12 @@ pub(crate) fn delete_local_default_route(lo: u32) -> Request {
         doing: "removing the default route to this host itself".to_owned(),
         flags: 0,
         fine: &[nix::libc::ESRCH],
-        message: RouteNetlinkMessage::DelRoute(local_default(lo)),
+        kind: DELETE_ROUTE,
+        payload: local_default(lo),
     }
 }
 
-fn local_default(lo: u32) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header = RouteHeader {
-        address_family: AddressFamily::Inet,
-        table: RouteHeader::RT_TABLE_MAIN,
-        protocol: RouteProtocol::Static,
-        scope: RouteScope::Host,
-        kind: RouteType::Local,
-        ..RouteHeader::default()
-    };
-    let metric = RouteAttribute::Priority(4096);
-    message.attributes.extend([RouteAttribute::Oif(lo), metric]);
-    message
+fn local_default(lo: u32) -> Vec<u8> {
+    let attributes = [number(route::INTERFACE, lo), number(route::METRIC, 4096)];
+    default(IPV4, TO_HOST, LOCAL, &attributes)
 }

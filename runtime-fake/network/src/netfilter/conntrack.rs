@@ -5,7 +5,8 @@
 
 use std::net::IpAddr;
 
-use crate::netfilter::nft::{FLAG_DUMP, FLAG_REQUEST, find, message, nested};
+use crate::message::{DUMP, REQUEST, find, nested};
+use crate::netfilter::nft::message;
 
 const SUBSYSTEM: u16 = 1;
 const NEW: u16 = SUBSYSTEM << 8;
@@ -18,7 +19,7 @@ const UDP: u8 = 17;
 
 /// Lists every entry of both families.
 pub(crate) fn list() -> Vec<u8> {
-    message(GET, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
+    message(GET, REQUEST | DUMP, 0, 0, &[])
 }
 
 /// The message that deletes the UDP entry in a response to [`list`], if the entry leads to one of `pods`.
@@ -39,14 +40,14 @@ pub(crate) fn forget(kind: u16, payload: &[u8], pods: &[IpAddr]) -> Option<Vec<u
         return None;
     }
     let original = nested(ORIGINAL, find(attributes, ORIGINAL)?);
-    Some(message(DELETE, FLAG_REQUEST, header[0], 0, &original))
+    Some(message(DELETE, REQUEST, header[0], 0, &original))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::netfilter::nft::attribute;
+    use crate::message::attribute;
 
     fn dialogue(transport: u8, source: &[u8]) -> Vec<u8> {
         let address = attribute(if source.len() == 4 { 1 } else { 3 }, source);

@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use crate::message::{self, CREATE, DUMP, REQUEST, attribute, find, nested, text};
+
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
@@ -18,11 +20,7 @@ const NEW_SET: u16 = SUBSYSTEM << 8 | 9;
 const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
 const DELETE_ELEMENT: u16 = SUBSYSTEM << 8 | 14;
 
-pub(crate) const FLAG_REQUEST: u16 = 1;
-pub(crate) const FLAG_DUMP: u16 = 0x300;
-const FLAG_CREATE: u16 = 0x400;
-const FLAG_APPEND: u16 = 0x800;
-const NESTED: u16 = 0x8000;
+const APPEND: u16 = 0x800;
 
 /// The family of a table: IPv4 and IPv6.
 const INET: u8 = 1;
@@ -120,7 +118,7 @@ pub(crate) fn remove_of(family: u8, table: &str) -> Vec<u8> {
 
 /// Lists every table of every family.
 pub(crate) fn list() -> Vec<u8> {
-    message(GET_TABLE, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
+    message(GET_TABLE, REQUEST | DUMP, 0, 0, &[])
 }
 
 /// The name in a response to [`list`]: the message without its netlink header.
@@ -135,7 +133,7 @@ pub(crate) fn table_name(kind: u16, payload: &[u8]) -> Option<String> {
 
 /// Lists every chain of every family.
 pub(crate) fn list_chains() -> Vec<u8> {
-    message(GET_CHAIN, FLAG_REQUEST | FLAG_DUMP, 0, 0, &[])
+    message(GET_CHAIN, REQUEST | DUMP, 0, 0, &[])
 }
 
 /// Whether a chain in a response to [`list_chains`] drops forwarded packets by default: of IPv4, of IPv6.
@@ -153,19 +151,6 @@ pub(crate) fn drops(kind: u16, payload: &[u8]) -> Option<(bool, bool)> {
         return None;
     }
     Some((matches!(header[0], INET | IPV4), matches!(header[0], INET | IPV6)))
-}
-
-/// The value of the first attribute of a kind.
-pub(crate) fn find(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let [a, b, c, d, ..] = *rest {
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        let value = rest.get(4..length)?;
-        if u16::from_ne_bytes([c, d]) & !NESTED == wanted {
-            return Some(value);
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
-    }
-    None
 }
 
 /// The rule for traffic from other machines to a host port. The forwarder serves the host itself and the pods: a
@@ -327,21 +312,7 @@ pub(crate) fn number(kind: u16, value: u32) -> Vec<u8> {
     attribute(kind, &value.to_be_bytes())
 }
 
-fn text(kind: u16, value: &str) -> Vec<u8> {
-    attribute(kind, &[value.as_bytes(), &[0]].concat())
-}
-
-pub(crate) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
-    attribute(kind | NESTED, value)
-}
-
-pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
+/// A message of nfnetlink. Its number is 0: no other transaction's responses arrive on the socket.
 pub(crate) fn message(
     kind: u16,
     flags: u16,
@@ -349,18 +320,8 @@ pub(crate) fn message(
     resource: u16,
     attributes: &[u8],
 ) -> Vec<u8> {
-    let length = u32::try_from(20 + attributes.len()).unwrap_or(u32::MAX);
-    [
-        &length.to_ne_bytes()[..],
-        &kind.to_ne_bytes(),
-        &flags.to_ne_bytes(),
-        // Sequence number and port ID are 0: no other transaction's responses arrive on the socket.
-        &[0; 8],
-        &[family, 0],
-        &resource.to_be_bytes(),
-        attributes,
-    ]
-    .concat()
+    let [high, low] = resource.to_be_bytes();
+    message::message(kind, flags, 0, &[&[family, 0, high, low], attributes].concat())
 }
 
 /// A transaction: the kernel applies all of it or nothing.
@@ -376,16 +337,16 @@ impl Batch {
 
     /// A transaction for tables of a family.
     pub(crate) fn of(family: u8) -> Self {
-        Self { messages: message(BATCH_BEGIN, FLAG_REQUEST, 0, SUBSYSTEM, &[]), family }
+        Self { messages: message(BATCH_BEGIN, REQUEST, 0, SUBSYSTEM, &[]), family }
     }
 
     pub(crate) fn end(mut self) -> Vec<u8> {
-        self.messages.extend(message(BATCH_END, FLAG_REQUEST, 0, SUBSYSTEM, &[]));
+        self.messages.extend(message(BATCH_END, REQUEST, 0, SUBSYSTEM, &[]));
         self.messages
     }
 
     fn add(&mut self, kind: u16, flags: u16, attributes: &[Vec<u8>]) {
-        let flags = FLAG_REQUEST | flags;
+        let flags = REQUEST | flags;
         self.messages.extend(message(kind, flags, self.family, 0, &attributes.concat()));
     }
 
@@ -408,7 +369,7 @@ impl Batch {
             number(5, length),
             number(10, 1),
         ];
-        self.add(NEW_SET, FLAG_CREATE, &attributes);
+        self.add(NEW_SET, CREATE, &attributes);
     }
 
     /// Creates a map of keys to values of so many bytes, with room for any number.
@@ -425,43 +386,43 @@ impl Batch {
             number(7, value_length),
             number(10, 2),
         ];
-        self.add(NEW_SET, FLAG_CREATE, &attributes);
+        self.add(NEW_SET, CREATE, &attributes);
     }
 
     /// Puts a key with a value into a map.
     pub(crate) fn entry(&mut self, table: &str, map: &str, key: &[u8], value: &[u8]) {
         let parts = [nested(1, &attribute(1, key)), nested(2, &attribute(1, value))].concat();
         let entry = nested(1, &parts);
-        self.add(NEW_ELEMENT, FLAG_CREATE, &[text(1, table), text(2, map), nested(3, &entry)]);
+        self.add(NEW_ELEMENT, CREATE, &[text(1, table), text(2, map), nested(3, &entry)]);
     }
 
     /// Puts a key into a set, or takes it out of a set or a map.
     pub(crate) fn element(&mut self, table: &str, set: &str, key: &[u8], put: bool) {
         let element = nested(1, &nested(1, &attribute(1, key)));
-        let (kind, flags) = if put { (NEW_ELEMENT, FLAG_CREATE) } else { (DELETE_ELEMENT, 0) };
+        let (kind, flags) = if put { (NEW_ELEMENT, CREATE) } else { (DELETE_ELEMENT, 0) };
         self.add(kind, flags, &[text(1, table), text(2, set), nested(3, &element)]);
     }
 
     fn table(&mut self, kind: u16, name: &str) {
-        let create = if kind == NEW_TABLE { FLAG_CREATE } else { 0 };
+        let create = if kind == NEW_TABLE { CREATE } else { 0 };
         self.add(kind, create, &[text(1, name)]);
     }
 
     /// Creates a table that goes with the socket of the transaction (`NFT_TABLE_F_OWNER`, Linux 5.12).
     pub(crate) fn own_table(&mut self, name: &str) {
         const OWNER: u32 = 2;
-        self.add(NEW_TABLE, FLAG_CREATE, &[text(1, name), number(2, OWNER)]);
+        self.add(NEW_TABLE, CREATE, &[text(1, name), number(2, OWNER)]);
     }
 
     pub(crate) fn chain(&mut self, table: &str, name: &str, kind: &str, hook: u32, priority: i32) {
         let hook = [number(1, hook), attribute(2, &priority.to_be_bytes())].concat();
         let attributes = [text(1, table), text(3, name), nested(4, &hook), text(7, kind)];
-        self.add(NEW_CHAIN, FLAG_CREATE, &attributes);
+        self.add(NEW_CHAIN, CREATE, &attributes);
     }
 
     pub(crate) fn rule(&mut self, table: &str, chain: &str, expressions: &[u8]) {
         let attributes = [text(1, table), text(2, chain), nested(4, expressions)];
-        self.add(NEW_RULE, FLAG_CREATE | FLAG_APPEND, &attributes);
+        self.add(NEW_RULE, CREATE | APPEND, &attributes);
     }
 }
 

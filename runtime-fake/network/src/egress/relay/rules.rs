@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 
 use super::super::program::DNS;
+use crate::message::attribute;
 use crate::netfilter::nft::{
     ACCEPT, Batch, DROP, IPV4, META_FAMILY, META_IN_NAME, META_MARK, META_TRANSPORT,
-    NETWORK_HEADER, OUTPUT, PREROUTING, TRANSPORT_HEADER, attribute, compare, expression,
-    immediate, interface, masked, meta, number, payload, subnet_mask, verdict,
+    NETWORK_HEADER, OUTPUT, PREROUTING, TRANSPORT_HEADER, compare, expression, immediate,
+    interface, masked, meta, number, payload, subnet_mask, verdict,
 };
 
 /// The table. It lives as long as the socket that made it.

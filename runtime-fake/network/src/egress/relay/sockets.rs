@@ -14,7 +14,8 @@ use super::packet;
 use super::rules::{self, CONNECTED, GROUP};
 use crate::links::netlink::Netlink;
 use crate::links::{link_query, requests};
-use crate::netfilter::nft::{self, attribute, number};
+use crate::message::{REQUEST, attribute, find, messages};
+use crate::netfilter::nft::{self, number};
 use crate::netfilter::{self, Nfnetlink};
 
 /// Connections that wait to be accepted.
@@ -142,7 +143,7 @@ pub(super) fn open_packet_log(group: u16) -> io::Result<OwnedFd> {
         attribute(2, &[&range[..], &[copy_packets, 0]].concat()),
         number(5, 1),
     ];
-    let request = nft::message(CONFIGURE, nft::FLAG_REQUEST, 0, group, &settings.concat());
+    let request = nft::message(CONFIGURE, REQUEST, 0, group, &settings.concat());
     netfilter::exchange(&mut socket, &request, false, |_, _| ())?;
     socket.set_non_blocking(false)?;
     socket.as_fd().try_clone_to_owned()
@@ -150,8 +151,8 @@ pub(super) fn open_packet_log(group: u16) -> io::Result<OwnedFd> {
 
 /// The packets in what one read returned.
 pub(super) fn packets(read: &[u8]) -> impl Iterator<Item = &[u8]> {
-    netfilter::messages(read).filter_map(|(kind, message)| match kind {
-        PACKET => nft::find(message.get(4..)?, PAYLOAD),
+    messages(read).filter_map(|message| match message.kind {
+        PACKET => find(message.payload.get(4..)?, PAYLOAD),
         _ => None,
     })
 }
