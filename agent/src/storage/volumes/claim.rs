@@ -2,12 +2,16 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/volumemanager/populator, pkg/volume/{hostpath,local}.
 
+use std::fs::FileType;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::pod::Pod;
 use compact::Map;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Volume,
+};
 
 use super::directory::make_dir;
 use super::error::{ClaimError, VolumeError, failed};
@@ -219,18 +223,21 @@ impl Claims {
 /// Whether the pod uses a volume, which has this name in it, as what it is. Kubernetes 1.36, pkg/kubelet/volumemanager/populator.
 fn check_mode(pod: &Pod, name: &str, volume: &PersistentVolume) -> Result<(), VolumeError> {
     let spec = volume.spec.as_ref();
-    let is_device = spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block");
+    let is_device = spec.is_some_and(is_device);
     let (mounted, given) = pod.uses_of_volume(name);
     let (mode, list) = match (is_device, mounted, given) {
         (true, true, _) => ("Block", "volumeMounts"),
         (false, _, true) => ("Filesystem", "volumeDevices"),
-        // The device of a driver's volume is where the driver publishes it.
-        (true, _, _) if spec.is_some_and(|spec| spec.csi.is_none()) => {
+        (true, _, _) if spec.is_some_and(|spec| spec.csi.is_none() && spec.local.is_none()) => {
             return Err(VolumeError::Unsupported);
         }
         (_, _, _) => return Ok(()),
     };
     Err(ClaimError::Mode { volume: name.to_owned(), mode, list }.into())
+}
+
+fn is_device(spec: &PersistentVolumeSpec) -> bool {
+    spec.volume_mode.as_deref() == Some("Block")
 }
 
 fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
@@ -268,9 +275,11 @@ fn mount(
                 }));
             }
             let spec = volume.spec.unwrap_or_default();
+            let is_device = is_device(&spec);
             let (host_path, relabel) = match (&spec.host_path, &spec.local) {
                 // A kubelet changes no groups there.
                 (Some(source), _) => (directory::prepare_host_path(source)?, false),
+                (None, Some(source)) if is_device => (local_device(&source.path)?, false),
                 (None, Some(source)) => {
                     let path = local(&source.path)?;
                     give_to_group(pod, &path, readonly)?;
@@ -282,6 +291,7 @@ fn mount(
                 host_path,
                 readonly,
                 relabel,
+                is_device,
                 spec_name: volume.metadata.name,
                 ..HostVolume::default()
             }))
@@ -290,14 +300,24 @@ fn mount(
 }
 
 fn local(path: &str) -> Result<PathBuf, VolumeError> {
+    local_of_type(path, "a directory", FileType::is_dir)
+}
+
+/// A kubelet gives containers a link to a loop device of the file or device; here the runtime gets the device itself.
+fn local_device(path: &str) -> Result<PathBuf, VolumeError> {
+    local_of_type(path, "a block device", |it| it.is_block_device())
+}
+
+fn local_of_type(
+    path: &str,
+    expected: &'static str,
+    is_expected: fn(&FileType) -> bool,
+) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(path);
     let found = std::fs::metadata(&path).map_err(failed("find the local volume", &path))?;
-    match found.is_dir() {
+    match is_expected(&found.file_type()) {
         true => Ok(path),
-        false => Err(VolumeError::WrongType {
-            path: path.display().to_string(),
-            expected: "a directory",
-        }),
+        false => Err(VolumeError::WrongType { path: path.display().to_string(), expected }),
     }
 }
 

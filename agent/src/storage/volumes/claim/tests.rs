@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use serde_json::{Value, json};
 
@@ -99,6 +99,51 @@ fn local_volume_must_be_a_directory() {
     fs::create_dir(&path).unwrap();
     let found = fixture.prepare(&pod(json!({}), volumes())).unwrap();
     assert_eq!((found.host_path, found.spec_name), (path, Some("disk".to_owned())));
+}
+
+/// An API server has bound the claim to a local volume with this path, which is a block device.
+fn block_volume(fixture: &mut Fixture, path: &Path) {
+    let spec = json!({"local": {"path": path}, "volumeMode": "Block"});
+    let volume = Arc::new(*fixtures::volume("disk", &spec));
+    let claim = Arc::new(fixtures::claim("data", &json!({})));
+    fixture.objects.set_bound_claim("default", "data", Ok(BoundClaim { claim, volume }));
+}
+
+fn pod_with_device() -> Pod {
+    let devices = json!([{"name": "v", "devicePath": "/dev/x"}]);
+    let spec =
+        json!({"containers": [{"name": "c", "volumeDevices": devices}], "volumes": volumes()});
+    fixtures::pod_of("u1", "p", spec)
+}
+
+#[test]
+fn local_block_volume_must_be_a_block_device() {
+    let mut fixture = Fixture::new();
+    let file = fixture.root.path().join("disk");
+    fs::write(&file, "").unwrap();
+    for path in [&file, Path::new("/dev/null"), Path::new("/dev")] {
+        block_volume(&mut fixture, path);
+        let error = fixture.prepare(&pod_with_device()).unwrap_err();
+        assert!(error.ends_with("is not a block device"), "{error}");
+    }
+    // A container of a CI job may have none.
+    let devices = fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap());
+    for device in devices.filter(|it| it.file_type().unwrap().is_block_device()).take(1) {
+        block_volume(&mut fixture, &device.path());
+        let found = fixture.prepare(&pod_with_device()).unwrap();
+        assert_eq!((found.host_path, found.is_device), (device.path(), true));
+        assert!(!found.relabel);
+    }
+}
+
+#[test]
+fn local_block_volume_is_not_mounted() {
+    let mut fixture = Fixture::new();
+    block_volume(&mut fixture, Path::new("/dev/null"));
+    let mounts = json!([{"name": "v", "mountPath": "/x"}]);
+    let spec = json!({"containers": [{"name": "c", "volumeMounts": mounts}], "volumes": volumes()});
+    let error = fixture.prepare(&fixtures::pod_of("u1", "p", spec)).unwrap_err();
+    assert!(error.contains("volumeMounts"), "{error}");
 }
 
 #[test]
