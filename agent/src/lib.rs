@@ -340,7 +340,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         failed_sender,
         measures.clone(),
     )));
-    tasks.spawn(tasks::boxed(status_store_task.run(Arc::clone(&clock))));
+    tasks.spawn(tasks::boxed(status_store_task.run(Arc::clone(&clock), measures.clone())));
     if let Some(rotation) = config.log_rotation {
         tasks.spawn(tasks::boxed(upkeep::logs::run(
             Arc::clone(&cri),

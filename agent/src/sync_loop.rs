@@ -17,6 +17,7 @@ use crate::observation::pleg::RuntimePods;
 use crate::observation::readiness::Readiness;
 use crate::pod_spec::admission::{self, Rejection, Taken, admit_or_preempt};
 use crate::reporting::events::Happening;
+use crate::reporting::measures::Counted;
 use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::Eviction;
 use crate::shared::Shared;
@@ -398,7 +399,7 @@ impl SyncLoop {
         let (updates, receiver) = watch::channel(granted.update(&pod));
         match admitted {
             Ok(Admission::Allocating) => {}
-            Ok(Admission::After(victims)) => self.make_room(&pod, &victims),
+            Ok(Admission::After(victims, scarce)) => self.make_room(&pod, &victims, &scarce),
             Ok(Admission::Now) => {
                 self.making_room.remove(pod.uid());
                 self.allocations.started(pod.uid());
@@ -447,8 +448,8 @@ enum Admission {
     Now,
     /// When its containers have been given what they ask for.
     Allocating,
-    /// When evicted pods have ended. These are still to be evicted.
-    After(Vec<PodUid>),
+    /// When evicted pods have ended. These are still to be evicted, because there is too little of this resource.
+    After(Vec<PodUid>, String),
 }
 
 impl SyncLoop {
@@ -481,7 +482,9 @@ impl SyncLoop {
         for uid in self.entries.evicted() {
             kept.remove(uid);
         }
-        admit_or_preempt(pod, &kept, &offer).map(Admission::After)
+        let victims = admit_or_preempt(pod, &kept, &offer)?;
+        let scarce = admission::scarce(pod, &kept, &offer).unwrap_or_default();
+        Ok(Admission::After(victims, scarce))
     }
 
     /// Evicts a pod for which the node has too little left.
@@ -494,8 +497,8 @@ impl SyncLoop {
         }
     }
 
-    /// Evicts the pods that give way to `pod`, which is admitted again when a pod has ended.
-    fn make_room(&mut self, pod: &Pod, victims: &[PodUid]) {
+    /// Evicts the pods that give way to `pod`, which is admitted again when a pod has ended. There is too little of `scarce`.
+    fn make_room(&mut self, pod: &Pod, victims: &[PodUid], scarce: &str) {
         for uid in victims {
             let Some(entry) = self.entries.get_mut(uid) else {
                 continue;
@@ -503,6 +506,7 @@ impl SyncLoop {
             tracing::info!(pod = %uid, critical_pod = %pod.full_name(), "evicting pod to make room for critical pod");
             entry.tell(PodUpdate::Evict(Eviction::PREEMPTION));
             entry.evicted = true;
+            self.shared.measures.count(Counted::Preempted(scarce.to_owned()));
         }
         self.making_room.insert(pod.uid().clone());
     }

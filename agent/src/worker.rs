@@ -277,6 +277,9 @@ impl Worker {
             return Synced::Phase(PhaseEvent::Deleted);
         };
         let kind = std::mem::replace(&mut self.next_work, WorkKind::Sync);
+        if kind == WorkKind::Create {
+            self.shared.measures.has_containers(pod.spec().containers.len());
+        }
         let since = Instant::now();
         let synced = Box::pin(self.sync_with(pod, snapshot)).await;
         self.shared.measures.worked(kind, since.elapsed());

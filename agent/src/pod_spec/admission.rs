@@ -132,6 +132,12 @@ pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<P
     preemption::victims(pod, &others, &shortages)
 }
 
+/// The first resource that the node has too little of for the pod.
+pub(crate) fn scarce(pod: &Pod, taken: &Taken, offer: &Offer) -> Option<String> {
+    let shortages = resources::shortages(pod, taken, &offer.allocatable);
+    shortages.into_iter().next().map(|shortage| shortage.resource)
+}
+
 /// The checks before the pod's containers are given anything for themselves.
 ///
 /// # Errors

@@ -50,6 +50,10 @@ pub enum Counted {
     Started(KindName),
     /// A container was not started, for this reason: `ErrImagePull`.
     NotStarted(KindName, String),
+    /// A container has ended: its exit code and reason.
+    Terminated(KindName, i32, String),
+    /// A pod was evicted to make room for a critical pod, which lacked this resource.
+    Preempted(String),
     /// A pod was evicted, for this signal: `memory.available`.
     Evicted(&'static str),
     /// A pod was not admitted, for this reason: `OutOfcpu`.
@@ -93,6 +97,9 @@ fn size_name(bytes: u64) -> &'static str {
     }
 }
 
+/// The upper bounds of numbers of containers.
+const CONTAINERS_BOUNDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
+
 /// The numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
@@ -106,6 +113,8 @@ pub struct Measured {
     pub work: Map<WorkKind, Histogram>,
     /// How long pulls of images took, by a kubelet's name of their size.
     pub pulls: Map<&'static str, Histogram>,
+    /// How many containers pods have.
+    pub containers: Histogram,
     /// How often things happened.
     pub counts: Map<Counted, u64>,
 }
@@ -118,6 +127,7 @@ impl Default for Measured {
             last_relist: None,
             work: Map::new(),
             pulls: Map::new(),
+            containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
         }
     }
@@ -161,6 +171,11 @@ impl Measures {
         let durations = measured.pulls.entry(size_name(bytes));
         let durations = durations.or_insert_with(|| Histogram::new(PULL_BOUNDS));
         durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts a new pod with so many containers.
+    pub(crate) fn has_containers(&self, count: usize) {
+        self.lock().containers.observe(count as f64);
     }
 
     /// Counts what has happened.

@@ -19,6 +19,16 @@ const NOT_STARTED: Description<'_> = counter(
     "kubelet_started_containers_errors_total",
     "[ALPHA] Starts of containers that failed, by the reason",
 );
+const TERMINATED: Description<'_> = counter(
+    "kubelet_terminated_containers_total",
+    "[ALPHA] Containers that have ended, by exit code and reason",
+);
+const CONTAINERS: Description<'_> =
+    histogram("kubelet_containers_per_pod_count", "[ALPHA] How many containers pods have");
+const PREEMPTED: Description<'_> = counter(
+    "kubelet_preemptions",
+    "[ALPHA] Pods that made room for a critical pod, by the resource that it lacked",
+);
 const EVICTED: Description<'_> =
     counter("kubelet_evictions", "[ALPHA] Pods that were evicted, by the signal");
 const REJECTED: Description<'_> = counter(
@@ -94,6 +104,14 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
             Counted::NotStarted(kind, code) => {
                 metrics.add(&NOT_STARTED, &[("container_type", kind), ("code", code)], value);
             }
+            Counted::Terminated(kind, code, reason) => {
+                let code = code.to_string();
+                let labels = [("container_type", *kind), ("exit_code", &code), ("reason", reason)];
+                metrics.add(&TERMINATED, &labels, value);
+            }
+            Counted::Preempted(resource) => {
+                metrics.add(&PREEMPTED, &[("preemption_signal", resource)], value);
+            }
             Counted::Evicted(signal) => {
                 metrics.add(&EVICTED, &[("eviction_signal", signal)], value)
             }
@@ -103,6 +121,9 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
     }
     for (reason, count) in rejected {
         metrics.add(&REJECTED, &[("reason", reason)], count as f64);
+    }
+    if measured.containers.count() > 0 {
+        metrics.add_histogram(&CONTAINERS, &[], &measured.containers);
     }
     for (size, durations) in &measured.pulls {
         metrics.add_histogram(&PULLS, &[("image_size_in_bytes", size)], durations);
@@ -275,14 +296,20 @@ mod tests {
         let mut measured = measured(&[
             (Counted::Started("init_container"), 3),
             (Counted::NotStarted("container", "ErrImagePull".to_owned()), 1),
+            (Counted::Terminated("container", 137, "OOMKilled".to_owned()), 2),
+            (Counted::Preempted("cpu".to_owned()), 1),
             (Counted::Evicted("memory.available"), 2),
             (Counted::ImageRemoved("space"), 4),
         ]);
         let mut pulls = Histogram::new(DEFAULT_BOUNDS);
         pulls.observe(2.0);
         measured.pulls.insert("0-10MB", pulls);
+        measured.containers.observe(3.0);
         let lines = lines(|metrics| add(metrics, &measured));
         for line in [
+            r#"kubelet_terminated_containers_total{container_type="container",exit_code="137",reason="OOMKilled"} 2"#,
+            r#"kubelet_preemptions{preemption_signal="cpu"} 1"#,
+            "kubelet_containers_per_pod_count_sum 3",
             r#"kubelet_started_containers_total{container_type="init_container"} 3"#,
             r#"kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1"#,
             r#"kubelet_evictions{eviction_signal="memory.available"} 2"#,

@@ -7,10 +7,13 @@ use api::pod::PodUid;
 use compact::Map;
 use tokio::sync::{mpsc, watch};
 
-use super::transitions::{Stage, changes_share, published_status, readiness, transitions};
+use super::transitions::{
+    Stage, changes_share, published_status, readiness, terminations, transitions,
+};
 use super::{PodReport, PublishedStatus, ReadinessChange, Reports, Transition};
 use crate::clock::Clock;
 use crate::reporting::causes::Causes;
+use crate::reporting::measures::Measures;
 
 /// How many removed pods the store keeps, so that a client that polls rarely still sees how they ended.
 const KEPT_REMOVED: usize = 1000;
@@ -102,7 +105,7 @@ fn removed_report(published: &Reports, unseen: PodReport) -> PodReport {
 
 impl StatusStoreTask {
     /// Runs the store until every handle is dropped.
-    pub(crate) async fn run(mut self, clock: Arc<dyn Clock>) {
+    pub(crate) async fn run(mut self, clock: Arc<dyn Clock>, measures: Measures) {
         let mut stages: Map<PodUid, Stage> = Map::new();
         let mut removed: VecDeque<PodUid> = VecDeque::new();
         let mut subscribers: Vec<mpsc::UnboundedSender<Transition>> = Vec::new();
@@ -141,6 +144,8 @@ impl StatusStoreTask {
                     continue;
                 }
                 let now = clock.now();
+                let before = old.map(|(old, _)| &*old.status);
+                terminations(before, &report.status).into_iter().for_each(|it| measures.count(it));
                 (
                     transitions(old, (&report, stage), now, &causes),
                     readiness(old.map(|(old, _)| old), &report, now),

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::ContainerKind;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, PodStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{
     ContainerPhase, ContainerReport, PodReport, PublishedStatus, ReadinessChange, Transition,
 };
 use crate::reporting::causes::Causes;
+use crate::reporting::measures::{Counted, kind_name};
 
 /// The stage of a pod's lifecycle, in addition to its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +167,39 @@ pub(crate) fn published_status(
     })
 }
 
+/// The containers that have ended from `old` to `new`, each once.
+#[must_use]
+pub(crate) fn terminations(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Counted> {
+    let before: Vec<_> = old.into_iter().flat_map(ended_containers).collect();
+    let now = ended_containers(new);
+    let is_new = |(kind, name): (ContainerKind, &str)| {
+        !before.iter().any(|(old, same, _)| (*old, *same) == (kind, name))
+    };
+    now.filter(|(kind, name, _)| is_new((*kind, name)))
+        .map(|(kind, _, state)| {
+            let reason = state.reason.clone().unwrap_or_default();
+            Counted::Terminated(kind_name(kind), state.exit_code, reason)
+        })
+        .collect()
+}
+
+/// The containers that have ended: kind, name, and how.
+fn ended_containers(
+    status: &PodStatus,
+) -> impl Iterator<Item = (ContainerKind, &str, &ContainerStateTerminated)> {
+    let lists = [
+        (ContainerKind::Init, &status.init_container_statuses),
+        (ContainerKind::App, &status.container_statuses),
+        (ContainerKind::Ephemeral, &status.ephemeral_container_statuses),
+    ];
+    lists.into_iter().flat_map(|(kind, list)| {
+        list.iter().flatten().filter_map(move |container| {
+            let ended = container.state.as_ref()?.terminated.as_ref()?;
+            Some((kind, container.name.as_str(), ended))
+        })
+    })
+}
+
 /// Whether what the pod takes of the node may differ: it has finished, or its containers have other requests.
 #[must_use]
 pub(crate) fn changes_share(old: Option<&PodReport>, new: &PodReport) -> bool {
@@ -182,8 +217,30 @@ fn requests(status: &PodStatus) -> impl Iterator<Item = (&str, &BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::fixtures;
+
+    #[test]
+    fn container_that_ends_is_counted_once() {
+        let status = |state: Value| {
+            let of = json!({"image": "", "imageID": "", "name": "a", "ready": false, "restartCount": 0, "state": state});
+            Some(serde_json::from_value(json!([of])).unwrap_or_default())
+        };
+        let ended = |code: i32| json!({"terminated": {"exitCode": code, "reason": "Error"}});
+        let pod = |init: Value, app: Value| PodStatus {
+            init_container_statuses: status(init),
+            container_statuses: status(app),
+            ..PodStatus::default()
+        };
+        let terminated = |kind, code| Counted::Terminated(kind, code, "Error".to_owned());
+        let first = pod(ended(0), json!({"running": {}}));
+        assert_eq!(terminations(None, &first), [terminated("init_container", 0)]);
+        let second = pod(ended(0), ended(3));
+        assert_eq!(terminations(Some(&first), &second), [terminated("container", 3)]);
+        assert_eq!(terminations(Some(&second), &pod(ended(0), ended(4))), []);
+    }
 
     fn container(state: ContainerPhase, reason: &str, id: &str) -> ContainerReport {
         ContainerReport {
