@@ -265,7 +265,7 @@ impl Ports {
 fn problem(front: Front, error: &io::Error) -> String {
     let kind = error.kind();
     if kind == io::ErrorKind::AddrInUse {
-        format!("{front} is taken by another program: choose another one")
+        format!("{front} is in use by another program: choose another port")
     } else if kind == io::ErrorKind::PermissionDenied {
         format!("{front} is below those that an ordinary user may listen on: choose a higher one")
     } else {

@@ -261,5 +261,5 @@ async fn runtime_with_faults_misbehaves_for_its_clients_alone() {
 async fn runtime_with_invalid_fault_is_not_started() {
     let error = Runtime::start().with_faults(["Version hnag"]).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.ends_with("there is no action \"hnag\": did you mean \"hang\"?"), "{cause}");
+    assert!(cause.ends_with("unknown action \"hnag\": did you mean \"hang\"?"), "{cause}");
 }

@@ -6,7 +6,7 @@ use crate::document;
 use crate::judge::{Outcome, Set, judge_all};
 use crate::read::{Source, write_sample};
 
-/// Set to write docs/kubelet-parity.md anew.
+/// Environment variable that makes the test update docs/kubelet-parity.md.
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
 /// Set to write the sample in tests/vectors anew, from the full sets.
 const UPDATE_SAMPLE: &str = "CRIB_UPDATE_VECTORS_SAMPLE";

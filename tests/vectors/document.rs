@@ -51,7 +51,7 @@ fn fingerprint(outcomes: &[Outcome]) -> String {
 pub(crate) fn written(heading: &str, outcomes: &[Outcome]) -> String {
     let mut text = format!(
         "## {heading}\n\n\
-         | set | what is decided | cases | agree | excluded | agreement |\n|---|---|---:|---:|---:|---:|\n",
+         | set | compared result | cases | agree | excluded | agreement |\n|---|---|---:|---:|---:|---:|\n",
     );
     for outcome in outcomes {
         let excluded: usize = outcome.excluded.iter().map(|(_, count)| count).sum();

@@ -56,7 +56,7 @@ pub fn reserved_memory(config: &KubeletConfiguration) -> Result<Option<i64>, Str
         }
         let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
         let percent = percent.filter(|percent| (0..=100).contains(percent));
-        let problem = || format!("{text:?} is no percentage from 0% to 100%");
+        let problem = || format!("{text:?} is not a percentage from 0% to 100%");
         reserved = Some(percent.ok_or_else(problem)?);
     }
     Ok(reserved)
@@ -294,13 +294,13 @@ pub fn check(document: &Document) -> Result<Checked, FieldProblems> {
             Effect::Used => {}
             Effect::Unused(why) => without_effect.push((field.name.to_owned(), why)),
             Effect::Refused(remedy) => {
-                let problem = format!("crib's agent does not have this: {remedy}");
+                let problem = format!("crib's agent does not support this; {remedy}");
                 problems.push(FieldProblem { field: field.name.to_owned(), problem });
             }
         }
     }
     let others = gates.changed().filter(|gate| !GATES.contains(gate));
-    let why = "no feature of the agent has this gate";
+    let why = "the agent has no feature behind this gate";
     without_effect.extend(others.map(|gate| (format!("featureGates.{gate}"), why)));
     if problems.is_empty() {
         Ok(Checked { config, without_effect })

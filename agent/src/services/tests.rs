@@ -288,11 +288,11 @@ fn each_service_gets_an_address_and_node_ports() {
 }
 
 #[rstest]
-#[case::load_balancer(json!({"type": "LoadBalancer"}), "type LoadBalancer is treated as NodePort: there is no load balancer here")]
-#[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by an address of the pods' network: leave clusterIP out")]
-#[case::no_selector(json!({"selector": null}), "it has no selector, and refuses connections: give it a selector, or add Endpoints s0, or an EndpointSlice with the label kubernetes.io/service-name: s0")]
-#[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "it has an IPv4 address, and no IPv6 one")]
-#[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not balanced, only TCP and UDP are")]
+#[case::load_balancer(json!({"type": "LoadBalancer"}), "type LoadBalancer is treated as NodePort: crib has no load balancer")]
+#[case::given(json!({"clusterIP": "10.96.0.9"}), "clusterIP 10.96.0.9 is replaced by an address of the pod network: leave clusterIP out")]
+#[case::no_selector(json!({"selector": null}), "refuses connections because it has no selector: add a selector, Endpoints s0, or an EndpointSlice with the label kubernetes.io/service-name: s0")]
+#[case::ipv6(json!({"ipFamilies": ["IPv6"]}), "IPv6 is not supported: the Service gets an IPv4 address only")]
+#[case::sctp(json!({"ports": [{"port": 7, "protocol": "SCTP"}]}), "port 7 is not served: SCTP is not supported, only TCP and UDP are")]
 fn what_differs_is_warned_of(#[case] fields: Value, #[case] expected: &str) {
     let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
     let (_, warnings) = assigned(&[fixtures::with(spec, &fields)], 0);
@@ -355,13 +355,12 @@ fn headless_service_without_selector_is_its_addresses(#[values(ENDPOINTS, SLICE)
 }
 
 #[rstest]
-#[case::endpoints(ENDPOINTS, &["service default/db: addresses of type IPv6 are not served, only IPv4 ones are: endpoints default/db"])]
+#[case::endpoints(ENDPOINTS, &["service default/db: addresses of type IPv6 are not served, only IPv4 addresses are: endpoints default/db"])]
 #[case::slice(SLICE, &[])]
-#[case::other_port(&SLICE.replace("stats", "other"), &["service default/db: port 80 refuses connections, because endpointslice default/x, endpointslice \
-    default/z has no port with the name stats, of its protocol: give both ports the same name"])]
+#[case::other_port(&SLICE.replace("stats", "other"), &["service default/db: port 80 refuses connections: endpointslice default/x, endpointslice default/z has no port named stats of the same protocol; give both ports the same name"])]
 #[case::other_service(&SLICE.replace("labels: {kubernetes.io/service-name: db}", "labels: {a: b}"), &[
-    "service default/db: it has no selector, and refuses connections: give it a selector, or add Endpoints db, or an EndpointSlice with \
-     the label kubernetes.io/service-name: db",
+    "service default/db: refuses connections because it has no selector: add a selector, Endpoints db, or an EndpointSlice \
+     with the label kubernetes.io/service-name: db",
     "endpointslice default/x has no effect, because no Service uses it: give it the label kubernetes.io/service-name with the name of a \
      Service, or leave it out",
     "endpointslice default/z has no effect, because no Service uses it: give it the label kubernetes.io/service-name with the name of a \

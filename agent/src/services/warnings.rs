@@ -44,15 +44,14 @@ fn warnings_of_slices(
     if own.is_empty() && !has_selector(spec) {
         let name = service.metadata.name.as_deref().unwrap_or_default();
         warnings.push(format!(
-            "it has no selector, and refuses connections: give it a selector, or add Endpoints {name}, or an EndpointSlice with the \
-             label kubernetes.io/service-name: {name}"
+            "refuses connections because it has no selector: add a selector, Endpoints {name}, or an EndpointSlice with the label kubernetes.io/service-name: {name}"
         ));
     }
     for slice in own {
         let kind = &slice.address_type;
         if kind != "IPv4" {
             warnings.push(format!(
-                "addresses of type {kind} are not served, only IPv4 ones are: {}",
+                "addresses of type {kind} are not served, only IPv4 addresses are: {}",
                 name_of(slice)
             ));
         }
@@ -66,11 +65,11 @@ fn warnings_of_slices(
             let names: Vec<String> = served.iter().map(|slice| name_of(slice)).collect();
             let (number, names) = (port.port, names.join(", "));
             let named = match port.name.as_deref() {
-                None | Some("") => "no port without a name".to_owned(),
-                Some(name) => format!("no port with the name {name}"),
+                None | Some("") => "no unnamed port".to_owned(),
+                Some(name) => format!("no port named {name}"),
             };
             warnings.push(format!(
-                "port {number} refuses connections, because {names} has {named}, of its protocol: give both ports the same name"
+                "port {number} refuses connections: {names} has {named} of the same protocol; give both ports the same name"
             ));
         }
     }
@@ -87,7 +86,7 @@ fn unused(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Vec<Strin
     let mut names: Vec<String> = unused
         .map(|slice| {
             let remedy = match is_mirror(slice) {
-                true => "add a Service of its name without a selector".to_owned(),
+                true => "add a Service with this name and without a selector".to_owned(),
                 false => "give it the label kubernetes.io/service-name with the name of a Service"
                     .to_owned(),
             };
@@ -116,25 +115,24 @@ fn warnings_of(spec: &ServiceSpec) -> Vec<String> {
     let mut warnings = Vec::new();
     let kind = kind(spec);
     if kind == "LoadBalancer" {
-        warnings.push(
-            "type LoadBalancer is treated as NodePort: there is no load balancer here".to_owned(),
-        );
+        warnings
+            .push("type LoadBalancer is treated as NodePort: crib has no load balancer".to_owned());
     }
     let address = spec.cluster_ip.as_deref().unwrap_or_default();
     if needs_address(spec) && !address.is_empty() {
         warnings.push(format!(
-            "clusterIP {address} is replaced by an address of the pods' network: leave clusterIP out"
+            "clusterIP {address} is replaced by an address of the pod network: leave clusterIP out"
         ));
     }
     let families = spec.ip_families.as_deref().unwrap_or_default();
     if families.first().is_some_and(|family| family == "IPv6") {
-        warnings.push("it has an IPv4 address, and no IPv6 one".to_owned());
+        warnings.push("IPv6 is not supported: the Service gets an IPv4 address only".to_owned());
     }
     for port in spec.ports.iter().flatten() {
         if Transport::named(port.protocol.as_deref()).is_none() {
             let protocol = port.protocol.as_deref().unwrap_or_default();
             warnings.push(format!(
-                "port {} is not served: {protocol} is not balanced, only TCP and UDP are",
+                "port {} is not served: {protocol} is not supported, only TCP and UDP are",
                 port.port
             ));
         }

@@ -8,7 +8,7 @@ use crate::judge::Set;
 use crate::pods;
 use crate::read::{self, Case};
 
-pub(crate) const SET: Set = Set::new("pod-actions", "what is to be done next for a pod", judge);
+pub(crate) const SET: Set = Set::new("pod-actions", "the next actions for a pod", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let now: Timestamp = "2026-03-01T13:00:00Z".parse().unwrap();

@@ -10,7 +10,8 @@ use crate::judge::Set;
 use crate::pods;
 use crate::read::{self, Case};
 
-pub(crate) const SET: Set = Set::new("crash-backoff", "how long a crashing container waits", judge);
+pub(crate) const SET: Set =
+    Set::new("crash-backoff", "the back-off of a crashing container", judge);
 
 /// Converts seconds since the start of the sequence to a time.
 fn moment(seconds: &Value) -> Timestamp {
@@ -75,7 +76,7 @@ fn start(history: &mut History, api: &Value, step: &Value, now: Timestamp) -> Va
 }
 
 pub(crate) const RESTART: Set =
-    Set::new("restart-decision", "whether a container is started again", judge_restart);
+    Set::new("restart-decision", "whether a container is restarted", judge_restart);
 
 fn judge_restart(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);

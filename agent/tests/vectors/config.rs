@@ -18,7 +18,7 @@ use crate::pods;
 use crate::read::{self, Case};
 
 pub(crate) const SANDBOX: Set =
-    Set::new("cri-sandbox-config", "what the runtime is asked to make for a pod", sandbox_config);
+    Set::new("cri-sandbox-config", "the PodSandboxConfig sent to the runtime", sandbox_config);
 
 fn sandbox_config(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
@@ -43,11 +43,8 @@ fn sandbox_config(case: &Case) -> Result<(), String> {
     }
 }
 
-pub(crate) const CONTAINER: Set = Set::new(
-    "cri-container-config",
-    "what the runtime is asked to make for a container",
-    container_config,
-);
+pub(crate) const CONTAINER: Set =
+    Set::new("cri-container-config", "the ContainerConfig sent to the runtime", container_config);
 
 fn container_config(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);

@@ -23,12 +23,12 @@ pub(crate) const THRESHOLDS: Set = Set::new(
 
 pub(crate) const SIGNALS: Set = Set::new(
     "eviction-signals",
-    "what is observed of a node, and which thresholds are met",
+    "the observations of a node, and the thresholds met",
     judge_signals,
 );
 
 pub(crate) const RANK: Set =
-    Set::new("eviction-rank", "which pod is evicted first, and what is said of it", judge_rank);
+    Set::new("eviction-rank", "which pod is evicted first, and the eviction message", judge_rank);
 
 fn config(input: &Value) -> EvictionConfig {
     let map = |key: &str| -> BTreeMap<String, String> {

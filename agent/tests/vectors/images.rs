@@ -31,17 +31,17 @@ mod registry;
 use registry::Registry;
 
 pub(crate) const REFERENCES: Set =
-    Set::new("image-refs", "which images a name means", judge_reference);
+    Set::new("image-refs", "the image that a name refers to", judge_reference);
 
 pub(crate) const CREDENTIALS: Set =
-    Set::new("image-credentials", "which credentials are tried for an image", judge_credentials);
+    Set::new("image-credentials", "the credentials tried for an image", judge_credentials);
 
 pub(crate) const BACKOFF: Set =
-    Set::new("image-backoff", "how long a failed pull waits", judge_backoff);
+    Set::new("image-backoff", "the back-off of a failed pull", judge_backoff);
 
 pub(crate) const SEQUENCES: Set = Set::new(
     "image-pull-sequences",
-    "who may use an image that is present, and pulls",
+    "which pods may use a present image, and which pulls follow",
     judge_sequence,
 );
 

@@ -20,7 +20,7 @@ use crate::pods;
 use crate::read::{self, Case};
 
 pub(crate) const EXPANSION: Set =
-    Set::new("var-expansion", "variables in commands and arguments", expansion);
+    Set::new("var-expansion", "variable expansion in commands and arguments", expansion);
 
 fn expansion(case: &Case) -> Result<(), String> {
     let vars = &case.input["vars"];
@@ -116,7 +116,7 @@ fn hosts_file(case: &Case) -> Result<(), String> {
     read::same("hosts", &ours, &case.expected)
 }
 
-pub(crate) const DNS: Set = Set::new("pod-dns", "a pod's name resolution", pod_dns);
+pub(crate) const DNS: Set = Set::new("pod-dns", "a pod's DNS configuration", pod_dns);
 
 fn pod_dns(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);

@@ -15,7 +15,7 @@ use crate::pods;
 use crate::read::{self, Case};
 
 pub(crate) const ORDER: Set =
-    Set::new("kill-order", "in which order containers are stopped", kill_order);
+    Set::new("kill-order", "the order in which containers are stopped", kill_order);
 
 fn kill_order(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
@@ -52,8 +52,7 @@ fn insert_unnamed(
     failed.sort_by(|a, b| read::text(a).cmp(read::text(b)));
 }
 
-pub(crate) const GRACE: Set =
-    Set::new("kill-grace", "how much grace one container gets", kill_grace);
+pub(crate) const GRACE: Set = Set::new("kill-grace", "the grace period of a container", kill_grace);
 
 fn kill_grace(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);

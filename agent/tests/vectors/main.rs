@@ -57,5 +57,5 @@ const SETS: &[Set] = &[
 
 #[test]
 fn decisions_agree_with_kubernetes() {
-    compare::decisions_agree("What a kubelet decides (package `agent`)", SETS);
+    compare::decisions_agree("Decisions of the agent (package `agent`)", SETS);
 }

@@ -17,7 +17,7 @@ use crate::{config, inside, pods};
 
 pub(crate) const SET: Set = Set::new(
     "container-mounts",
-    "the mounts of a container, and the parts of volumes made for them",
+    "the mounts of a container, and the subPaths created for them",
     container_mounts,
 );
 

@@ -13,7 +13,7 @@ use crate::judge::Set;
 use crate::pods;
 use crate::read::{self, Case};
 
-pub(crate) const PROBES: Set = Set::new("probes", "what a probe records, tick by tick", probes);
+pub(crate) const PROBES: Set = Set::new("probes", "the results of a probe over time", probes);
 
 /// Seconds since the beginning of the year 2000.
 fn moment(seconds: &Value) -> Timestamp {
@@ -84,7 +84,7 @@ fn word(result: ProbeResult) -> &'static str {
 }
 
 pub(crate) const REQUESTS: Set =
-    Set::new("probe-http-request", "requests of httpGet actions", request);
+    Set::new("probe-http-request", "the HTTP requests of httpGet actions", request);
 
 fn request(case: &Case) -> Result<(), String> {
     let input = &case.input;

@@ -10,7 +10,7 @@ use crate::pods;
 use crate::read::{self, Case};
 
 pub(crate) const CPU: Set =
-    Set::new("cpu-conversions", "CPU quantities in the kernel's units", cpu_conversion);
+    Set::new("cpu-conversions", "CPU quantities converted to the kernel's units", cpu_conversion);
 
 fn cpu_conversion(case: &Case) -> Result<(), String> {
     let input = |key: &str| case.input[key].as_i64();

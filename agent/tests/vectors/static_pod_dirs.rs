@@ -17,7 +17,7 @@ use crate::judge::Set;
 use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
-    Set::new("static-pod-dirs", "a directory or a file of static pods over time", judge);
+    Set::new("static-pod-dirs", "pod updates from a static pod directory or file over time", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let root = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ impl Life {
         }
         rows.add(key(TO_RUNNING), subject, milliseconds(self.first(3)));
         let whole = milliseconds(self.first(self.0.len()));
-        rows.add(key("a whole life"), subject, whole);
+        rows.add(key("whole pod lifecycle"), subject, whole);
     }
 }
 
@@ -116,8 +116,7 @@ pub(super) async fn at_once(
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
     for level in levels {
-        let key =
-            Key::new(Section::Throughput, "pods, from nothing to removed", Unit::PodsPerSecond);
+        let key = Key::new(Section::Throughput, "pod lifecycles", Unit::PodsPerSecond);
         let key = key.at(u64::from(*level));
         let measure = async |_, target: &Target| {
             let mut workers = JoinSet::new();

@@ -26,8 +26,8 @@ pub(super) async fn measure(
             let daemon = match daemon(target) {
                 Ok(daemon) => daemon,
                 Err(why) if round == 0 => {
-                    let endpoint = target.socket.display();
-                    notes.push(format!("memory of {endpoint} is not measured: {why}"));
+                    let (name, endpoint) = (&target.name, target.socket.display());
+                    notes.push(format!("memory of {name} ({endpoint}) is not measured: {why}"));
                     continue;
                 }
                 Err(_) => continue,
@@ -36,7 +36,7 @@ pub(super) async fn measure(
             let key = |name| Key::new(Section::Density, name, Unit::Kibibytes).at(pods as u64);
             let of_each = |kibibytes: u64| kibibytes as f64 / pods.max(1) as f64;
             rows.add(key("processes of a pod"), subject, of_each(memory.processes));
-            rows.add(key("growth of the daemon by a pod"), subject, of_each(memory.growth));
+            rows.add(key("growth of the daemon per pod"), subject, of_each(memory.growth));
             rows.add(key("the daemon"), subject, memory.daemon as f64);
         }
     }

@@ -78,9 +78,8 @@ async fn subscribe(
     let mut events = match target.call("GetContainerEvents", events).await {
         Ok(events) => events,
         Err(BenchError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
-            let endpoint = target.socket.display();
-            let why = status.message();
-            notes.push(format!("events of {endpoint} are not measured: {why}"));
+            let (name, endpoint, why) = (&target.name, target.socket.display(), status.message());
+            notes.push(format!("events of {name} ({endpoint}) are not measured: {why}"));
             return Ok(None);
         }
         Err(error) => return Err(error),

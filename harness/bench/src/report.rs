@@ -52,7 +52,7 @@ fn table(report: &Report, lines: &[Line<'_>]) -> Vec<Vec<String>> {
     }
     head.extend(pair.then(|| "ratio".to_owned()));
     if floor {
-        head.extend(["kernel alone".to_owned(), "ratio to it".to_owned()]);
+        head.extend(["kernel alone".to_owned(), "ratio to kernel".to_owned()]);
     }
     let mut table = vec![head];
     for line in lines {
@@ -141,8 +141,8 @@ fn machine(report: &Report) -> String {
 }
 
 /// How to read the figures.
-const LEGEND: &str = "Medians, with their confidence interval of 95 % in parentheses, and 99th percentiles. A ratio is that of \
-                      the first runtime to the second, or to the kernel alone, round by round.";
+const LEGEND: &str = "Medians with 95 % confidence intervals in parentheses, and 99th percentiles. A ratio is the median of the \
+                      per-round ratios of the first runtime to the second, or to the kernel alone.";
 
 /// The report, with the statistics of each row: `summaries` (a runtime each), `ratio`, `floorSummary` and `toFloor`, which are
 /// null where there are no samples. It is read again as a [`Report`].
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn markdown_has_table_for_each_section() {
         let text = markdown(&report());
-        assert!(text.contains("## Calls of a pod's life"), "{text}");
+        assert!(text.contains("## Calls of a pod lifecycle"), "{text}");
         assert!(text.contains("| ListPodSandbox, 100 pods | ms | 0.125 | 0.125 |"), "{text}");
         let tables = text.lines().filter(|line| line.starts_with("|---")).count();
         assert_eq!(tables, 2);

@@ -59,14 +59,14 @@ impl Section {
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
-            Self::Startup => "Start of the daemon",
-            Self::Calls => "Calls of a pod's life",
-            Self::Throughput => "Whole pod lives, several at once",
-            Self::Growth => "Calls of a pod's life, by the number of running pods",
+            Self::Startup => "Daemon startup",
+            Self::Calls => "Calls of a pod lifecycle",
+            Self::Throughput => "Concurrent pod lifecycles",
+            Self::Growth => "Calls of a pod lifecycle, by the number of running pods",
             Self::Density => "Memory of all processes that the runtime started (PSS)",
             Self::Events => "Latency of events",
             Self::Pulls => "Image pulls",
-            Self::Logs => "Container output, from StartContainer to its last line in the log",
+            Self::Logs => "Container log throughput, from StartContainer to the last line",
         }
     }
 
@@ -74,7 +74,7 @@ impl Section {
     #[must_use]
     pub fn at(self) -> &'static str {
         match self {
-            Self::Throughput => "at once",
+            Self::Throughput => "concurrent",
             Self::Growth | Self::Density => "pods",
             Self::Startup | Self::Calls | Self::Events | Self::Pulls | Self::Logs => "",
         }

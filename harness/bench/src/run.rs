@@ -192,7 +192,8 @@ async fn measure(
         let image = image(options.image.as_deref(), runtime, &images).await?;
         let client = runtime.client.clone();
         let socket = &runtime.endpoint.runtime;
-        let target = Target::new(client, socket, image, run, options.deadline, interrupt.clone());
+        let (name, deadline) = (&runtime.name, options.deadline);
+        let target = Target::new(client, name, socket, image, run, deadline, interrupt.clone());
         // A pod that stays until the end: by it a later benchmark finds what this one leaves when it is killed.
         target.pod().await?;
         targets.push(target);

@@ -28,7 +28,7 @@ pub(super) async fn measure(
         let time = start_once(crib, &place).await?;
         // The first round warms up.
         if round > 0 {
-            let key = Key::time(Section::Startup, "from its process to its first answer");
+            let key = Key::time(Section::Startup, "from process start to first response");
             rows.add(key, subject, time.as_secs_f64() * 1e3);
         }
     }

@@ -24,6 +24,8 @@ const NAMESPACE: &str = "crib-bench";
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) client: Client,
+    /// The runtime's name.
+    pub(super) name: String,
     pub(super) socket: PathBuf,
     /// The image of containers.
     image: String,
@@ -36,6 +38,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn new(
         client: Client,
+        name: &str,
         socket: &Path,
         image: String,
         run: &RunDirectory,
@@ -44,6 +47,7 @@ impl Target {
     ) -> Self {
         Self {
             client,
+            name: name.to_owned(),
             socket: socket.to_owned(),
             image,
             run: run.name(),

@@ -26,7 +26,7 @@ mod first_argument;
 
 /// Everything `crib` can be told.
 #[derive(Debug, Parser)]
-#[command(name = "crib", version = env!("CRIB_VERSION"), about = "Pods from manifests to running processes, and the two halves of that as servers", long_about = None, propagate_version = true, max_term_width = 100)]
+#[command(name = "crib", version = env!("CRIB_VERSION"), about = "Run Kubernetes pods from manifests, or serve the CRI runtime and the kubelet-like agent separately", long_about = None, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   crib run pod.yaml                 run a pod, show it, clean up
   crib runtime                      serve the Container Runtime Interface on a unix socket

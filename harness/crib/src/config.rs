@@ -136,7 +136,7 @@ mod tests {
     )]
     #[case::no_host(
         "registries:\n  docker.io/library: {}\n",
-        "c.yaml:2:3: registries.docker.io/library: \"docker.io/library\" is not a registry's host"
+        "c.yaml:2:3: registries.docker.io/library: \"docker.io/library\" is not a registry host"
     )]
     #[case::no_boolean(
         "registries:\n  docker.io:\n    plain_http: 7\n",
@@ -146,11 +146,11 @@ mod tests {
     #[case::twice("pull: {}\npull: {}\n", "c.yaml:2:1: duplicate mapping key: pull")]
     #[case::half_a_login(
         "registries:\n  docker.io:\n    credentials:\n      username: me\n",
-        "registries.docker.io.credentials: give username and password, or identity_token, or registry_token"
+        "registries.docker.io.credentials: give exactly one of these: username and password, identity_token, registry_token"
     )]
     #[case::everybodys_login(
         "registries:\n  '*':\n    credentials: {registry_token: x}\n",
-        "credentials for every host would be sent to all of them: name the host"
+        "credentials for host * would be sent to every registry: name the host"
     )]
     #[case::relative(
         "pull:\n  docker_config: config.json\n",

@@ -34,7 +34,7 @@ pub(crate) enum EndpointError {
         path: PathBuf,
     },
     /// Others could put their own socket in the place of ours.
-    #[error("the directory {directory} is not yours alone: {remedy}")]
+    #[error("the directory {directory} is not private to this user: {remedy}")]
     NotOurs {
         /// The directory.
         directory: PathBuf,
@@ -144,9 +144,9 @@ pub(crate) fn check_shared(path: &Path) -> Result<(), EndpointError> {
     }
     // From a sticky directory nobody else can remove it. Root may be root of a user namespace only.
     let remedy = match found.uid() == nix::unistd::geteuid().as_raw() {
-        true => "remove it, or name another socket",
+        true => "remove it, or choose another socket",
         false => {
-            "another user made it: name another socket, or set XDG_RUNTIME_DIR to a directory of yours"
+            "another user created it: choose another socket, or set XDG_RUNTIME_DIR to your own directory"
         }
     };
     Err(EndpointError::NotOurs { directory: directory.to_owned(), remedy })

@@ -49,7 +49,7 @@ pub(crate) fn within(bound: Duration) {
         if REMOVES.load(Ordering::Relaxed) {
             return;
         }
-        end(move || tracing::error!(?bound, "did not end in time; ending at once"));
+        end(move || tracing::error!(?bound, "shutdown timed out; exiting immediately"));
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "the end has no bound");
@@ -80,7 +80,7 @@ fn take(signals: &SignalFd, shutdown: &CancellationToken, bound: Duration) {
                 .and_then(|number| Signal::try_from(number).ok())
                 .map_or("a signal", Signal::as_str);
             if asked {
-                end(move || tracing::warn!(cause, "ending at once"));
+                end(move || tracing::warn!(cause, "exiting immediately"));
             }
             asked = true;
             // Before anything that could hang, such as writing a line.

@@ -74,7 +74,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The proxy refuses.
-    #[error("the proxy at {} answers: {why}", path.display())]
+    #[error("the proxy at {} rejected the request: {why}", path.display())]
     Refused {
         /// The socket.
         path: PathBuf,
@@ -198,7 +198,7 @@ mod tests {
         let rule = "quick".to_owned();
         let error = ask(&path, &Request::On { rule }).await.unwrap_err();
         let text = error.to_string();
-        assert!(text.ends_with("no rule is called \"quick\"; there are: slow, 2"), "{text}");
+        assert!(text.ends_with("no rule is named \"quick\"; the rules are: slow, 2"), "{text}");
         let rule = "odd: Version answer ABORTED".to_owned();
         let added = ask(&path, &Request::Add { rule }).await.unwrap();
         assert_eq!(added.last().unwrap().name, "odd");

@@ -196,7 +196,7 @@ fn schedule(cursor: &mut Cursor<'_>) -> Result<(Schedule, Messages), Problem> {
             return Ok((schedule, messages));
         }
         if seen.contains(&word) {
-            return Err(problem(format!("`{word}` is there twice")));
+            return Err(problem(format!("`{word}` is given twice")));
         }
         seen.push(word);
         cursor.name();
@@ -229,7 +229,7 @@ fn range(cursor: &mut Cursor<'_>) -> Result<RangeInclusive<usize>, Problem> {
         (Ok(first), Ok(last)) if 1 <= first && first <= last => Ok(first..=last),
         _ => Err(Problem {
             at,
-            why: format!("{word:?} is not a number of a message, such as 1, 2..4 or 3.."),
+            why: format!("{word:?} is not a message number or range, such as 1, 2..4 or 3.."),
         }),
     }
 }
@@ -249,14 +249,17 @@ fn call_fault(
     let fault = CallFault { method, messages, condition, action };
     let problem = |why: String| Err(Problem { at, why });
     if fault.messages.is_some() && !fault.method.is_server_streaming() {
-        return problem(format!("`message` is for streams, and {} is none", fault.method.name()));
+        return problem(format!(
+            "`message` applies only to streams, and {} is not a stream",
+            fault.method.name()
+        ));
     }
     if fault.messages.is_some() && fault.action.is_of_status() {
         return problem(format!("`{verb}` ends a call, not a message: use `truncate`"));
     }
     if fault.action.is_before_response() && (fault.messages.is_some() || fault.needs_response()) {
         return problem(format!(
-            "`{verb}` comes before the response: no condition can be about that"
+            "`{verb}` acts before the response exists: its condition cannot refer to the response"
         ));
     }
     Ok(fault)

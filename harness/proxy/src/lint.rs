@@ -125,7 +125,7 @@ fn open_streams(calls: &[SeenCall]) -> Vec<Finding> {
         let end = call.end.unwrap_or(f64::INFINITY);
         let until = open.entry(key).or_insert(f64::NEG_INFINITY);
         if call.start < *until {
-            let what = format!("{} again while the first one goes on", call.method);
+            let what = format!("{} again while the first one is still running", call.method);
             findings.push(finding("stream-left-open", call, what));
         }
         *until = end.max(*until);

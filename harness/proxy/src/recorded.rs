@@ -55,7 +55,7 @@ pub struct RecordedMessage {
 
 /// Why a text is no recording.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line} is no recorded call: {why}")]
+#[error("line {line} is not a recorded call: {why}")]
 pub struct BadRecording {
     line: usize,
     why: String,
@@ -199,7 +199,7 @@ mod tests {
     fn line_that_is_no_call_is_named(#[case] line: &str, #[case] expected: &str) {
         let text = format!("{{\"t_start\": 1, \"method\": \"a\"}}\n{line}\n");
         let error = RecordedCall::parse_all(&text).unwrap_err();
-        assert_eq!(error.to_string(), format!("line 2 is no recorded call: {expected}"));
+        assert_eq!(error.to_string(), format!("line 2 is not a recorded call: {expected}"));
     }
 
     #[rstest]

@@ -142,7 +142,7 @@ fn recorded_answer(call: &RecordedCall) -> Result<Answer, ReplayError> {
     let mut messages = Vec::new();
     for (at, value) in call.messages() {
         let message = DynamicMessage::deserialize(method.output(), value.clone())
-            .map_err(|error| bad(format!("the answer of {} is invalid: {error}", call.method)))?;
+            .map_err(|error| bad(format!("the response of {} is invalid: {error}", call.method)))?;
         messages.push((after(at), Frame::of(&json::encode(&message))));
     }
     let status = match &call.code {
@@ -314,7 +314,7 @@ mod tests {
     #[case(r#"{"t_start": 0, "method": "Dance"}"#, "line 1: the CRI has no call \"Dance\"")]
     #[case(
         "\n{\"t_start\": 0, \"method\": \"Version\", \"response\": \"7 bytes: compressed\"}",
-        "line 2: the answer of Version is invalid: invalid type: string \"7 bytes: compressed\", expected a map"
+        "line 2: the response of Version is invalid: invalid type: string \"7 bytes: compressed\", expected a map"
     )]
     fn recording_that_cannot_be_served_is_refused(#[case] text: &str, #[case] expected: &str) {
         let calls = RecordedCall::parse_all(text).unwrap();

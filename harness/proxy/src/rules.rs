@@ -77,14 +77,14 @@ pub struct RuleState {
 
 /// No rule has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no rule is called {name:?}; there are{}", listed(known))]
+#[error("no rule is named {name:?}; the rules are{}", listed(known))]
 pub struct UnknownRule {
     name: String,
     known: Vec<String>,
 }
 
 fn listed(names: &[String]) -> String {
-    if names.is_empty() { " none".to_owned() } else { format!(": {}", names.join(", ")) }
+    if names.is_empty() { ": none".to_owned() } else { format!(": {}", names.join(", ")) }
 }
 
 /// A rule of one call.
@@ -294,7 +294,7 @@ mod tests {
         rules.switch("slow", true).unwrap();
         assert!(call.count());
         let error = rules.switch("quick", true).unwrap_err().to_string();
-        assert_eq!(error, "no rule is called \"quick\"; there are: slow, 2");
+        assert_eq!(error, "no rule is named \"quick\"; the rules are: slow, 2");
     }
 
     #[test]
@@ -314,11 +314,11 @@ mod tests {
         rules.add("off Version hang".parse().unwrap());
         assert_eq!((listed(&rules).as_str(), rules.for_call(PATH).len()), ("3 4", 1));
         let error = rules.remove("2").unwrap_err().to_string();
-        assert_eq!(error, "no rule is called \"2\"; there are: 3, 4");
+        assert_eq!(error, "no rule is named \"2\"; the rules are: 3, 4");
         rules.remove("3").unwrap();
         rules.remove("4").unwrap();
         let error = rules.switch("4", true).unwrap_err().to_string();
-        assert_eq!(error, "no rule is called \"4\"; there are none");
+        assert_eq!(error, "no rule is named \"4\"; the rules are: none");
     }
 
     #[test]

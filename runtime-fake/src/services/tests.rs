@@ -122,7 +122,7 @@ async fn taken_port_is_a_problem_and_others_are_served() {
     both.balancers.extend(table(Transport::Tcp, free, &[one]).balancers);
     let problems = ports.apply(both).await;
     let sentence =
-        format!("TCP port {PORT} of {taken} is taken by another program: choose another one");
+        format!("TCP port {PORT} of {taken} is in use by another program: choose another port");
     assert_eq!(problems, [sentence]);
     assert_eq!(read(free).await.unwrap(), [1]);
 }

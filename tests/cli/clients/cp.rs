@@ -224,7 +224,7 @@ async fn refusals_say_what_to_do(#[case] files: &'static str) {
         .await
         .exits(2)
         .err_has("copy from \"main\" to a local path first");
-    served.cp(&file, &served.path("to")).await.exits(2).err_has("name one as POD:PATH");
+    served.cp(&file, &served.path("to")).await.exits(2).err_has("write it as POD:PATH");
     if files == "own" {
         for (from, to) in
             [("main:/proc/1/status", served.path("to")), (&*file, "main:/proc/1".to_owned())]

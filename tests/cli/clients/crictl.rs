@@ -56,7 +56,7 @@ async fn inspect_has_the_shape_of_crictl() {
     let found = json(&place, &runtime, &["inspect", "-a", "--state", "exited"]).await;
     assert_eq!(found["status"]["id"], *ended);
     let none = run(&place, &runtime, &["inspect", "--name", "nothing"]).await.exits(1);
-    assert_eq!(none.err, "crib: no container fits the filters\n");
+    assert_eq!(none.err, "crib: no container matches the filters\n");
     let table = out(&place, &runtime, &["inspect", "-o", "table", &ended]).await;
     for line in ["Name: once\n", "State: CONTAINER_EXITED\n", "Exit Code: 3\n"] {
         assert!(table.contains(line), "{table}");
@@ -95,7 +95,7 @@ async fn templates_select_fields() {
     let missing = fill("{{.status.nothing}}").await.exits(1);
     assert_eq!(
         missing.err,
-        "crib: failed to fill in the template: no field \"nothing\"; see -o json for what there is\n"
+        "crib: failed to fill in the template: no field \"nothing\"; -o json shows all fields\n"
     );
     let refused = fill("{{define \"x\"}}{{end}}").await.exits(2);
     refused.err_has("invalid template, line 1: `define` is not supported");

@@ -23,7 +23,7 @@ async fn run_warns_once_of_limits_that_are_not_applied() {
     let place = Place::new();
     let manifest = limited(&place);
     let ended = as_user(&place, &["run", "--quiet", &manifest]).await.exits(0);
-    let warning = "crib: warning: limits of memory are not applied, which pod default/p has: ";
+    let warning = "crib: warning: limits of memory are not applied to pod default/p: ";
     assert_eq!(ended.out, "p/main | 209715200\n");
     ended.err_begins(warning);
     assert!(ended.err.ends_with("systemd-run --user --scope -p Delegate=yes crib run …\n"));
@@ -31,7 +31,7 @@ async fn run_warns_once_of_limits_that_are_not_applied() {
 
     let ended = as_user(&place, &["run", "--quiet", "--strict", &manifest]).await.exits(3);
     assert_eq!(ended.out, "");
-    let refusal = "crib: --strict: limits of memory are not applied, which pod default/p has: ";
+    let refusal = "crib: --strict: limits of memory are not applied to pod default/p: ";
     ended.err_begins(refusal);
 }
 

@@ -136,12 +136,12 @@ async fn exec_runs_in_containers_that_fit_filters() {
     assert_eq!((code, out.as_str()), (Some(0), ""));
     assert_eq!(err.lines().count(), 2, "{err}");
     let (code, _, err) = exec(&["--name", "nothing", "true"]).await;
-    assert_eq!((code, err.as_str()), (Some(1), "crib: no container fits the filters\n"));
+    assert_eq!((code, err.as_str()), (Some(1), "crib: no container matches the filters\n"));
     let (code, _, err) = exec(&["-c", "main", "--name", "^web", "true"]).await;
     assert!(code == Some(2) && err.contains("cannot be used with"), "{err}");
     let (code, _, err) = exec(&["-i", "--name", "^web", "cat"]).await;
     assert_eq!(code, Some(2));
-    assert_eq!(err, "crib: --interactive: 2 containers fit, and there is one standard input\n");
+    assert_eq!(err, "crib: --interactive needs a single container, but 2 match\n");
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ async fn nodes_of_one_machine_have_ports_of_their_own_and_publish_them() {
     for port in ports {
         std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     }
-    let line = first.err_line_with("the server of the node is listening").await;
+    let line = first.err_line_with("node server is listening").await;
     assert!(line.contains(&format!("0.0.0.0:{}", ports[0])), "{line}");
     second.end().await;
     joined.end(first).await;
@@ -85,9 +85,9 @@ async fn taken_port_that_a_file_names_is_an_error() {
     for (fields, advice) in [
         (
             format!("port: {port}\naddress: 127.0.0.1\n"),
-            "set another --port or --address, or --port 0 for no server",
+            "set another --port or --address, or --port 0 to disable the server",
         ),
-        (format!("healthzPort: {port}\n"), "set another --healthz-port, or 0 for none"),
+        (format!("healthzPort: {port}\n"), "set another --healthz-port, or 0 to disable it"),
         (format!("readOnlyPort: {port}\n"), "set another --read-only-port, or 0 for none"),
     ] {
         let config = joined.place.file("kubelet.yaml", &format!("{header}{fields}"));

@@ -423,7 +423,7 @@ async fn taken_port_of_the_health_stops_no_agent() {
     })
     .await;
     let mut agent = joined.agent(&[]);
-    let line = agent.err_line_with("/healthz has another port").await;
+    let line = agent.err_line_with("healthz port is in use").await;
     let port = line.split_once(" port=").unwrap().1.split(' ').next().unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
     joined.wait_for_ready_node().await;

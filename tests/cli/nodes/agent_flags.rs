@@ -178,7 +178,7 @@ async fn bad_values_exit_2_with_the_flag_in_the_message() {
         ),
         (
             &["--serialize-image-pulls", "--max-parallel-image-pulls", "3"],
-            "--serialize-image-pulls allows one pull",
+            "--serialize-image-pulls allows only one pull",
         ),
         (&["--config", &other], "expected apiVersion kubelet.config.k8s.io/v1beta1"),
         (&["--config", &wrong], "--config: systemReserved: cannot reserve \"gpu\""),

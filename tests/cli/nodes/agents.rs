@@ -121,7 +121,8 @@ async fn second_agent_is_kept_from_a_root_directory() {
     assert_eq!(std::fs::metadata(&root).unwrap().permissions().mode() & 0o7777, 0o700);
 
     let second = shared.start("root", "none", &[]).end().await.exits(3);
-    let refusal = "is in use by another agent: stop that one, or give this one another --root-dir";
+    let refusal =
+        "is in use by another agent: stop the other agent, or give this one another --root-dir";
     second.err_has(refusal);
     assert_eq!(shared.ready().await, "web");
 

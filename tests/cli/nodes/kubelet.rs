@@ -86,9 +86,9 @@ async fn kubelet_runs_static_pods_and_tells_systemd() {
     assert_eq!(list["items"][0]["spec"]["nodeName"], "n1");
     let ended = kubelet.end(agent).await.exits(0);
     ended.err_has(
-        "configuration fields have no effect fields=\"hairpinMode (the runtime's network decides",
+        "configuration fields have no effect fields=\"hairpinMode (the runtime configures the pod network",
     );
-    ended.err_has("there is no server of the node without --kubeconfig");
+    ended.err_has("the node server needs --kubeconfig");
     ended.err_has("flags have no effect fields=\"--housekeeping-interval (crib has no cAdvisor)");
     let last = tokio::task::spawn_blocking(move || {
         std::iter::repeat_with(heard).find(|it| it != "WATCHDOG=1")
@@ -184,8 +184,11 @@ async fn bad_command_lines_exit_1_with_a_message() {
         (&["--feature-gates=Nothing=true"], "featureGates.Nothing: Kubernetes 1.36 has no such"),
         (&["--feature-gates=NodeSwap=false"], "featureGates.NodeSwap: it is locked to true"),
         (&["--cloud-provider=aws"], "--cloud-provider: \"aws\" is neither external nor empty"),
-        (&["--node-labels=k8s.io/a=b"], "--node-labels: k8s.io/a: a node may not label itself so"),
-        (&["--runonce"], "runOnce: crib's agent does not have this: leave it out"),
+        (
+            &["--node-labels=k8s.io/a=b"],
+            "--node-labels: k8s.io/a: a node must not set this label on itself",
+        ),
+        (&["--runonce"], "runOnce: crib's agent does not support this; leave it out"),
         (
             &[
                 "--fail-cgroupv1=false",
@@ -209,7 +212,7 @@ async fn bad_command_lines_exit_1_with_a_message() {
         (&["--config=/nowhere"], "failed to read --config /nowhere"),
         (&[&wrong], "maxPods: -1 is less than 0"),
         (&[&wrong], "port: 99999 is not between 1 and 65535"),
-        (&[&wrong], "cpuManagerPolicy: \"dynamic\" is none of none, static"),
+        (&[&wrong], "cpuManagerPolicy: \"dynamic\" is not one of none, static"),
         (&[&drop_ins], &format!("--config-dir {drop_in}: expected apiVersion")),
     ] {
         let args: Vec<&str> = ["kubelet", &root, &pods].iter().chain(flags).copied().collect();

@@ -102,14 +102,14 @@ async fn agent_without_manifests_says_how_to_give_them() {
     let place = Place::unchecked();
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     let lines = [
-        ("maxPods: 1", "there are no manifests: set --manifests"),
+        ("maxPods: 1", "no source of pods: set --manifests"),
         ("staticPodPath: /nowhere", "/nowhere does not exist: set staticPodPath of --config"),
         ("staticPodURL: 'ftp://x'", "staticPodURL of --config: \"ftp://x\" is not an http"),
     ];
     let headers = place.file("headers", "X-Token: right\n");
     let no_url = ["--manifest-url-headers", &headers];
     let lines = lines.map(|(line, words)| (line, &[][..], words));
-    let headers_alone = "--manifest-url-headers: there is no --manifest-url";
+    let headers_alone = "--manifest-url-headers needs --manifest-url";
     let lines = lines.into_iter().chain([("maxPods: 1", &no_url[..], headers_alone)]);
     for (line, more, words) in lines {
         let config = place.file("kubelet.yaml", &format!("{head}{line}\n"));

@@ -106,7 +106,7 @@ async fn named_run_is_listed_and_gone_after_down() {
         assert_eq!(ids.lines().count(), 1, "{ids}");
     }
     let ended = place.crib(&["ps", "--run", "third"]).await.exits(1);
-    assert_eq!(ended.err, "crib: no run is named third: there are first, second\n");
+    assert_eq!(ended.err, "crib: no run is named third: the named runs are first, second\n");
 
     assert_eq!(out(&place, &["down", "first"]).await, "first: 1 Running\n");
     let listed = out(&place, &["ps"]).await;
@@ -358,6 +358,6 @@ async fn timeout_ends_run_in_background() {
 async fn down_without_runs_says_so() {
     let place = Place::unchecked();
     let ended = place.crib(&["down", "web"]).await.exits(1);
-    assert_eq!(ended.err, "crib: no run is named web: there is none with a name\n");
+    assert_eq!(ended.err, "crib: no run is named web: no run has a name\n");
     place.crib(&["down", "--all"]).await.exits(0);
 }

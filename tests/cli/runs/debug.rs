@@ -125,7 +125,7 @@ async fn refusals_say_what_is_wrong() {
     let sandbox = fixture::sandbox("p");
     let id = client.run_pod(sandbox).await.unwrap();
     let args = ["debug", "--runtime-endpoint", &socket, &id, "--image", "crib.local/host"];
-    place.crib(&args).await.exits(1).err_has("is not one of a crib run");
+    place.crib(&args).await.exits(1).err_has("does not belong to a crib run");
     runtime.stop().await;
 }
 

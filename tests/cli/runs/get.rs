@@ -255,7 +255,7 @@ web 1/1 Running 0 AGE second
 async fn get_without_run_exits_3_with_hint() {
     let place = Place::new();
     let (runtime, endpoint) = place.runtime().await;
-    let hint = "crib: no run found: start one with `crib run`; `crib pods` and `crib ps` show what other runtimes have\n";
+    let hint = "crib: no run found: start one with `crib run`; `crib pods` and `crib ps` list pods and containers of other runtimes\n";
     let ended = place.crib(&["get", "pods", "--runtime-endpoint", &endpoint]).await.exits(3);
     assert_eq!(ended.err, hint);
     runtime.stop().await;

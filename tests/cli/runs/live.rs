@@ -75,7 +75,7 @@ async fn pods_of_all_runs_are_found_without_endpoint() {
         both.err_has(name);
     }
     let several = place.crib(&["images"]).await.exits(2);
-    several.err_has("several runtimes serve: choose one with --runtime-endpoint unix://");
+    several.err_has("several runtimes are running: choose one with --runtime-endpoint unix://");
     for (args, message) in [
         (&["logs", "nothing"][..], "crib: container \"nothing\" not found\n"),
         (&["logs", "pod/nothing"], "crib: pod \"pod/nothing\" not found\n"),

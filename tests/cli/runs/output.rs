@@ -93,7 +93,7 @@ async fn run_prints_each_change_with_its_own_cause() {
 async fn run_timeout_names_stop_as_cause() {
     let place = Place::new();
     let ended = place.crib(&["run", "--timeout", "2s", FOREVER]).await.exits(124);
-    let line = "default/forever clock: Running → Terminated(Completed), exit 0 (stopped: --timeout is over)";
+    let line = "default/forever clock: Running → Terminated(Completed), exit 0 (stopped: --timeout expired)";
     assert!(ended.err.lines().any(|said| said == line), "{}", ended.err);
 }
 
@@ -122,11 +122,11 @@ async fn run_ends_pod_that_can_never_run() {
     let said = |text: &str| assert!(ended.err.contains(text), "{text:?} is not in: {}", ended.err);
     said("container write: CreateContainerError: ");
     said("nothing can be mounted at /shared, because isolation `process` has no mount namespaces");
-    said("; every other attempt would fail too: the pod is given up\n");
+    said("; further attempts would fail too, so the pod is not retried\n");
     said("\n✗ default/hello ");
     said("\n  ✗ write ");
     said("crib: pod default/hello failed: container write cannot run (CreateContainerError)\n");
-    assert!(!ended.err.contains("tried again"), "{}", ended.err);
+    assert!(!ended.err.contains("it is retried"), "{}", ended.err);
 }
 
 #[tokio::test]
@@ -158,6 +158,6 @@ async fn run_ends_pod_whose_manifest_no_runtime_can_follow() {
         let place = Place::new();
         let ended = place.crib(&["run", &place.file("p.yaml", &manifest)]).await.exits(1);
         ended.err_has(reason);
-        ended.err_has("every other attempt would fail too");
+        ended.err_has("further attempts would fail too");
     }
 }

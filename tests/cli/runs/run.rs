@@ -204,7 +204,7 @@ async fn run_exits_3_and_cleans_up_when_runtime_is_killed() {
     kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     let ended = running.end().await.exits(3);
     assert!(!link.exists(), "{}", link.display());
-    ended.err_has("the runtime ended by itself (signal: 9 (SIGKILL))");
+    ended.err_has("the runtime exited unexpectedly (signal: 9 (SIGKILL))");
     place.wait_until_clean().await;
 }
 
@@ -218,7 +218,7 @@ async fn run_exits_3_without_errors_when_runtime_is_terminated() {
     kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
     let ended = running.end().await.exits(3);
     let said: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("crib: ")).collect();
-    assert_eq!(said, ["crib: the runtime ended by itself (exit status: 0)"]);
+    assert_eq!(said, ["crib: the runtime exited unexpectedly (exit status: 0)"]);
     place.wait_until_clean().await;
 }
 
@@ -276,7 +276,7 @@ async fn run_keep_leaves_pods_until_runtime_ends() {
     let mut running = place.start(&["run", "--keep", &stubborn(&place)]);
     running.line_with("ready").await;
     let ended = running.interrupt().await.exits(130);
-    for words in ["the pods stay", "crib pods, crib ps, crib logs POD", "crib down kept-"] {
+    for words in ["the pods keep running", "crib pods, crib ps, crib logs POD", "crib down kept-"] {
         assert!(ended.err.contains(words), "{words:?} is not in: {}", ended.err);
     }
     assert!(

@@ -142,7 +142,7 @@ async fn planted_default_socket_is_neither_used_nor_advised_to_be_removed() {
         let ended = place.end(command).await;
         assert!(matches!(ended.code, Some(2 | 3)), "{args:?}: {ended:?}");
         ended.err_has(
-            "is not yours alone: another user made it: name another socket, or set XDG_RUNTIME_DIR",
+            "is not private to this user: another user created it: choose another socket, or set XDG_RUNTIME_DIR",
         );
         assert!(!ended.err.contains("remove it"), "{}", ended.err);
     }
@@ -239,7 +239,7 @@ async fn only_root_is_advised_to_remove_list_of_runs_of_another_user(
     command.env_remove("XDG_RUNTIME_DIR");
     let ended = place.end(command).await;
     assert!(matches!(ended.code, Some(1..=3)), "{ended:?}");
-    ended.err_has(&format!("{first}: it is not a directory of yours alone: "));
+    ended.err_has(&format!("{first}: it is not a private directory of this user: "));
     ended.err_has(" TMPDIR to a directory that only you can write to");
     assert_eq!(ended.err.contains("remove it"), root, "{}", ended.err);
     planted().for_each(|path| std::fs::remove_dir(path).unwrap());

@@ -335,9 +335,7 @@ async fn run_waits_until_pods_are_ready() {
         .crib(&["run", "--name", "second", "--wait", &place.file("fails.yaml", &fails)])
         .await
         .exits(1);
-    ended.err_has(
-        "crib: a pod can never be ready, and run second is in the background all the same: ",
-    );
+    ended.err_has("crib: a pod can never be ready, and run second stays in the background: ");
     out(&place, &["down", "second"]).await;
     let usage = place.crib(&["run", "--wait", &files[0]]).await.exits(2);
     usage.err_has("--name");

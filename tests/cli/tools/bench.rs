@@ -102,10 +102,10 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
     let report = report(&measured);
     let rows = rows(&report);
     for expected in [
-        "startup from its process to its first answer",
+        "startup from process start to first response",
         "calls RunPodSandbox",
         "calls from nothing to a running container",
-        "throughput pods, from nothing to removed",
+        "throughput pod lifecycles",
         "growth ListPodSandbox",
         "density processes of a pod",
         "events CONTAINER_STOPPED_EVENT",
@@ -123,7 +123,7 @@ async fn quick_bench_measures_every_section_and_leaves_nothing() {
     let again = file("again");
     let again_option = format!("markdown={again}");
     let shown = place.crib(&["bench", "report", &json, "--report", &again_option]).await.exits(0);
-    shown.out_has("Calls of a pod's life\n");
+    shown.out_has("Calls of a pod lifecycle\n");
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     assert_eq!(read(&again), read(&markdown));
     assert!(read(&html).contains("<h2>Image pulls</h2>"));
@@ -166,11 +166,11 @@ async fn signal_ends_bench_and_removes_its_pods() {
     let ended = bench.interrupt().await.exits(130);
     // Without a terminal each step is a line.
     let steps =
-        "crib: preparing images\ncrib: Calls of a pod's life, by the number of running pods\n";
+        "crib: preparing images\ncrib: Calls of a pod lifecycle, by the number of running pods\n";
     assert!(ended.err.starts_with(steps), "{}", ended.err);
     ended.err_has(
-        "\ncrib: received SIGINT: removing the pods of the benchmark; a second signal ends at once\n\
-         crib: removing the pods of the benchmark\ncrib: interrupted\n",
+        "\ncrib: received SIGINT: removing the pods of the benchmark; a second signal exits immediately\ncrib: removing the \
+         pods of the benchmark\ncrib: interrupted\n",
     );
     assert_eq!(pods(&place, &endpoint).await, "");
     assert_eq!(bench_images(&place, &endpoint).await, "");
@@ -274,7 +274,7 @@ async fn bench_without_runtime_exits_3_and_bad_options_exit_2() {
         (&select, 2, "no section is left"),
         (&["bench", "--select", "speed"], 2, "no section is named \"speed\""),
         (&["bench", "--rounds", "0"], 2, "invalid value '0'"),
-        (&read, 2, "is no report of `crib bench`"),
+        (&read, 2, "is not a report of `crib bench`"),
         (&missing, 2, "failed to read "),
     ] {
         let ended = place.crib(args).await;
@@ -304,7 +304,7 @@ fn performance_document_shows_its_report() {
     }
     assert!(
         document == expected,
-        "docs/performance.md does not show docs/performance.json: write it anew with CRIB_UPDATE_DOCS=1"
+        "docs/performance.md does not show docs/performance.json: run this test with CRIB_UPDATE_DOCS=1 to update it"
     );
 }
 
@@ -330,7 +330,7 @@ async fn benchmarks_are_compared_row_by_row() {
 
     let none = place.file("none.json", "{}");
     let ended = place.crib(&["bench", "compare", old, &none]).await.exits(2);
-    ended.err_has("is no report of `crib bench`");
+    ended.err_has("is not a report of `crib bench`");
 }
 
 /// Starts a benchmark that does not end by itself, and waits until it has pods beside its first one.

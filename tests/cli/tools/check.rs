@@ -21,7 +21,7 @@ async fn check_lists_rules_that_words_mean() {
     // Nothing to check would always pass.
     let args = ["check", "--profile", "crictl", "--select", "StreamPodSandboxes"];
     let left_out = place.crib(&args).await.exits(2);
-    let expected = "crib: no rule is left: --profile, --select and --skip leave out all of them\n";
+    let expected = "crib: no rule is left: --profile, --select and --skip exclude all rules\n";
     assert_eq!(left_out.err, expected);
 }
 
@@ -111,7 +111,7 @@ async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     let report = format!("junit={}", junit.display());
     let known = ["--baseline", &baseline, "--report", &report];
     let known = place.crib(&[&args[..], &known].concat()).await.exits(0);
-    let said = "has \"CRI-SBX-31\", which is no rule's id: `crib check --list` shows all\n";
+    let said = "has \"CRI-SBX-31\", which is not a rule id: `crib check --list` shows all ids\n";
     assert!(known.err.ends_with(said), "{known:?}");
     let junit = std::fs::read_to_string(junit).unwrap();
     assert!(junit.contains("failures=\"0\" skipped=\"1\""), "{junit}");
@@ -210,7 +210,7 @@ async fn compare_exits_1_for_new_failures_and_2_for_what_is_no_report() {
         "a check was interrupted: rules are missing, and may fail\n\n1 rules ended as before\n";
     assert!(cut.out.ends_with(said), "{cut:?}");
     let bad = place.crib(&["check", "compare", &old, &none]).await.exits(2);
-    bad.err_has("is no report of --report json=FILE");
+    bad.err_has("is not a report of --report json=FILE");
 }
 
 #[tokio::test]

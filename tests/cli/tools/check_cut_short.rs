@@ -21,13 +21,13 @@ async fn second_signal_ends_check_whose_runtime_hangs() {
     check.signal(Signal::SIGINT);
     let first = said.next_line().await.unwrap().unwrap();
     let expected =
-        "crib: received SIGINT: removing the pods of the check; a second signal ends at once";
+        "crib: received SIGINT: removing the pods of the check; a second signal exits immediately";
     assert_eq!(first, expected);
     // Another signal: the same one again at once would count as an echo of the first.
     check.signal(Signal::SIGTERM);
     check.end().await.exits(130);
     let last = said.next_line().await.unwrap().unwrap();
-    assert_eq!(last, "crib: pods of the check are left: the next check removes them");
+    assert_eq!(last, "crib: pods of the check were not removed: the next check removes them");
     proxy.stop().await;
     runtime.stop().await;
 }

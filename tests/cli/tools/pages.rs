@@ -215,8 +215,8 @@ async fn bench_has_plots(place: &Place, browser: &mut Browser) {
     // A logarithmic axis has no zero: a section of zeros has no plot.
     let sections = "[...document.querySelectorAll('h2')].map((title) => [title.textContent, title.nextElementSibling.tagName])";
     let expected = json!([
-        ["Calls of a pod's life", "svg"],
-        ["Calls of a pod's life, by the number of running pods", "svg"],
+        ["Calls of a pod lifecycle", "svg"],
+        ["Calls of a pod lifecycle, by the number of running pods", "svg"],
         ["Latency of events", "DIV"],
     ]);
     assert_eq!(browser.value(sections).await, expected);

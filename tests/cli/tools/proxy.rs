@@ -46,7 +46,7 @@ async fn rules_of_running_proxy_are_switched() {
     list.out_has("\"applied\":1");
     let unknown =
         place.crib(&["proxy", "ctl", "--control", control, "off", "quick"]).await.exits(1);
-    unknown.err_has("no rule is called \"quick\"; there are: slow, 2");
+    unknown.err_has("no rule is named \"quick\"; the rules are: slow, 2");
     let ctl = ["proxy", "ctl", "--control", control];
     let ctl = |more: &[&'static str]| [&ctl[..], more].concat();
     place.crib(&ctl(&["remove", "slow"])).await.exits(0);
@@ -113,10 +113,7 @@ async fn bad_rules_exit_2_with_place() {
             "rules:2:18: neither StopContainerRequest nor StopContainerResponse has a field \"container_ID\": did you mean \"container_id\"?",
         ),
         (&["--rules", "/nowhere/rules"], "failed to read the rules /nowhere/rules: No such file"),
-        (
-            &["--fault", "Version hnag"],
-            "column 9: there is no action \"hnag\": did you mean \"hang\"?",
-        ),
+        (&["--fault", "Version hnag"], "column 9: unknown action \"hnag\": did you mean \"hang\"?"),
     ];
     for (more, sentence) in table {
         let ended = place.crib(&args(listen, more)).await;

@@ -88,18 +88,18 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     let good =
         place.file("good.jsonl", "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n");
     let clean = place.crib(&["proxy", "lint", &good]).await;
-    let told = "1 call, nothing to complain about\n";
+    let told = "1 call, no findings\n";
     assert_eq!((clean.code, clean.out.as_str()), (Some(0), told), "{clean:?}");
     let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
     let refused = place.crib(&["proxy", "lint", &broken]).await.exits(2);
-    refused.err_has("line 1 is no recorded call: missing field `method` at column 14");
+    refused.err_has("line 1 is not a recorded call: missing field `method` at column 14");
     // A recorder that is killed leaves a part of a line.
     let cut = place.file(
         "cut.jsonl",
         "{\"t_start\": 1, \"method\": \"Version\", \"deadline_s\": 1}\n{\"t_start\": 2, \"met",
     );
     let judged = place.crib(&["proxy", "lint", &cut]).await;
-    let told = "crib: CUT: the last line is left out, of which only a part was written\n";
+    let told = "crib: CUT: ignored the last line, which is incomplete\n";
     assert_eq!(
         (judged.code, judged.err.replace(&cut, "CUT").as_str()),
         (Some(0), told),
@@ -146,6 +146,6 @@ async fn check_gives_each_call_a_deadline() {
     let allowed = "polled-too-often,removed-object,started-twice,stopped-sandbox,stream-left-open,\
                    remove-running-container,remove-running-sandbox";
     let judged = place.crib(&["proxy", "lint", trace, "--allow", allowed]).await.exits(0);
-    judged.out_has("nothing to complain about");
+    judged.out_has("no findings");
     runtime.stop().await;
 }

@@ -57,7 +57,7 @@ async fn reference_of_commands_is_up_to_date() {
     let differs = written.lines().zip(text.lines()).position(|(a, b)| a != b);
     assert!(
         written == text,
-        "docs/cli.md is out of date from line {:?} on: write it anew with CRIB_UPDATE_DOCS=1",
+        "docs/cli.md is out of date from line {:?} on: run this test with CRIB_UPDATE_DOCS=1 to update it",
         differs.map(|line| line + 1)
     );
 }

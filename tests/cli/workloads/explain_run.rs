@@ -48,16 +48,16 @@ async fn explain_run_shows_what_would_be_done() {
         ended.out,
         format!(
             "pod default/web from {manifest}
-  restart policy Always, 30 s to end, QoS class Burstable, a network of its own
+  restart policy Always, grace period 30 s, QoS class Burstable, its own network
   volume settings: ConfigMap settings
   volume data: an empty directory
   init container prepare
-    image     tools:1, pulled unless it is there
+    image     tools:1, pulled if not present
     command   sh -c 'echo it'\\''s done'
   sidecar logs
-    image     tools:1, pulled unless it is there
+    image     tools:1, pulled if not present
   container app
-    image     registry.example/app, pulled each time
+    image     registry.example/app, always pulled
     arguments --fast
     ports     80/TCP as host port 8080
     env       all of ConfigMap settings, COLOUR
@@ -68,7 +68,7 @@ async fn explain_run_shows_what_would_be_done() {
     readiness GET http://:80/ready every 10 s
 
 deployment jobs/workers: 3 pods from {manifest}
-  restart policy Always, 30 s to end, QoS class BestEffort, the host's network
+  restart policy Always, grace period 30 s, QoS class BestEffort, the host's network
   container w
     image     w:2, never pulled
 
@@ -161,9 +161,9 @@ async fn explain_run_shows_bindings_of_claims_and_ports_of_services() {
         "  volume fixed: PersistentVolumeClaim fixed, bound to PersistentVolume disk, /srv/db of the host\n",
         &format!("  volume own: PersistentVolumeClaim own, bound to the directory {directory}\n"),
         "    ports     5432/TCP as host port 127.0.0.1:5432\n",
-        "service default/db (NodePort)\n  address   an address of the pods' network, given at the start\n  \
+        "service default/db (NodePort)\n  address   an address of the pod network, assigned at the start\n  \
          port      sql 80/TCP to sql, at port 30080 of this machine\n  \
-         port      other 81/TCP to 81, at a port of this machine that is chosen at the start\n  backends  pod default/db\n",
+         port      other 81/TCP to 81, at a free port of this machine, chosen at the start\n  backends  pod default/db\n",
         "service default/alias (ExternalName)\n  address   an alias of example.com\n",
     ] {
         assert!(ended.out.contains(lines), "{lines}{}", ended.out);
@@ -199,10 +199,10 @@ async fn explain_run_warns_of_services_as_run_does() {
     let warnings = explained["warnings"].as_array().unwrap();
     let warnings: Vec<&str> = warnings.iter().map(|warning| warning.as_str().unwrap()).collect();
     let said = [
-        "the port answers everybody who reaches this machine",
+        "the port is open to every client that reaches this machine",
         "service default/web: type LoadBalancer is treated as NodePort",
-        "service default/web: clusterIP 10.0.0.7 is replaced by an address of the pods' network",
-        "service default/web: it has an IPv4 address, and no IPv6 one",
+        "service default/web: clusterIP 10.0.0.7 is replaced by an address of the pod network",
+        "service default/web: IPv6 is not supported: the Service gets an IPv4 address only",
         "service default/web: port 80 is not served: SCTP",
     ];
     assert_eq!(warnings.len(), said.len(), "{warnings:?}");

@@ -60,8 +60,8 @@ async fn kustomization_is_skipped_with_the_command_that_builds_it() {
     let file = place.file("dev/kustomization.yaml", "namespace: dev\nresources: [pod.yaml]\n");
     let directory = place.path("dev").display().to_string();
     let told = format!(
-        "{file}:1: kind Kustomization (kustomize.config.k8s.io/v1beta1) is skipped: crib builds no kustomizations: run `kubectl \
-         kustomize {directory} | crib run -`\n"
+        "{file}:1: kind Kustomization (kustomize.config.k8s.io/v1beta1) is skipped: crib does not build kustomizations: run \
+         `kubectl kustomize {directory} | crib run -`\n"
     );
     let ended = place.crib(&["run", &file]).await.exits(2);
     assert_eq!(ended.err, format!("crib: {told}crib: no pod in the manifests: nothing to run\n"));

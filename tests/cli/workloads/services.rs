@@ -164,7 +164,7 @@ async fn line_with(lines: &mut Lines<BufReader<ChildStderr>>, text: &str) -> Str
 async fn start_example(place: &Place) -> (Running, Lines<BufReader<ChildStderr>>, u16) {
     let mut running = place.start(&["run", EXAMPLE]);
     let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
-    let line = line_with(&mut notes, "service default/web: port 80 is reached at").await;
+    let line = line_with(&mut notes, "service default/web: port 80 is reachable at").await;
     let (_, port) = line.rsplit_once("127.0.0.1:").unwrap();
     (running, notes, port.parse().unwrap())
 }
@@ -277,7 +277,7 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let mut notes = BufReader::new(running.child.stderr.take().unwrap()).lines();
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let texts = ["is taken by another program", "is reached at"];
+        let texts = ["is in use by another program", "is reachable at"];
         let found = timeout(PATIENCE, async {
             while let Some(line) = notes.next_line().await.unwrap() {
                 if texts.iter().any(|text| line.contains(text)) {
@@ -289,10 +289,10 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
         seen.push(found.await.unwrap());
     }
     let warning = format!(
-        "crib: warning: service default/c: port 1: the host's TCP port {port} is taken by another program: choose another one"
+        "crib: warning: service default/c: port 1: the host's TCP port {port} is in use by another program: choose another port"
     );
     assert_eq!(seen[0], warning);
-    let reached = "crib: service default/c: port 3 is reached at 127.0.0.1:";
+    let reached = "crib: service default/c: port 3 is reachable at 127.0.0.1:";
     assert!(seen[1].starts_with(reached), "{seen:#?}");
     let port: u16 = seen[1][reached.len()..].parse().unwrap();
     // A pod without a probe is ready before its server listens.

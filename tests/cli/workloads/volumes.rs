@@ -85,7 +85,7 @@ async fn watch_needs_place_for_claims_that_may_come() {
             command.env_remove(variable);
         }
         let ended = place.end(command).await.exits(code);
-        let problem = "neither XDG_DATA_HOME nor HOME is set: say where to keep the volumes of claims with --volumes-dir";
+        let problem = "neither XDG_DATA_HOME nor HOME is set: set a directory for volumes of claims with --volumes-dir";
         assert_eq!(ended.err.contains(problem), code == 2, "{}", ended.err);
     }
 }

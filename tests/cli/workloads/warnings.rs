@@ -62,12 +62,12 @@ fn volume(name: &str, size: &str, more: &str) -> String {
 #[case::no_volumes("", &[])]
 #[case::fitting(&volume("a", "2Gi", ""), &[])]
 #[case::none_fits(&(volume("a", "1Mi", "") + &volume("b", "2Gi", "storageClassName: slow")), &[
-    "persistentvolumeclaim default/data gets a directory of its own, because no PersistentVolume fits (\"a\": its capacity is smaller \
-     than what the claim requests; \"b\": its storageClassName is another one): change the claim or a PersistentVolume, or leave \
-     the PersistentVolumes out"])]
+    "persistentvolumeclaim default/data gets its own directory, because it matches no PersistentVolume (\"a\": its capacity \
+     is smaller than what the claim requests; \"b\": its storageClassName is another one): change the claim or a \
+     PersistentVolume, or leave the PersistentVolumes out"])]
 #[case::of_another_claim(&volume("a", "2Gi", "claimRef: {name: other}"), &[
-    "persistentvolumeclaim default/data gets a directory of its own, because no PersistentVolume fits (\"a\": it is bound to claim \
-     default/other): change the claim or a PersistentVolume, or leave the PersistentVolumes out"])]
+    "persistentvolumeclaim default/data gets its own directory, because it matches no PersistentVolume (\"a\": it is bound \
+     to claim default/other): change the claim or a PersistentVolume, or leave the PersistentVolumes out"])]
 #[tokio::test]
 async fn claim_without_fitting_volume_is_warned_of_and_strictly_refused(
     #[case] volumes: &str,
@@ -122,9 +122,9 @@ async fn unsupported_storage_of_no_pod_is_warned_of_and_strictly_refused(
 
 #[rstest]
 #[case::cpu("cpu", &[])]
-#[case::storage("ephemeral-storage", &["limits of ephemeral-storage of pod default/p count volumes and logs, and not the files of containers \
-    of the image crib.local/host, which are in memory: limit memory, have the containers write to an emptyDir volume, or use \
-    another image"])]
+#[case::storage("ephemeral-storage", &["ephemeral-storage limits of pod default/p cover volumes and logs, but not files \
+    written in containers of the image crib.local/host, which are kept in memory: set a memory limit, write to an emptyDir \
+    volume, or use another image"])]
 #[tokio::test]
 async fn storage_limit_of_unmeasured_layer_is_warned_of_and_strictly_refused(
     #[case] resource: &str,

@@ -96,7 +96,7 @@ async fn immutable_config_map_stays_as_it_was() {
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("a-one").await;
     replace(&place, "m.yaml", &map("two"));
-    let warning = "crib: warning: configmap default/m is immutable and stays as it was: give the changed one another name";
+    let warning = "crib: warning: configmap default/m is immutable and was not changed: give the new object another name";
     errors_until(&mut running, warning).await;
     replace(&place, "b.yaml", &reads("b"));
     running.line_with("b-one").await;
@@ -156,7 +156,7 @@ async fn rollout_tells_what_it_waits_for_until_it_is_complete() {
     for words in [
         "crib: deployment default/web is updated",
         "crib: deployment default/web: 1 of 1 pods updated, 1 ready, waiting for pod default/web-",
-        "crib: deployment default/web: 1 of 1 pods updated, 1 ready: it is rolled out",
+        "crib: deployment default/web: 1 of 1 pods updated, 1 ready: rolled out",
     ] {
         errors_until(&mut running, words).await;
     }
@@ -240,12 +240,13 @@ async fn changed_services_are_applied_and_keep_their_addresses() {
     replace(&place, "web.yaml", &service(80));
     running.line_with("added").await;
     let errors =
-        errors_until(&mut running, "service default/web: port 80 is reached at 127.0.0.1:3").await;
+        errors_until(&mut running, "service default/web: port 80 is reachable at 127.0.0.1:3")
+            .await;
     assert!(!errors.contains("warning"), "{errors}");
     replace(&place, "other.yaml", &other);
     replace(&place, "web.yaml", &service(81));
     running.line_with("changed").await;
-    errors_until(&mut running, "service default/web: port 81 is reached at 127.0.0.1:3").await;
+    errors_until(&mut running, "service default/web: port 81 is reachable at 127.0.0.1:3").await;
     std::fs::remove_file(place.path("manifests/web.yaml")).unwrap();
     running.line_with("removed").await;
     running.interrupt().await.exits(130);

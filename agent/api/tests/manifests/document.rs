@@ -14,18 +14,17 @@ pub(crate) fn path() -> PathBuf {
 pub(crate) fn text(kinds: &[&str]) -> String {
     let mut text = String::from(
         "# What crib does about each field of a manifest\n\n\
-         Every field of Kubernetes 1.36 in Pods and their configuration; pods.md has the [other kinds](pods.md#kinds). This page is written by\n\
-         `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` from the table by which manifests are checked; a test compares\n\
+         This page lists every field of Kubernetes 1.36 in Pods and their configuration; [pods.md](pods.md#kinds) describes the other kinds.\n\
+         `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates it from the table that crib checks manifests with; a test compares\n\
          that table with Kubernetes' types.\n\n\
-         A field *has its effect* if it does what it does on a node of a cluster. *No effect* means that the field is accepted,\n\
-         and that nothing here depends on it. *A warning* means that it has no effect, and that `crib run` warns. What is\n\
-         *refused* is an error: nothing is started; in a PersistentVolumeClaim or a PersistentVolume that no pod uses, \
-         `crib run` warns.\n\
-         An unknown field, and a key that an object has twice, are errors too, \
-         unless `--lenient` is given;\nthen, and in documents that are skipped, the last of equal keys counts, as for kubectl, and `crib run` \
-         warns.\n\n`localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, and to\n\
-         `$XDG_DATA_HOME/crib/seccomp` for others, or to `--seccomp-profile-root`; it is read when the container is created.\n\n\
-         [Paths of a node](pods.md#paths-of-a-node) in `hostPath` are those of this machine.\n\n",
+         *Supported*: the field has the effect that it has on a node of a cluster. *No effect*: crib accepts the field, and nothing in crib\n\
+         depends on it. *Warning*: the field has no effect, and `crib run` warns. *Refused*: the field is an error, and crib starts nothing;\n\
+         in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
+         Unknown fields and duplicate keys are errors too, unless `--lenient` is given. With `--lenient`, and in skipped documents, the last\n\
+         duplicate counts, as with kubectl, and `crib run` warns.\n\n\
+         `localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, to\n\
+         `$XDG_DATA_HOME/crib/seccomp` for other users, or to `--seccomp-profile-root`. crib reads the profile when it creates the container.\n\n\
+         In `hostPath`, [paths of a node](pods.md#paths-of-a-node) are paths of this machine.\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();
     let (whole, others): (Vec<&Type>, Vec<&Type>) =
@@ -44,16 +43,16 @@ pub(crate) fn text(kinds: &[&str]) -> String {
 }
 
 fn section(text: &mut String, known: &Type) {
-    write!(text, "\n## {}\n\n| field | what is done |\n|---|---|\n", known.name).unwrap();
+    write!(text, "\n## {}\n\n| field | support |\n|---|---|\n", known.name).unwrap();
     let names: Vec<&str> = known.done.split_whitespace().collect();
     if !names.is_empty() {
-        writeln!(text, "| {} | has its effect |", list(&names)).unwrap();
+        writeln!(text, "| {} | supported |", list(&names)).unwrap();
     }
     for fields in known.others {
         let done = match fields.support {
-            Support::Done(remark) => format!("has its effect: {remark}"),
+            Support::Done(remark) => format!("supported: {remark}"),
             Support::NoEffect(missing) => format!("no effect: {missing}"),
-            Support::Warned(warning) => format!("a warning: {warning}"),
+            Support::Warned(warning) => format!("warning: {warning}"),
             Support::Refused(reason) => format!("refused: {reason}"),
         };
         let names: Vec<&str> = fields.names.split_whitespace().collect();

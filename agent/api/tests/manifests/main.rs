@@ -8,7 +8,7 @@ use api::manifest::fields::{self, Support};
 use compact::{Map, Set};
 use schema::Schema;
 
-/// Set to write docs/manifests.md anew.
+/// Environment variable that makes the test update docs/manifests.md.
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
 
 /// The types that values of `roots` consist of, as far as their fields have an effect.
@@ -98,6 +98,6 @@ fn document_is_up_to_date() {
     let differs = present.lines().zip(text.lines()).position(|(a, b)| a != b);
     assert!(
         present == text,
-        "docs/manifests.md is out of date from line {differs:?} on: write it anew with {UPDATE_DOCUMENT}=1"
+        "docs/manifests.md is out of date from line {differs:?} on: run this test with {UPDATE_DOCUMENT}=1 to update it"
     );
 }

@@ -18,5 +18,5 @@ const SETS: &[judge::Set] = &[validation::SET, static_pods::SET, quantities::SET
 
 #[test]
 fn manifests_agree_with_kubernetes() {
-    compare::decisions_agree("What becomes of a manifest (package `api`)", SETS);
+    compare::decisions_agree("Manifests (package `api`)", SETS);
 }

@@ -7,7 +7,7 @@ use crate::judge::Set;
 use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
-    Set::new("quantities", "what a quantity means, and how the API server writes it back", judge);
+    Set::new("quantities", "the value of a quantity, and its canonical form", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let text = read::text(&case.input["s"]);

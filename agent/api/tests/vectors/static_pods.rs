@@ -11,7 +11,7 @@ use crate::validation;
 
 pub(crate) const SET: Set = Set::new(
     "static-pods",
-    "the manifest of a static pod, decoded, defaulted and made the node's",
+    "a static pod's manifest after decoding, defaulting and binding to the node",
     judge,
 );
 

@@ -8,7 +8,7 @@ use crate::judge::Set;
 use crate::read::{self, Case};
 
 pub(crate) const SET: Set =
-    Set::new("pod-validation", "defaults of a pod, and what is wrong with it", judge);
+    Set::new("pod-validation", "a pod's defaults and validation errors", judge);
 
 fn judge(case: &Case) -> Result<(), String> {
     let text = read::text(&case.input["manifest"]);

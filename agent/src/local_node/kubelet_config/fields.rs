@@ -54,9 +54,9 @@ pub(super) const ZERO_COUNTS: [&str; 20] = [
 ];
 
 const CGROUPS: &str =
-    "leave it out: the agent moves no processes of others; systemd has slices for them";
-const NO_PROFILES: &str = "there are no profiles of Go's runtime";
-const NO_CHAINS: &str = "the runtime's network makes its own rules";
+    "leave it out: the agent does not move other programs' processes; use systemd slices";
+const NO_PROFILES: &str = "the agent does not serve Go profiles";
+const NO_CHAINS: &str = "the runtime manages its own network rules";
 
 const fn used(name: &'static str, default: &'static str) -> Field {
     Field { name, default, effect: Used, actual: "" }
@@ -92,7 +92,7 @@ pub const FIELDS: [Field; 134] = [
     used("tlsCertFile", ""),
     used("tlsPrivateKeyFile", ""),
     used("tlsCipherSuites", ""),
-    only("tlsCurvePreferences", "", "leave it out: the server has X25519, P-256 and P-384"),
+    only("tlsCurvePreferences", "", "leave it out: the server supports X25519, P-256 and P-384"),
     used("tlsMinVersion", ""),
     used("rotateCertificates", ""),
     used("serverTLSBootstrap", ""),
@@ -119,7 +119,7 @@ pub const FIELDS: [Field; 134] = [
     unused(
         "streamingConnectionIdleTimeout",
         "\"4h0m0s\"",
-        "the runtime's stream server decides",
+        "the runtime's stream server has its own timeout",
         "",
     ),
     used("nodeStatusUpdateFrequency", "\"10s\""),
@@ -132,7 +132,7 @@ pub const FIELDS: [Field; 134] = [
     unused(
         "volumeStatsAggPeriod",
         "\"1m0s\"",
-        "volumes are measured at requests, once a minute at most",
+        "the agent measures volumes on request, at most once a minute",
         "\"1m0s\"",
     ),
     used("kubeletCgroups", ""),
@@ -150,16 +150,16 @@ pub const FIELDS: [Field; 134] = [
     used("topologyManagerPolicyOptions", ""),
     used("qosReserved", ""),
     used("runtimeRequestTimeout", "\"2m0s\""),
-    unused("hairpinMode", "\"promiscuous-bridge\"", "the runtime's network decides", ""),
+    unused("hairpinMode", "\"promiscuous-bridge\"", "the runtime configures the pod network", ""),
     used("maxPods", "110"),
     only(
         "podCIDR",
         "",
-        "leave it out, and configure the runtime's network: --pod-cidr of crib runtime, or CNI",
+        "leave it out, and configure the runtime's network: `crib runtime --pod-cidr`, or CNI",
     ),
     used("podPidsLimit", "-1"),
     used("resolvConf", "\"/etc/resolv.conf\""),
-    only("runOnce", "", "leave it out: `crib run` ends with its pods"),
+    only("runOnce", "", "leave it out: use `crib run`, which exits when its pods have ended"),
     used("cpuCFSQuota", "true"),
     used("cpuCFSQuotaPeriod", "\"100ms\""),
     used("nodeStatusMaxImages", "50"),
@@ -167,7 +167,7 @@ pub const FIELDS: [Field; 134] = [
     unused(
         "contentType",
         "\"application/vnd.kubernetes.protobuf\"",
-        "requests are JSON",
+        "the agent sends JSON",
         "\"application/json\"",
     ),
     used("kubeAPIQPS", "50"),
@@ -182,7 +182,11 @@ pub const FIELDS: [Field; 134] = [
     used("evictionMinimumReclaim", ""),
     used("mergeDefaultEvictionSettings", "false"),
     used("podsPerCore", ""),
-    only("enableControllerAttachDetach", "true", "leave it out: the agent attaches no volumes"),
+    only(
+        "enableControllerAttachDetach",
+        "true",
+        "leave it out: the agent does not attach volumes itself",
+    ),
     used("protectKernelDefaults", ""),
     unused("makeIPTablesUtilChains", "true", NO_CHAINS, "false"),
     unused("iptablesMasqueradeBit", "14", NO_CHAINS, ""),
@@ -192,18 +196,18 @@ pub const FIELDS: [Field; 134] = [
     used("memorySwap.swapBehavior", ""),
     used("containerLogMaxSize", "\"10Mi\""),
     used("containerLogMaxFiles", "5"),
-    unused("containerLogMaxWorkers", "1", "logs are rotated one after the other", "1"),
+    unused("containerLogMaxWorkers", "1", "the agent rotates one log at a time", "1"),
     used("containerLogMonitorInterval", "\"10s\""),
     unused(
         "configMapAndSecretChangeDetectionStrategy",
         "\"Watch\"",
-        "objects are watched",
+        "the agent always watches objects",
         "\"Watch\"",
     ),
     used("systemReserved", ""),
     used("kubeReserved", ""),
     used("reservedSystemCPUs", ""),
-    unused("showHiddenMetricsForVersion", "", "no metric is hidden", ""),
+    unused("showHiddenMetricsForVersion", "", "the agent does not hide any metrics", ""),
     used("systemReservedCgroup", ""),
     used("kubeReservedCgroup", ""),
     used("enforceNodeAllocatable", "[\"pods\"]"),
@@ -211,18 +215,22 @@ pub const FIELDS: [Field; 134] = [
     unused(
         "volumePluginDir",
         "\"/usr/libexec/kubernetes/kubelet-plugins/volume/exec/\"",
-        "there are no volume plugins",
+        "FlexVolume plugins are not supported",
         "",
     ),
     used("providerID", ""),
     used("kernelMemcgNotification", ""),
     used("logging.format", "\"text\""),
-    unused("logging.flushFrequency", "\"5s\"", "every line is written at once", ""),
+    unused("logging.flushFrequency", "\"5s\"", "the agent writes each line immediately", ""),
     used("logging.verbosity", ""),
-    unused("logging.vmodule", "", "there are no files of klog", ""),
-    unused("logging.options", "", "all lines go to standard error", ""),
+    unused("logging.vmodule", "", "the agent does not log with klog", ""),
+    unused("logging.options", "", "the agent logs to standard error only", ""),
     used("enableSystemLogHandler", "true"),
-    only("enableSystemLogQuery", "", "leave it out: /logs/ has files, and answers no queries"),
+    only(
+        "enableSystemLogQuery",
+        "",
+        "leave it out: /logs/ serves files, but does not support queries",
+    ),
     used("shutdownGracePeriod", ""),
     used("shutdownGracePeriodCriticalPods", ""),
     used("shutdownGracePeriodByPodPriority", ""),
@@ -232,7 +240,7 @@ pub const FIELDS: [Field; 134] = [
     unused(
         "enableDebugFlagsHandler",
         "true",
-        "the level of the log cannot be changed while the agent runs",
+        "the log level cannot be changed while the agent runs",
         "false",
     ),
     used("seccompDefault", "false"),
@@ -240,16 +248,16 @@ pub const FIELDS: [Field; 134] = [
     used("memoryReservationPolicy", "\"None\""),
     used("registerWithTaints", ""),
     used("registerNode", "true"),
-    only("tracing", "", "leave it out: the agent exports no traces"),
+    only("tracing", "", "leave it out: the agent does not export traces"),
     only(
         "localStorageCapacityIsolation",
         "true",
-        "leave it out: limits of ephemeral-storage always hold",
+        "leave it out: the agent always enforces ephemeral-storage limits",
     ),
     used("containerRuntimeEndpoint", "\"unix:///run/containerd/containerd.sock\""),
     used("imageServiceEndpoint", ""),
     used("failCgroupV1", "true"),
-    only("userNamespaces.idsPerPod", "65536", "leave it out: a pod has 65536 ids"),
+    only("userNamespaces.idsPerPod", "65536", "leave it out: each pod gets 65536 ids"),
 ];
 
 /// The field of this name.

@@ -134,9 +134,9 @@ fn table() -> String {
         let default = field.default.trim_matches('"');
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let effect = match field.effect {
-            Effect::Used => "follows it".to_owned(),
-            Effect::Refused(remedy) => format!("refuses another value: {remedy}"),
-            Effect::Unused(why) => format!("ignores it, with a warning: {why}"),
+            Effect::Used => "applies it".to_owned(),
+            Effect::Refused(remedy) => format!("rejects other values; {remedy}"),
+            Effect::Unused(why) => format!("ignores it and logs a warning: {why}"),
         };
         text += &format!("| `{}` | {default} | {effect} |\n", field.name);
     }
@@ -155,7 +155,7 @@ fn document_has_the_table() {
     }
     assert!(
         written == expected,
-        "docs/kubelet.md is out of date: write it with CRIB_UPDATE_DOCS=1"
+        "docs/kubelet.md is out of date: run this test with CRIB_UPDATE_DOCS=1 to update it"
     );
 }
 
@@ -181,7 +181,7 @@ fn drop_ins_replace_fields_and_merge_objects() {
 }
 
 #[rstest]
-#[case("runOnce: true", "runOnce: crib's agent does not have this: leave it out")]
+#[case("runOnce: true", "runOnce: crib's agent does not support this; leave it out")]
 #[case("systemCgroups: /x", "systemCgroups: crib's agent")]
 #[case("tracing: {endpoint: 'localhost:4317'}", "tracing: crib's agent")]
 #[case("userNamespaces: {idsPerPod: 131072}", "userNamespaces.idsPerPod: crib's agent")]

@@ -58,7 +58,7 @@ impl Findings<'_> {
     fn one_of(&mut self, field: &str, value: Option<&String>, values: &[&str]) {
         let value = value.map_or("", String::as_str);
         if !values.contains(&value) {
-            self.add(field, format!("{value:?} is none of {}", values.join(", ")));
+            self.add(field, format!("{value:?} is not one of {}", values.join(", ")));
         }
     }
 
@@ -155,12 +155,12 @@ fn addresses(findings: &mut Findings<'_>) {
     findings.one_of("tlsMinVersion", version, &["", "VersionTLS12", "VersionTLS13"]);
     for suite in c.tls_cipher_suites.iter().flatten() {
         if !CIPHER_SUITES.contains(&suite.as_str()) {
-            let problem = format!("the server does not have {suite}: leave it out");
+            let problem = format!("the server does not support {suite}: leave it out");
             findings.add("tlsCipherSuites", problem);
         }
     }
     if c.tls_cert_file.is_some() != c.tls_private_key_file.is_some() {
-        findings.add("tlsCertFile", "tlsCertFile and tlsPrivateKeyFile belong together");
+        findings.add("tlsCertFile", "tlsCertFile and tlsPrivateKeyFile must be set together");
     }
     findings.needs(
         "serverTLSBootstrap",

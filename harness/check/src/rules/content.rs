@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.exit_code 143",
             "ContainerStatus set status.stop_signal \"SIGTERM\"",
         ];
-    Must "CRI-CNT-009": "A container's writes are not visible in other containers of the image, nor in its next attempt.",
+    Must "CRI-CNT-009": "A container's writes are not visible in other containers of the same image, nor in the container's next attempt.",
         API, tags ["kubelet", "files"], calls [CreateContainer],
         writes_are_of_one_container given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo mine >/tmp/f; cat /tmp/f\"]",

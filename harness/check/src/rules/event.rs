@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
         ];
-    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at that time; the last one has no sandbox status.",
+    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at that time; the last event of a sandbox has no sandbox status.",
         CONTAINERD, tags ["kubelet", "evented-pleg"], calls [GetContainerEvents],
         events_carry_statuses, faults [
             "GetContainerEvents drop pod_sandbox_status",

@@ -61,7 +61,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-EXE-012": "Exec forwards standard input to the command, including its end.",
         CRITEST, tags ["kubelet", "stream"], calls [Exec],
         exec_carries_stdin, faults ["Exec request drop stdin"];
-    Must "CRI-EXE-013": "Exec is refused without any stream, and with both a terminal and standard error.",
+    Must "CRI-EXE-013": "Exec without any stream, or with both a terminal and standard error, is refused.",
         API, tags ["input", "stream"], calls [Exec],
         exec_with_bad_streams_is_refused, faults ["Exec request set stdout true", "Exec request drop stderr"];
     Must "CRI-EXE-014": "Attach forwards standard input to a running container and returns only the output written afterwards.",

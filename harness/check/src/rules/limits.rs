@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.resources.linux.memory_limit_in_bytes",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-LIM-004": "oom_score_adj applies unchanged to the container's process and to ExecSync commands, at two values.",
+    Must "CRI-LIM-004": "oom_score_adj applies unchanged to the container's process and to ExecSync commands, for two different values.",
         KUBELET, tags ["kubelet", "resources", "process"], calls [CreateContainer, ExecSync],
         oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",

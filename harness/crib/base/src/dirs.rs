@@ -30,8 +30,8 @@ fn choose(
 /// Where the volumes of claims are kept.
 #[derive(Clone, Debug, Default, Args)]
 pub struct VolumesDirArgs {
-    /// Directory for the volumes of claims, which are kept
-    /// [default: /var/lib/crib-volumes for root, $XDG_DATA_HOME/crib-volumes for others]
+    /// Directory for volumes of PersistentVolumeClaims, which are kept between runs [default: /var/lib/crib-volumes for root,
+    /// $XDG_DATA_HOME/crib-volumes for other users]
     #[arg(long, value_name = "DIR", env = "CRIB_VOLUMES_DIR", hide_env_values = true)]
     volumes_dir: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl VolumesDirArgs {
         let directory = match &self.volumes_dir {
             Some(directory) => directory.clone(),
             None => default_dir("crib-volumes").map_err(|problem| {
-                format!("{problem}: say where to keep the volumes of claims with --volumes-dir")
+                format!("{problem}: set a directory for volumes of claims with --volumes-dir")
             })?,
         };
         Ok(std::path::absolute(&directory).unwrap_or(directory))
@@ -55,7 +55,8 @@ const OF_KUBELET: &str = "/var/lib/kubelet/seccomp";
 /// The directory, as the user names it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SeccompProfileArgs {
-    /// Directory of the files that localhostProfile names [default: /var/lib/kubelet/seccomp for root, $XDG_DATA_HOME/crib/seccomp for others]
+    /// Directory of the seccomp profiles that localhostProfile refers to [default: /var/lib/kubelet/seccomp for root,
+    /// $XDG_DATA_HOME/crib/seccomp for other users]
     #[arg(long, value_name = "DIR")]
     seccomp_profile_root: Option<PathBuf>,
 }

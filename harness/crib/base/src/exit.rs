@@ -26,9 +26,9 @@ pub enum Exit {
 /// The table as `--help` shows it.
 pub const TABLE: &str = "Exit codes:
     0  every pod and Job succeeded
-    1  some pod or Job failed, or can never run
-    2  bad usage or a bad manifest: nothing was started
-    3  the runtime failed to start or ended by itself, --strict refused limits, or those of this process are too low (ulimit)
+    1  a pod or Job failed, or can never run
+    2  bad usage or an invalid manifest; nothing was started
+    3  the runtime failed to start or exited unexpectedly, --strict rejected limits, or the limits of this process are too low (ulimit)
   124  --timeout expired before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 

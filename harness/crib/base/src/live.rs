@@ -156,7 +156,7 @@ fn not_own(found: &Metadata) -> io::Error {
         false => "it belongs to another user: set",
     };
     io::Error::other(format!(
-        "it is not a directory of yours alone: {remedy} TMPDIR to a directory that only you can write to"
+        "it is not a private directory of this user: {remedy} TMPDIR to a directory that only you can write to"
     ))
 }
 

@@ -19,7 +19,7 @@ pub enum LogLevel {
     Error,
     /// Errors and warnings.
     Warn,
-    /// Also changes of state.
+    /// Also state changes.
     #[default]
     Info,
     /// Also every call.

@@ -38,7 +38,7 @@ pub async fn open(client: &Client, addresses: u32) -> Result<Opened, Status> {
     let ended = || Status::unavailable("the runtime ended the stream");
     let first = answers.message().await?.ok_or_else(ended)?;
     if first.addresses.len() < addresses as usize {
-        let fewer = "the runtime leased fewer addresses than were asked for";
+        let fewer = "the runtime leased fewer addresses than requested";
         return Err(Status::internal(fewer));
     }
     Ok((requests, answers, first))
@@ -48,7 +48,7 @@ pub async fn open(client: &Client, addresses: u32) -> Result<Opened, Status> {
 #[must_use]
 pub fn reason(status: &Status) -> String {
     if status.code() == Code::Unimplemented {
-        "the CRI has no call for Services, and this runtime no extension for them".to_owned()
+        "the CRI has no call for Services, and this runtime has no extension for them".to_owned()
     } else {
         status.message().to_owned()
     }
@@ -160,7 +160,7 @@ pub async fn serve(
             continue;
         }
         let why = reason(&status);
-        tracing::warn!(error = why, "the runtime does not serve Services now; will retry");
+        tracing::warn!(error = why, "the runtime does not serve Services; will retry");
         tell(Outcome::Failed(why));
         sleep(wait).await;
         wait = wait.saturating_mul(2).min(RETRY.1);
@@ -183,7 +183,7 @@ async fn follow(
             // The runtime says nothing unless it is asked.
             ended = answers.message() => {
                 let ended = ended?;
-                let what = ended.map_or("the runtime ended the stream", |_| "an answer to no request");
+                let what = ended.map_or("the runtime ended the stream", |_| "unexpected response");
                 return Err(Status::unavailable(what));
             }
         }
@@ -193,7 +193,7 @@ async fn follow(
         let answer = answers.message().await?.ok_or_else(ended)?;
         let problems: Set<String> = answer.problems.into_iter().collect();
         for problem in problems.difference(&told) {
-            tracing::warn!(problem, "a part of the cluster's Services is not served");
+            tracing::warn!(problem, "some of the cluster's Services are not served");
         }
         told = problems;
         served();

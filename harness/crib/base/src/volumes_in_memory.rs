@@ -37,7 +37,7 @@ fn linked_from(at: &Path) -> Result<PathBuf, String> {
     made.ok_or_else(|| {
         let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
         format!(
-            "{} is no tmpfs that can be written to and has programs run: set XDG_RUNTIME_DIR to a directory on one",
+            "{} is not a writable tmpfs without noexec: set XDG_RUNTIME_DIR to a directory on such a tmpfs",
             parents.join(" or ")
         )
     })

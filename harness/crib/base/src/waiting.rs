@@ -28,7 +28,7 @@ pub fn sentence<'p>(
 fn one((name, until): (&str, Timestamp), now: Timestamp) -> String {
     match until.duration_since(now).as_secs() {
         left @ 1.. => format!("{name} ({left} s left)"),
-        _ => format!("{name} (its time is over)"),
+        _ => format!("{name} (grace period expired)"),
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     #[rstest]
     #[case(&[], None)]
     #[case(&[("default/a", 8)], Some("waiting for pod default/a (8 s left)"))]
-    #[case(&[("default/a", -1)], Some("waiting for pod default/a (its time is over)"))]
+    #[case(&[("default/a", -1)], Some("waiting for pod default/a (grace period expired)"))]
     #[case(
         &[("a/a", 1), ("a/b", 30), ("a/c", 2), ("a/d", 1)],
         Some("waiting for 4 pods: a/b (30 s left), a/c (2 s left), a/a (1 s left) and 1 more")

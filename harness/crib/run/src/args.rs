@@ -16,17 +16,19 @@ const EXAMPLES: &str = "Examples:
   crib run examples/hello.yaml               until every container has ended
   crib run pods/ more.yaml                   the manifests of a directory, and a file
   generate-pod | crib run -                  from standard input
-  helm template . | crib run -               what helm prints: Jobs, Deployments and so on
+  helm template . | crib run -               the output of helm: Jobs, Deployments and so on
   crib run --timeout 30s examples/forever.yaml
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
-  crib run --watch pods/                     and again, whenever a file changes
+  crib run --watch pods/                     and apply changes to the files
   crib run --keep pod.yaml                   leave the pods when the command ends
   crib run --name web pods/                  in the background, until crib down web
   crib run --name web --wait pods/           the same, and wait until the pods are Ready
 
-CronJobs start Jobs until --timeout or Ctrl-C. Pods of Deployments and their kind, a pod whose containers are restarted for ever (restartPolicy Always), or one whose image \
-cannot be pulled, run until --timeout or Ctrl-C. A Job that completes after a failed pod is a success. A pod that the runtime refuses for what its manifest asks for fails at once. The first Ctrl-C ends the pods gracefully, the second kills them after 2 s. For Ctrl-C and `crib down`, a pod whose manifest names no terminationGracePeriodSeconds \
-has 10 s to end; in all other cases it has 30, as in Kubernetes.
+A run ends only at --timeout or Ctrl-C if it has a CronJob, a Deployment or another controller that keeps its pods running, \
+a pod with restartPolicy Always, or a pod whose image cannot be pulled. A Job that completes is a success, even if one of \
+its pods failed. A pod whose specification the runtime rejects fails immediately. The first Ctrl-C ends the pods \
+gracefully; the second kills them after 2 s. For Ctrl-C and `crib down`, a pod without terminationGracePeriodSeconds has a \
+grace period of 10 s; in all other cases it has 30 s, as in Kubernetes.
 ";
 
 /// Run the pods of manifests until they end, then clean up
@@ -36,34 +38,34 @@ pub struct RunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// The same as an option, as in kubectl; repeatable
+    /// Manifests given as an option, as with kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     /// Print only container output and errors
     #[arg(long, short, conflicts_with = "output")]
     pub(crate) quiet: bool,
-    /// Print all events that a kubelet would record, not only those that no other line shows
+    /// Print all events that a kubelet would record; by default, events that another output line already shows are left out
     #[arg(long, conflicts_with_all = ["quiet", "output"])]
     pub(crate) events: bool,
-    /// Output format; json is one object a line: transition, readiness, event, log, result
+    /// Output format; json prints one object per line, of type transition, readiness, event, log or result
     #[arg(long, value_enum, default_value_t)]
     pub(crate) output: Output,
-    /// End the pods after this time (90, 1.5s, 1m30s) and exit 124
+    /// End the pods after this time (90, 1.5s, 1m30s) and exit with code 124
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
     /// Start one Job of each CronJob immediately, and ignore the schedules
     #[arg(long)]
     pub(crate) now: bool,
-    /// Apply changes of the manifests while the pods run, until --timeout or Ctrl-C
+    /// Apply changes to the manifests while the pods run, until --timeout or Ctrl-C
     #[arg(long, conflicts_with = "keep")]
     pub(crate) watch: bool,
-    /// Keep the pods running on their runtime, and print how to inspect and end them
+    /// Leave the pods and their runtime running, and print how to inspect and end them
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Run in the background under this name, until `crib down NAME` or --timeout: the command ends when the pods have started
+    /// Run in the background under this name until `crib down NAME` or --timeout; the command exits when the pods have started
     #[arg(long, conflicts_with_all = ["keep", "output"])]
     pub(crate) name: Option<RunName>,
-    /// With --name, end the command when all pods are Ready or have succeeded; with exit code 1 if one never will
+    /// With --name, exit when all pods are Ready or have succeeded; exit with code 1 if a pod can do neither
     #[arg(long, requires = "name")]
     pub(crate) wait: bool,
     /// This is the command in the background
@@ -74,13 +76,14 @@ pub struct RunArgs {
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,
-    /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
+    /// Registry credentials: Docker's config.json, which applies to all pods, or manifests of Secrets that pods name in
+    /// imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pub(crate) pull_secrets: Option<PathBuf>,
     /// Isolation mode: auto, root, rootless or process
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     pub(crate) isolation: IsolationRequest,
-    /// Directory that keeps images for the next run; pods of an earlier run in it are removed
+    /// Directory where images are kept for later runs; pods that an earlier run left there are removed
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]

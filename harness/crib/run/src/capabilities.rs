@@ -34,7 +34,7 @@ impl RuntimeCapabilities {
     /// Reads the verbose information of Status.
     fn of_info(info: &HashMap<String, String>) -> Self {
         let not_applied = info.get("limitsNotApplied").map(|text| {
-            let (names, reason) = text.split_once(": ").unwrap_or((text, "no reason is known"));
+            let (names, reason) = text.split_once(": ").unwrap_or((text, "unknown reason"));
             let names = names.split(", ").map(str::to_owned).collect();
             (names, reason.to_owned())
         });
@@ -55,7 +55,7 @@ impl RuntimeCapabilities {
     /// How an ordinary user's pods get more than one user id, if they have only one.
     pub(crate) fn single_id(&self) -> Option<&'static str> {
         self.isolation.contains("single id").then_some(
-            "pods have a single user id: for more, install uidmap, and give the user lines in /etc/subuid and /etc/subgid",
+            "pods have a single user id: for more ids, install uidmap and add the user to /etc/subuid and /etc/subgid",
         )
     }
 
@@ -70,8 +70,7 @@ impl RuntimeCapabilities {
         let first = pods.iter().find(wants)?;
         (!self.host_reaches_pods()).then(|| {
             format!(
-                "pod {} has hostNetwork, and an ordinary user's host does not reach Services, nor the server of their names: \
-                 it asks the host's name servers; leave hostNetwork out, or run crib as root",
+                "pod {} has hostNetwork and, without root, cannot reach Services or the cluster DNS; it uses the host's DNS servers: leave hostNetwork out, or run crib as root",
                 first.full_name()
             )
         })
@@ -85,7 +84,7 @@ impl RuntimeCapabilities {
         let first = pods.iter().find(|pod| dropped.iter().any(|name| has_limit(pod, name)))?;
         let names: Vec<&str> = dropped.into_iter().map(String::as_str).collect();
         Some(format!(
-            "limits of {} are not applied, which pod {} has: {reason}; {REMEDY}",
+            "limits of {} are not applied to pod {}: {reason}; {REMEDY}",
             names.join(" and "),
             first.full_name()
         ))
@@ -160,7 +159,7 @@ mod tests {
     #[case::dropped(
         Some("memory, pids: no cgroups"),
         "memory",
-        Some("limits of memory are not applied, which pod default/p has: no cgroups; ")
+        Some("limits of memory are not applied to pod default/p: no cgroups; ")
     )]
     fn dropped_limits_are_those_that_pods_have(
         #[case] not_applied: Option<&str>,

@@ -49,7 +49,7 @@ pub(super) fn with_cause_of_removal(
 /// Why the pods end.
 pub(super) fn cause_of_end(event: Event) -> &'static str {
     match event {
-        Event::TimedOut => "--timeout is over",
+        Event::TimedOut => "--timeout expired",
         Event::OutputClosed => "standard output was closed",
         Event::Down => "crib down",
         Event::Signal | Event::Reported(_) | Event::Overdue | Event::RuntimeEnded => "interrupted",

@@ -264,7 +264,7 @@ impl Loop {
         let changes = self.manager.sync(&Reported(reports), now);
         self.apply(changes);
         for error in self.manager.write(now) {
-            tracing::error!(%error, "the store refused what a controller wrote");
+            tracing::error!(%error, "store rejected a write of a controller");
         }
     }
 

@@ -192,7 +192,7 @@ impl Hub {
         container: EphemeralContainer,
     ) -> Result<(), String> {
         let pod = self.desired.iter_mut().find(|pod| pod.uid() == uid);
-        let pod = pod.ok_or("the pod is ending, or not one of this run")?;
+        let pod = pod.ok_or("the pod is terminating or does not belong to this run")?;
         let changed = with_ephemeral_container(pod, container)?;
         if let Some(known) = self.pods.get_mut(uid) {
             let containers = to_json(&changed.spec().ephemeral_containers);
@@ -429,9 +429,9 @@ fn stays(key: &Key, old: &Value, why: &str) -> String {
     let object = format!("{} {}/{}", key.kind.name.to_lowercase(), key.namespace, key.name);
     match old["immutable"] == true {
         true => {
-            format!("{object} is immutable and stays as it was: give the changed one another name")
+            format!("{object} is immutable and was not changed: give the new object another name")
         }
-        false => format!("{object} stays as it was: {why}"),
+        false => format!("{object} was not changed: {why}"),
     }
 }
 

@@ -113,7 +113,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     {
         let directory = inputs.volumes_dir.display();
         say(&format!(
-            "failed to make {directory}: {error}: say where to keep the volumes of claims with --volumes-dir"
+            "failed to make {directory}: {error}: set a directory for volumes of claims with --volumes-dir"
         ));
         return Err(Exit::BadInput);
     }

@@ -18,7 +18,7 @@ pub(super) fn taken(objects: &ObjectMap) -> Vec<String> {
                 Transport::Udp => "UDP",
             };
             format!(
-                "{name}: the host's {transport} port {port} is taken by another program: choose another one"
+                "{name}: the host's {transport} port {port} is in use by another program: choose another port"
             )
         })
     });
@@ -53,7 +53,7 @@ mod tests {
             objects
         };
         let taken_port = format!(
-            "service default/web: port 80: the host's TCP port {port} is taken by another program: choose another one"
+            "service default/web: port 80: the host's TCP port {port} is in use by another program: choose another port"
         );
         assert_eq!(taken(&service("TCP")), [taken_port]);
         drop(listener);

@@ -102,7 +102,7 @@ impl Services {
         if missing > 0 {
             match lease(leases, count(missing)).await {
                 Ok(addresses) => self.assigner.add_addresses(addresses),
-                Err(reason) => problem = Some(format!("new Services have no addresses: {reason}")),
+                Err(reason) => problem = Some(format!("new Services get no addresses: {reason}")),
             }
         }
         self.assigner.assign(objects);
@@ -123,14 +123,14 @@ impl Services {
         let ports = services.iter().flat_map(|service| services::node_ports(service));
         let ports = ports.filter(|(name, _, port)| !self.printed.contains(&reached(name, *port)));
         let later = |(name, _, port)| {
-            format!("{name} will be reached at 127.0.0.1:{port}, when a pod behind it is ready")
+            format!("{name} will be reachable at 127.0.0.1:{port} when one of its pods is ready")
         };
         ports.map(later).collect()
     }
 }
 
 fn reached(name: &str, port: u16) -> String {
-    format!("{name} is reached at 127.0.0.1:{port}")
+    format!("{name} is reachable at 127.0.0.1:{port}")
 }
 
 fn count(addresses: usize) -> u32 {
@@ -146,7 +146,7 @@ async fn lease(leases: &mpsc::Sender<Lease>, count: u32) -> Result<Vec<Ipv4Addr>
     let (answer, leased) = oneshot::channel();
     // If the stream has ended, nobody answers.
     let _ = leases.send(Lease { count, answer }).await;
-    let ended = |_| Err("Services are not served any more".to_owned());
+    let ended = |_| Err("Services are no longer served".to_owned());
     leased.await.unwrap_or_else(ended)
 }
 
@@ -184,7 +184,7 @@ async fn follow(
             Ok(None) => return,
             Err(status) => {
                 let reason = status.message();
-                let _ = notes.send(format!("warning: Services are not served any more: {reason}"));
+                let _ = notes.send(format!("warning: Services are no longer served: {reason}"));
                 return;
             }
         };
@@ -254,7 +254,7 @@ mod tests {
         let served = wire::HostPort { port: 30_100, transport: wire::Transport::Udp.into() };
         let (all, served) = host_ports(&table, &[served]);
         let (b, c) = (reached("b", 30_100), reached("c", 30_100));
-        assert_eq!(c, "c is reached at 127.0.0.1:30100");
+        assert_eq!(c, "c is reachable at 127.0.0.1:30100");
         assert_eq!(served, [c.clone()].into());
         assert_eq!(all, [b, c].into());
     }

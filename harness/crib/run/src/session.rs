@@ -236,8 +236,8 @@ fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
     let kept = name.map_err(std::io::Error::other);
     let kept = kept.and_then(|name| dead_runs::write_kept(root.path(), &name).map(|()| name));
     vec![
-        format!("the pods stay, with a runtime of their own at unix://{}", socket.display()),
-        "look at them: crib pods, crib ps, crib logs POD, crib exec -it POD sh".to_owned(),
+        format!("the pods keep running, with their runtime at unix://{}", socket.display()),
+        "inspect them: crib pods, crib ps, crib logs POD, crib exec -it POD sh".to_owned(),
         match kept {
             Ok(name) => format!("end them:     crib down {name}"),
             Err(error) => format!("end them:     kill {pid} (failed to name them: {error})"),

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 /// What the store wrote. Manifests are validated, so that it refuses nothing; should it, the pods run nevertheless.
 pub(super) fn written<T>(result: Result<T, Error>) -> Option<T> {
-    result.inspect_err(|error| tracing::error!(%error, "the store refused an object")).ok()
+    result.inspect_err(|error| tracing::error!(%error, "store rejected an object")).ok()
 }
 
 /// The cluster of a run.

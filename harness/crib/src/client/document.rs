@@ -18,7 +18,7 @@ pub(crate) enum Format {
     Yaml,
     /// Render with the Go template of --template
     GoTemplate,
-    /// Lines for people.
+    /// Human-readable text.
     Table,
 }
 

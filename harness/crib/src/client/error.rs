@@ -85,7 +85,7 @@ pub(crate) enum CallError {
     Unmet(String),
     /// No run serves.
     #[error(
-        "no run found: start one with `crib run`; `crib pods` and `crib ps` show what other runtimes have"
+        "no run found: start one with `crib run`; `crib pods` and `crib ps` list pods and containers of other runtimes"
     )]
     NoRun,
     /// A pod has no container of the name.
@@ -106,8 +106,8 @@ pub(crate) enum CallError {
         /// Its id.
         name: String,
     },
-    /// No object fits the filters.
-    #[error("no {0} fits the filters")]
+    /// No object matches the filters.
+    #[error("no {0} matches the filters")]
     NothingFits(&'static str),
     /// Several objects match it.
     #[error("{name:?} matches more than one {what}{}", choices(candidates))]
@@ -120,7 +120,7 @@ pub(crate) enum CallError {
         candidates: Vec<String>,
     },
     /// No runtime was named, and several serve.
-    #[error("several runtimes serve: choose one with {}", .0.join(" or "))]
+    #[error("several runtimes are running: choose one with {}", .0.join(" or "))]
     SeveralRuntimes(
         /// The options that choose them.
         Vec<String>,
@@ -135,8 +135,7 @@ pub(crate) enum CallError {
     },
     /// The process of a run in the background does not answer.
     #[error(
-        "run {name} did not answer within {timeout:?}: its process {pid} is stopped or hangs; kill -CONT {pid} continues a stopped one, \
-         kill -KILL {pid} ends it, and then crib down {name} removes what it has left"
+        "run {name} did not answer within {timeout:?}: its process {pid} is stopped or hangs; run kill -CONT {pid} to continue a stopped process, or kill -KILL {pid} and then crib down {name} to end the run"
     )]
     SilentRun {
         /// Its name.
@@ -180,9 +179,9 @@ pub(crate) enum CallError {
 fn there_are(known: &[RunName]) -> String {
     let known: Vec<&str> = known.iter().map(RunName::as_str).collect();
     match known.as_slice() {
-        [] => "there is none with a name".to_owned(),
-        [one] => format!("there is {one}"),
-        some => format!("there are {}", some.join(", ")),
+        [] => "no run has a name".to_owned(),
+        [one] => format!("the only named run is {one}"),
+        some => format!("the named runs are {}", some.join(", ")),
     }
 }
 

@@ -24,7 +24,7 @@ use in_runs::{ObjectName, RunPod, pod_object};
 /// Which container, where a pod is given.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContainerNameArgs {
-    /// Name of the container, where a pod is given
+    /// Name of the container, if a pod is given
     #[arg(short = 'c', long = "container", value_name = "NAME", add = completion::containers())]
     pub(crate) container_name: Option<String>,
 }
@@ -74,7 +74,7 @@ pub(crate) async fn container<'a>(
     let found = meant_container(&known, text)?;
     if let Some(others) = &found.others {
         say(&format!(
-            "chose container {:?} of {others}, for it alone runs: name its id to choose another one",
+            "chose container {:?} of {others}, because only this one runs: give an id to choose another container",
             found.name()
         ));
     }
@@ -224,7 +224,7 @@ impl<'a> Search<'a> {
         }
         if let Some(others) = &found.others {
             say(&format!(
-                "chose container {:?} of {others}, for it alone runs: -c chooses another one",
+                "chose container {:?} of {others}, because only this one runs: use -c to choose another container",
                 found.name()
             ));
         }

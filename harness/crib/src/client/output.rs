@@ -18,12 +18,12 @@ use super::CallError;
 /// How a listing is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// Columns for people.
+    /// Human-readable table.
     #[default]
     Table,
-    /// The runtime's answer as JSON.
+    /// The runtime's response as JSON.
     Json,
-    /// The runtime's answer as YAML.
+    /// The runtime's response as YAML.
     Yaml,
 }
 

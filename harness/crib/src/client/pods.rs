@@ -9,9 +9,9 @@ use super::{CallError, Cri};
 /// A pod's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Its namespaces exist.
+    /// The sandbox is running.
     Ready,
-    /// They do not.
+    /// The sandbox is not running.
     #[value(name = "notready")]
     NotReady,
 }

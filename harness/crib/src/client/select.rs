@@ -17,10 +17,10 @@ pub(crate) struct Which {
     /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Show the newest ones only, in any state; 0 for no limit
+    /// Show only the newest ones, in any state; 0 for no limit
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
-    /// Show the newest one only, in any state
+    /// Show only the newest one, in any state
     #[arg(short, long)]
     latest: bool,
 }

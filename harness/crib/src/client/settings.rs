@@ -29,7 +29,7 @@ pub(crate) struct ClientArgs {
     /// Timeout of each call; 0 for the default
     #[arg(short, long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Read endpoints and timeout from a configuration file of crictl [env: CRI_CONFIG_FILE]
+    /// Read endpoints and timeout from crictl's configuration file [env: CRI_CONFIG_FILE]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Accepted for scripts written for crictl; has no effect
@@ -41,14 +41,14 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Endpoints {
-    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first socket found of crib, containerd
-    /// and CRI-O]
+    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first existing socket of crib, containerd and
+    /// CRI-O]
     #[arg(long, value_name = "unix:///PATH")]
     runtime_endpoint: Option<UnixEndpoint>,
     /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's]
     #[arg(long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
-    /// The runtime of the run with this name (`crib run --name`)
+    /// Use the runtime of the run with this name (`crib run --name`)
     #[arg(long, value_name = "NAME", conflicts_with = "runtime_endpoint", add = completion::runs())]
     pub(super) run: Option<RunName>,
     #[arg(skip)]

@@ -28,12 +28,12 @@ pub(super) async fn interruptible<T>(
         ended = &mut work => Some(ended),
         signal = signals.next() => {
             bar.finish_and_clear();
-            say(&format!("received {signal}: removing the pods of the {what}; a second signal ends at once"));
+            say(&format!("received {signal}: removing the pods of the {what}; a second signal exits immediately"));
             interrupt.cancel();
             tokio::select! {
                 ended = &mut work => Some(ended),
                 _ = signals.next() => {
-                    say(&format!("pods of the {what} are left: the next {what} removes them"));
+                    say(&format!("pods of the {what} were not removed: the next {what} removes them"));
                     None
                 }
             }

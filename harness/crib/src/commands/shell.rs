@@ -20,9 +20,9 @@ use crate::client::{CallError, finish};
   crib completions zsh > ~/.zfunc/_crib
   crib completions fish > ~/.config/fish/completions/crib.fish
 
-The shell asks crib for commands and flags, and for the names of pods, containers, objects and runs.")]
+The script completes commands and flags, and the names of pods, containers, objects and runs.")]
 pub(crate) struct CompletionsArgs {
-    /// The shell the script is for
+    /// Shell to print the script for
     #[arg(default_value = "bash")]
     shell: Shell,
 }
@@ -41,13 +41,13 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Exit {
     }
 }
 
-/// Print a manual page, or write all of them
+/// Print a manual page, or write the pages of all commands
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib man exec | man -l -
   crib man --output ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// The command the page is about [default: crib itself]
+    /// Command of the page [default: crib itself]
     command: Option<String>,
     /// Write the pages of all commands into this directory
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]

@@ -28,8 +28,7 @@ impl TryFrom<String> for HostName {
             return Ok(Self(name));
         }
         Err(format!(
-            "{name:?} is not a registry's host: write it as image names begin, docker.io or localhost:5000, or \"*\" for \
-             every host that is not named"
+            "{name:?} is not a registry host: use the host of image names, such as docker.io or localhost:5000, or \"*\" for all other hosts"
         ))
     }
 }
@@ -80,10 +79,9 @@ impl TryFrom<LoginFields> for Login {
     fn try_from(fields: LoginFields) -> Result<Self, String> {
         let LoginFields { username, password, identity_token, registry_token } = fields;
         match (username, password, identity_token, registry_token) {
-            (Some(username), Some(password), None, None) => Ok(Self(Credentials::Basic {
-                username,
-                password: Secret::new(password),
-            })),
+            (Some(username), Some(password), None, None) => {
+                Ok(Self(Credentials::Basic { username, password: Secret::new(password) }))
+            }
             (None, None, Some(token), None) => {
                 Ok(Self(Credentials::IdentityToken(Secret::new(token))))
             }
@@ -91,7 +89,8 @@ impl TryFrom<LoginFields> for Login {
                 Ok(Self(Credentials::RegistryToken(Secret::new(token))))
             }
             _ => Err(
-                "give username and password, or identity_token, or registry_token, one of the three".to_owned(),
+                "give exactly one of these: username and password, identity_token, registry_token"
+                    .to_owned(),
             ),
         }
     }
@@ -103,9 +102,7 @@ impl TryFrom<Map<HostName, HostSection>> for RegistriesSection {
     fn try_from(hosts: Map<HostName, HostSection>) -> Result<Self, &'static str> {
         let every = hosts.get(&HostName(EVERY_HOST.to_owned()));
         match every.and_then(|host| host.credentials.as_ref()) {
-            Some(_) => {
-                Err("credentials for every host would be sent to all of them: name the host")
-            }
+            Some(_) => Err("credentials for host * would be sent to every registry: name the host"),
             None => Ok(Self(hosts)),
         }
     }
@@ -267,7 +264,7 @@ localhost:5000:
 
     #[rstest]
     #[case("docker.io", "write HOST=URL")]
-    #[case("=http://a", "is not a registry's host")]
+    #[case("=http://a", "is not a registry host")]
     #[case("docker.io=a", "is not the URL of a mirror")]
     fn mirror_flag_rejects_malformed_text(#[case] text: &str, #[case] want: &str) {
         let said = text.parse::<MirrorFlag>().unwrap_err();

@@ -254,7 +254,7 @@ const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
-    /// Pod subnets: IPv4, IPv6, or one of each separated by a comma [default: free ones of both families]
+    /// Pod subnets: IPv4, IPv6, or one of each separated by a comma [default: a free subnet of each family]
     #[arg(long, value_name = "SUBNET[,SUBNET]")]
     pod_cidr: Option<PodCidrs>,
     /// Directory of CNI configurations, used instead of the runtime's own bridge

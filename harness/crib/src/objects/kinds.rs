@@ -42,10 +42,10 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
 const IN_ALL: usize = 9;
 
 /// What `crib get --help` says about kinds.
-pub(crate) const HELP: &str = "\
-Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), \
-jobs, configmaps (cm), secrets, persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), \
-endpointslices, runtimeclasses, priorityclasses (pc), and any other kind that a run has. `all` is the first nine.";
+pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments \
+(deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, persistentvolumeclaims \
+(pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, runtimeclasses, priorityclasses (pc), \
+and any other kind that a run has. `all` stands for the first nine kinds.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ pub(crate) fn wanted(args: &[String], objects: &[&Value]) -> Result<Wanted, Stri
         for arg in args {
             let Some((kind, name)) = arg.split_once('/') else {
                 return Err(format!(
-                    "{arg:?} is not KIND/NAME: give all arguments as KIND/NAME, or one kind and then names"
+                    "{arg:?} is not KIND/NAME: give all arguments as KIND/NAME, or one kind followed by names"
                 ));
             };
             if kind.is_empty() || name.is_empty() || name.contains('/') {
@@ -259,7 +259,7 @@ mod tests {
     #[case::wrong_group("pods.apps", "the server doesn't have a resource type \"pods.apps\"")]
     #[case::mixed(
         "pods pod/web",
-        "\"pods\" is not KIND/NAME: give all arguments as KIND/NAME, or one kind and then names"
+        "\"pods\" is not KIND/NAME: give all arguments as KIND/NAME, or one kind followed by names"
     )]
     #[case::namespace("pod/shop/web", "\"pod/shop/web\" is not KIND/NAME")]
     #[case::no_name("pod/", "\"pod/\" is not KIND/NAME")]

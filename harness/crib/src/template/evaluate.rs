@@ -206,7 +206,7 @@ impl Run {
                 Value::Json(Json::Object(mut all)) => all
                     .remove(name)
                     .map(Value::Json)
-                    .ok_or_else(|| format!("no field {name:?}; see -o json for what there is")),
+                    .ok_or_else(|| format!("no field {name:?}; -o json shows all fields")),
                 other => Err(format!("no field {name:?} in {}", other.kind())),
             },
         }

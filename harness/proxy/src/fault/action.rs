@@ -86,15 +86,19 @@ impl Action {
         }
         let verb = cursor.name();
         if side.is_some() && !["drop", "set"].contains(&verb) {
-            return Err(problem("only `drop` and `set` have a side".to_owned()));
+            return Err(problem(
+                "`request` and `response` can precede only `drop` and `set`".to_owned(),
+            ));
         }
         let is_stream = method.is_server_streaming();
         if ["swap", "truncate"].contains(&verb) && !is_stream {
-            let why = format!("`{verb}` is for streams, and {} is none", method.name());
+            let why =
+                format!("`{verb}` applies only to streams, and {} is not a stream", method.name());
             return Err(problem(why));
         }
         if verb == "stale" && is_stream {
-            let why = format!("`stale` is for single answers, and {} is a stream", method.name());
+            let why =
+                format!("`stale` applies only to unary calls, and {} is a stream", method.name());
             return Err(problem(why));
         }
         Ok(match verb {
@@ -119,7 +123,7 @@ impl Action {
             "" => return Err(problem("an action is missing".to_owned())),
             other => {
                 let similar = suggestion(other, ACTIONS);
-                return Err(problem(format!("there is no action {other:?}{similar}")));
+                return Err(problem(format!("unknown action {other:?}{similar}")));
             }
         })
     }
@@ -191,8 +195,8 @@ fn seconds(cursor: &mut Cursor<'_>) -> Result<Duration, Problem> {
 
 fn rate(cursor: &mut Cursor<'_>) -> Result<u32, Problem> {
     let at = cursor.at();
-    match cursor.number("a number of bytes a second")? {
-        0 => Err(Problem { at, why: "0 bytes a second never end: use `hang`".to_owned() }),
+    match cursor.number("a number of bytes per second")? {
+        0 => Err(Problem { at, why: "0 bytes per second is not allowed: use `hang`".to_owned() }),
         rate => Ok(rate),
     }
 }
@@ -202,7 +206,8 @@ fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
     let at = cursor.at();
     let status = status(cursor)?;
     if status.code == Code::Ok {
-        let why = format!("`{verb}` needs a code other than OK: an empty answer is `swallow`");
+        let why =
+            format!("`{verb}` needs a code other than OK: use `swallow` for an empty response");
         return Err(Problem { at, why });
     }
     Ok(status)
@@ -214,7 +219,7 @@ fn status(cursor: &mut Cursor<'_>) -> Result<Status, Problem> {
     let message = if cursor.takes("\"") {
         let message = cursor.until(&['"']).to_owned();
         if !cursor.takes_here("\"") {
-            return Err(cursor.problem("the message has no end"));
+            return Err(cursor.problem("the message has no closing quote"));
         }
         message
     } else {

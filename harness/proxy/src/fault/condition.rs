@@ -326,10 +326,14 @@ mod tests {
         "ContainerState has no value \"CONTAINER_RUNING\": did you mean \"CONTAINER_RUNNING\"?"
     )]
     #[case(r"status.id.x == 1", 10, "id has no fields")]
-    #[case(r"status.mounts[0] == 1", 14, "mounts is no map: a list is each of its elements")]
+    #[case(
+        r"status.mounts[0] == 1",
+        14,
+        "mounts is not a map: a rule applies to every element of a list"
+    )]
     #[case(r"status.id", 9, "==, !=, in or prefix is missing after the field")]
     #[case(r"status.id == c1", 13, "\"c1\" is not a JSON value: is it in quotes?")]
-    #[case(r#"status.labels == "x""#, 17, "a map is compared by its keys: labels[\"x\"]")]
+    #[case(r#"status.labels == "x""#, 17, "compare a map by its keys, such as labels[\"x\"]")]
     #[case(
         r#"status.exit_code prefix "x""#,
         24,

@@ -52,7 +52,7 @@ impl FieldPath {
                 return Ok(Self { steps, leaf });
             }
             if cursor.takes_here("[") {
-                let why = format!("{name} is no map: a list is each of its elements");
+                let why = format!("{name} is not a map: a rule applies to every element of a list");
                 return Err(cursor.problem(why));
             }
             if !cursor.takes_here(".") {
@@ -68,14 +68,14 @@ impl FieldPath {
     /// The value that a comparison with the field needs; of a list, an element's.
     pub(super) fn comparable(&self, value: &Value) -> Result<Field, String> {
         if self.leaf.is_map() {
-            return Err("a map is compared by its keys: labels[\"x\"]".to_owned());
+            return Err("compare a map by its keys, such as labels[\"x\"]".to_owned());
         }
         if !self.leaf.is_list() {
             return typed(&self.leaf, value);
         }
         let list = typed(&self.leaf, &Value::Array(vec![value.clone()]))?;
         let element = list.as_list().and_then(|list| list.first());
-        element.cloned().ok_or_else(|| format!("{value} is not one element"))
+        element.cloned().ok_or_else(|| format!("{value} is not a single element"))
     }
 
     /// The value that the field gets.
@@ -120,7 +120,7 @@ fn field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, Str
 fn key(cursor: &mut Cursor<'_>) -> Result<Option<String>, Problem> {
     if cursor.takes_here("[") {
         let Value::String(key) = cursor.json()? else {
-            return Err(cursor.problem("the key of a map is in quotes"));
+            return Err(cursor.problem("the key of a map must be in quotes"));
         };
         if !cursor.takes("]") {
             return Err(cursor.problem("] is missing"));
@@ -146,7 +146,7 @@ fn typed(field: &FieldDescriptor, value: &Value) -> Result<Field, String> {
     parent.insert(field.name().to_owned(), value.clone());
     let message =
         DynamicMessage::deserialize(field.parent_message().clone(), Value::Object(parent))
-            .map_err(|error| format!("{value} is no value of {}: {error}", field.name()))?;
+            .map_err(|error| format!("{value} is not a value of {}: {error}", field.name()))?;
     Ok(message.get_field(field).into_owned())
 }
 

@@ -87,7 +87,7 @@ mod tests {
     #[rstest]
     #[case(
         "Version hang\n\n  Version hagn",
-        "3:11: there is no action \"hagn\": did you mean \"hang\"?"
+        "3:11: unknown action \"hagn\": did you mean \"hang\"?"
     )]
     #[case("seed x", "1:6: \"x\" is not a number")]
     #[case("seed", "1:6: \"\" is not a number")]

@@ -114,34 +114,38 @@ fn action_comes_before_or_after_runtime(#[case] text: &str, #[case] expected: bo
 )]
 #[case("", 1, "the CRI has no call \"\"")]
 #[case("Version", 8, "an action is missing")]
-#[case("Version sing", 9, "there is no action \"sing\"")]
-#[case("Version hnag", 9, "there is no action \"hnag\": did you mean \"hang\"?")]
+#[case("Version sing", 9, "unknown action \"sing\"")]
+#[case("Version hnag", 9, "unknown action \"hnag\": did you mean \"hang\"?")]
 #[case("Version after x hang", 15, "\"x\" is not a number of calls")]
 #[case("Version every 0 hang", 9, "`every` needs a number above 0")]
-#[case("Version after 1 after 2 hang", 17, "`after` is there twice")]
+#[case("Version after 1 after 2 hang", 17, "`after` is given twice")]
 #[case("Version probability 1.5 hang", 9, "a probability is between 0 and 1")]
 #[case("Version probability nan hang", 9, "a probability is between 0 and 1")]
-#[case("Version message 1 lose", 19, "`message` is for streams, and Version is none")]
+#[case(
+    "Version message 1 lose",
+    19,
+    "`message` applies only to streams, and Version is not a stream"
+)]
 #[case(
     "GetContainerEvents message 0 lose",
     28,
-    "\"0\" is not a number of a message, such as 1, 2..4 or 3.."
+    "\"0\" is not a message number or range, such as 1, 2..4 or 3.."
 )]
 #[case(
     "GetContainerEvents message 1 fail UNKNOWN",
     30,
     "`fail` ends a call, not a message: use `truncate`"
 )]
-#[case("Version swap", 9, "`swap` is for streams, and Version is none")]
+#[case("Version swap", 9, "`swap` applies only to streams, and Version is not a stream")]
 #[case(
     "GetContainerEvents stale",
     20,
-    "`stale` is for single answers, and GetContainerEvents is a stream"
+    "`stale` applies only to unary calls, and GetContainerEvents is a stream"
 )]
 #[case(
     "Version if runtime_name == \"x\" swallow",
     32,
-    "`swallow` comes before the response: no condition can be about that"
+    "`swallow` acts before the response exists: its condition cannot refer to the response"
 )]
 #[case("Version if runtime_name hang", 25, "==, !=, in or prefix is missing after the field")]
 #[case("Version drop version..x", 22, "version has no fields")]
@@ -161,22 +165,22 @@ fn action_comes_before_or_after_runtime(#[case] text: &str, #[case] expected: bo
 #[case(
     "Version set version 5",
     21,
-    "5 is no value of version: invalid type: integer `5`, expected a string"
+    "5 is not a value of version: invalid type: integer `5`, expected a string"
 )]
-#[case("Version request hang", 9, "only `drop` and `set` have a side")]
+#[case("Version request hang", 9, "`request` and `response` can precede only `drop` and `set`")]
 #[case("Version delay -1", 15, "a number of seconds from 0 to 86400 is needed")]
 #[case("Version delay 1e300", 15, "a number of seconds from 0 to 86400 is needed")]
 #[case(
     "Version answer OK",
     16,
-    "`answer` needs a code other than OK: an empty answer is `swallow`"
+    "`answer` needs a code other than OK: use `swallow` for an empty response"
 )]
 #[case(
     "Version fail OK \"x\"",
     14,
-    "`fail` needs a code other than OK: an empty answer is `swallow`"
+    "`fail` needs a code other than OK: use `swallow` for an empty response"
 )]
-#[case("Version throttle 0", 18, "0 bytes a second never end: use `hang`")]
+#[case("Version throttle 0", 18, "0 bytes per second is not allowed: use `hang`")]
 #[case(
     "ListImages,Version drop images",
     25,

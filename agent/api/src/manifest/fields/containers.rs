@@ -31,7 +31,7 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "LifecycleHandler",
         "exec httpGet sleep",
-        &[no_effect("tcpSocket", "a kubelet does nothing for it either")],
+        &[no_effect("tcpSocket", "a kubelet ignores this handler too")],
     ),
     all(
         "Probe",
@@ -49,7 +49,7 @@ pub(super) const TYPES: &[Type] = &[
         "limits requests",
         &[refused(
             "claims",
-            "not supported yet: mount a device of this machine with a hostPath volume, and run privileged",
+            "not supported yet: mount a device of this machine with a hostPath volume into a privileged container",
         )],
     ),
     some(

@@ -4,7 +4,7 @@ use super::{Type, all, done, no_effect, some, warned};
 
 const ONE_NODE: &str = "there is one node";
 const NO_LOAD_BALANCER: &str = "there is no load balancer";
-const IMMUTABLE: &str = "`crib run --watch` refuses a change with a warning";
+const IMMUTABLE: &str = "`crib run --watch` rejects changes with a warning";
 
 pub(super) const TYPES: &[Type] = &[
     some("ConfigMap", "apiVersion binaryData data kind metadata", &[done("immutable", IMMUTABLE)]),
@@ -22,24 +22,27 @@ pub(super) const TYPES: &[Type] = &[
         "ServiceSpec",
         "allocateLoadBalancerNodePorts externalName ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig",
         &[
-            done("clusterIP", "an address of the pods' network replaces it; `None` is honoured"),
-            no_effect("clusterIPs ipFamilies ipFamilyPolicy", "Services have one IPv4 address"),
+            done(
+                "clusterIP",
+                "crib assigns an address of the pod network in place of any value other than `None`",
+            ),
+            no_effect("clusterIPs ipFamilies ipFamilyPolicy", "each Service has one IPv4 address"),
             warned("externalIPs", "has no effect: the host does not route them; use nodePort"),
             no_effect("externalTrafficPolicy internalTrafficPolicy trafficDistribution", ONE_NODE),
             no_effect("healthCheckNodePort loadBalancerClass loadBalancerIP", NO_LOAD_BALANCER),
             warned(
                 "loadBalancerSourceRanges",
-                "has no effect: the port answers everybody who reaches this machine",
+                "has no effect: the port is open to every client that reaches this machine",
             ),
-            done("type", "`LoadBalancer` is treated as `NodePort`, with a warning"),
+            done("type", "crib treats `LoadBalancer` as `NodePort`, with a warning"),
         ],
     ),
     some(
         "ServicePort",
         "name nodePort port targetPort",
         &[
-            no_effect("appProtocol", "nothing looks into the data"),
-            done("protocol", "SCTP is not served, with a warning"),
+            no_effect("appProtocol", "crib does not inspect the data"),
+            done("protocol", "crib does not serve SCTP, and warns"),
         ],
     ),
     all("Endpoints", "apiVersion kind metadata subsets"),
@@ -47,56 +50,56 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "EndpointAddress",
         "hostname ip",
-        &[no_effect("nodeName", ONE_NODE), no_effect("targetRef", "the address alone counts")],
+        &[no_effect("nodeName", ONE_NODE), no_effect("targetRef", "crib uses only the address")],
     ),
     some(
         "EndpointSlice",
         "apiVersion endpoints kind metadata ports",
-        &[done(
-            "addressType",
-            "`IPv4`; addresses of the other types are not served, with a warning",
-        )],
+        &[done("addressType", "for `IPv4`; crib does not serve other types, and warns")],
     ),
     some(
         "Endpoint",
         "addresses conditions hostname",
         &[
             no_effect("deprecatedTopology hints nodeName zone", ONE_NODE),
-            no_effect("targetRef", "the address alone counts"),
+            no_effect("targetRef", "crib uses only the address"),
         ],
     ),
     some(
         "EndpointConditions",
         "ready",
-        &[no_effect("serving terminating", "an endpoint that is not ready is not used")],
+        &[no_effect("serving terminating", "crib uses only ready endpoints")],
     ),
     some(
         "EndpointPort",
         "name port protocol",
-        &[no_effect("appProtocol", "nothing looks into the data")],
+        &[no_effect("appProtocol", "crib does not inspect the data")],
     ),
     all("SessionAffinityConfig", "clientIP"),
     all("ClientIPConfig", "timeoutSeconds"),
     some(
         "Namespace",
         "apiVersion kind metadata",
-        &[no_effect("spec", "namespaces are names"), no_effect("status", "namespaces are names")],
+        &[
+            no_effect("spec", "a namespace is only a name"),
+            no_effect("status", "a namespace is only a name"),
+        ],
     ),
     some(
         "ServiceAccount",
         "apiVersion kind metadata",
         &[
-            no_effect("automountServiceAccountToken", "no token is mounted on its own"),
-            done("imagePullSecrets", "for pods of the account that name none themselves"),
-            no_effect("secrets", "there is no API server to show them to"),
+            no_effect("automountServiceAccountToken", "crib mounts no token automatically"),
+            done("imagePullSecrets", "for pods of the account that name no `imagePullSecrets`"),
+            no_effect("secrets", "there is no API server to use them with"),
         ],
     ),
     some(
         "RuntimeClass",
         "apiVersion handler kind metadata",
         &[
-            done("overhead", "`crib run` gives it to the pods of the class"),
-            no_effect("scheduling", "the node takes the pods of every class"),
+            done("overhead", "`crib run` adds the overhead to pods of the class"),
+            no_effect("scheduling", "the node runs pods of every class"),
         ],
     ),
     all("Overhead", "podFixed"),
@@ -104,7 +107,7 @@ pub(super) const TYPES: &[Type] = &[
         "PriorityClass",
         "apiVersion globalDefault kind metadata value",
         &[
-            no_effect("description", "it is for people"),
+            no_effect("description", "documentation only"),
             no_effect("preemptionPolicy", "there is no scheduler"),
         ],
     ),
@@ -114,7 +117,7 @@ pub(super) const TYPES: &[Type] = &[
         "signerName",
         &[done(
             "trustBundle",
-            "PEM with certificates in DER; that they are those of authorities is not checked",
+            "PEM with certificates in DER; crib does not check that they are CA certificates",
         )],
     ),
 ];

@@ -2,28 +2,28 @@
 
 use super::{Type, all, done, no_effect, refused, some, warned};
 
-const API_SERVER: &str = "an API server sets it";
-const KEPT: &str = "nothing is kept in an API server";
+const API_SERVER: &str = "set by an API server";
+const KEPT: &str = "no API server stores the object";
 const SCHEDULER: &str = "there is no scheduler";
-const ONE_NODE: &str = "all pods are on the one node";
-const OTHER_NODES: &str = "a node with labels of its own (`crib agent --node-labels`) rejects pods of other nodes; `crib run` \
-                           warns of them, and its one node takes every pod";
+const ONE_NODE: &str = "all pods run on one node";
+const OTHER_NODES: &str = "a node with its own labels (`crib agent --node-labels`) rejects pods for other nodes; `crib run` warns about \
+                           such pods, and runs them on its only node";
 const LINUX: &str = "pods run on Linux";
 
 pub(super) const TYPES: &[Type] = &[
-    some("Pod", "apiVersion kind metadata spec", &[no_effect("status", "the agent finds it out")]),
+    some("Pod", "apiVersion kind metadata spec", &[no_effect("status", "determined by the agent")]),
     some(
         "ObjectMeta",
         "annotations generation labels name namespace uid",
         &[
             no_effect("creationTimestamp", API_SERVER),
-            done("deletionGracePeriodSeconds", "an API server sets it"),
-            done("deletionTimestamp", "an API server sets it; a pod that has one is ended"),
+            done("deletionGracePeriodSeconds", "set by an API server"),
+            done("deletionTimestamp", "set by an API server; crib terminates such a pod"),
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
             done(
                 "generateName",
-                "without `name`, the first 58 characters and five more, which depend on the name of the file and on how many objects of \
-                 that kind and prefix are before it there; a static pod needs a name",
+                "without `name`, crib uses the first 58 characters and five more, derived from the file's name and the number of earlier \
+                 objects of that kind and prefix in the file; a static pod needs `name`",
             ),
         ],
     ),
@@ -35,22 +35,23 @@ pub(super) const TYPES: &[Type] = &[
         &[
             no_effect(
                 "automountServiceAccountToken",
-                "no token is mounted on its own, for there is no API server to show it to",
+                "crib mounts no token automatically, because there is no API server to use it with",
             ),
-            done("enableServiceLinks", "of the Services that there are"),
+            done("enableServiceLinks", "for existing Services"),
             refused(
                 "ephemeralContainers",
-                "not supported yet: leave them out, as a manifest for a cluster must, and look into containers with `crib exec`",
+                "not supported yet: leave them out, as a cluster requires too, and inspect containers with `crib exec`",
             ),
             done(
                 "imagePullSecrets",
-                "Secrets among the documents, or of `--pull-secrets`; one that is missing is an event",
+                "Secrets of the manifests, or of `--pull-secrets`; a missing one causes an event",
             ),
             done("nodeName nodeSelector", OTHER_NODES),
             no_effect("preemptionPolicy schedulerName schedulingGroup", SCHEDULER),
             done(
                 "priorityClassName",
-                "a PriorityClass of the manifests, `system-node-critical` or `system-cluster-critical`; `crib run` warns of another one",
+                "a PriorityClass of the manifests, `system-node-critical` or `system-cluster-critical`; `crib run` warns about other \
+                 names",
             ),
             warned(
                 "readinessGates",
@@ -58,15 +59,18 @@ pub(super) const TYPES: &[Type] = &[
             ),
             refused(
                 "resourceClaims",
-                "not supported yet: mount a device of this machine with a hostPath volume, and run privileged",
+                "not supported yet: mount a device of this machine with a hostPath volume into a privileged container",
             ),
             done(
                 "runtimeClassName",
-                "a RuntimeClass of the manifests, or the name of a handler that the runtime has",
+                "a RuntimeClass of the manifests, or the name of a handler of the runtime",
             ),
-            warned("schedulingGates", "nothing opens gates here: the pod is started at once"),
-            done("serviceAccount", "an older name of `serviceAccountName`"),
-            done("serviceAccountName", "any account exists"),
+            warned(
+                "schedulingGates",
+                "no controller removes gates here: crib starts the pod immediately",
+            ),
+            done("serviceAccount", "the deprecated alias of `serviceAccountName`"),
+            done("serviceAccountName", "crib accepts any name"),
             no_effect("topologySpreadConstraints", ONE_NODE),
         ],
     ),
@@ -75,7 +79,7 @@ pub(super) const TYPES: &[Type] = &[
         "nodeAffinity",
         &[
             no_effect("podAffinity", ONE_NODE),
-            warned("podAntiAffinity", "has no effect: all pods are on the one node"),
+            warned("podAntiAffinity", "has no effect: all pods run on one node"),
         ],
     ),
     some(
@@ -103,7 +107,7 @@ pub(super) const TYPES: &[Type] = &[
         "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxOptions seccompProfile supplementalGroups \
          supplementalGroupsPolicy sysctls",
         &[
-            no_effect("seLinuxChangePolicy", "volumes are relabelled"),
+            no_effect("seLinuxChangePolicy", "crib always relabels volumes"),
             no_effect("windowsOptions", LINUX),
         ],
     ),

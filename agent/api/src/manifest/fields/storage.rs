@@ -2,14 +2,15 @@
 
 use super::{Type, all, done, no_effect, refused, some, warned};
 
-const STATUS: &str = "the binding is decided when a pod uses the claim";
-const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that has it";
-const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and name its directory in hostPath, or leave \
-                      the PersistentVolume out, and the claim gets a directory";
+const STATUS: &str = "crib binds the claim when a pod uses it";
+const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that contains the data";
+const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and use its directory as hostPath, or \
+                      leave the PersistentVolume out, and crib creates a directory for the claim";
 
-const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, which gets a directory, or mount it on this \
-                     machine and name its directory in hostPath";
-const REPOSITORY: &str = "this kind of volume is not supported yet: use an emptyDir, and an init container that clones into it";
+const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, for which crib creates a directory, or mount \
+                     the volume on this machine and use its directory as hostPath";
+const REPOSITORY: &str = "this kind of volume is not supported yet: use an emptyDir, and an init container that clones the repository \
+                          into it";
 const CERTIFICATE: &str =
     "not supported yet without an API server: put a certificate and its key into a secret";
 
@@ -34,7 +35,7 @@ pub(super) const TYPES: &[Type] = &[
         "sizeLimit",
         &[done(
             "medium",
-            "`Memory` with crib's own runtime and namespaces, else the pod is refused; `HugePages` is refused",
+            "`Memory` needs crib's runtime with namespaces, otherwise the pod is refused; `HugePages` is refused",
         )],
     ),
     all("HostPathVolumeSource", "path type"),
@@ -58,13 +59,16 @@ pub(super) const TYPES: &[Type] = &[
         "accessModes selector volumeMode volumeName",
         &[
             refused("dataSource dataSourceRef", COPIES),
-            done("resources", "the request chooses among PersistentVolumes; it limits nothing"),
+            done(
+                "resources",
+                "the request selects a PersistentVolume; crib does not limit the size",
+            ),
             done(
                 "storageClassName",
-                "it chooses among PersistentVolumes; without one that fits, the claim of any class gets a directory, but for the \
-                 empty class",
+                "the class selects a PersistentVolume; if none fits, crib creates a directory for a claim of any class except the empty \
+                 one",
             ),
-            no_effect("volumeAttributesClassName", "a directory has no attributes of a class"),
+            no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],
     ),
     all("VolumeResourceRequirements", "limits requests"),
@@ -83,14 +87,14 @@ pub(super) const TYPES: &[Type] = &[
             ),
             warned(
                 "mountOptions",
-                "has no effect: the directory is not mounted with options of its own",
+                "has no effect: crib mounts the directory without these options",
             ),
-            done("nodeAffinity", "this machine counts as the node"),
+            done("nodeAffinity", "this machine is the node"),
             no_effect(
                 "persistentVolumeReclaimPolicy",
-                "nothing of a PersistentVolume is ever removed",
+                "crib never removes data of a PersistentVolume",
             ),
-            no_effect("volumeAttributesClassName", "a directory has no attributes of a class"),
+            no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],
     ),
     some("LocalVolumeSource", "path", &[no_effect("fsType", "the path is a directory")]),
@@ -99,9 +103,9 @@ pub(super) const TYPES: &[Type] = &[
         "ObjectReference",
         "name namespace",
         &[
-            no_effect("apiVersion fieldPath kind", "the reference is to a claim"),
-            no_effect("resourceVersion", "objects have no versions here"),
-            no_effect("uid", "claims are known by their names"),
+            no_effect("apiVersion fieldPath kind", "the reference always names a claim"),
+            no_effect("resourceVersion", "crib does not version objects"),
+            no_effect("uid", "crib identifies claims by name"),
         ],
     ),
 ];

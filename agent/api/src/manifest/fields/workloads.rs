@@ -2,9 +2,9 @@
 
 use super::{Type, all, done, no_effect, some, warned};
 
-const STATUS: &str = "the controller finds it out";
-const ROLLOUT: &str = "when `crib run --watch` sees that the template changed";
-const NO_UPDATES: &str = "no earlier version is kept";
+const STATUS: &str = "determined by the controller";
+const ROLLOUT: &str = "when `crib run --watch` detects a changed template";
+const NO_UPDATES: &str = "crib keeps no earlier revisions";
 
 pub(super) const TYPES: &[Type] = &[
     some("Deployment", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
@@ -12,7 +12,7 @@ pub(super) const TYPES: &[Type] = &[
         "DeploymentSpec",
         "minReadySeconds progressDeadlineSeconds replicas revisionHistoryLimit selector template",
         &[
-            warned("paused", "has no effect: the pods are started all the same"),
+            warned("paused", "has no effect: crib starts the pods anyway"),
             done("strategy", ROLLOUT),
         ],
     ),
@@ -20,20 +20,20 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "ReplicaSetSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "nothing waits for it")],
+        &[no_effect("minReadySeconds", "crib does not wait that long")],
     ),
     some("ReplicationController", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "ReplicationControllerSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "nothing waits for it")],
+        &[no_effect("minReadySeconds", "crib does not wait that long")],
     ),
     some("DaemonSet", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "DaemonSetSpec",
         "selector template",
         &[
-            no_effect("minReadySeconds", "there is one node, and one pod"),
+            no_effect("minReadySeconds", "there is one node and one pod"),
             no_effect("revisionHistoryLimit", NO_UPDATES),
             done("updateStrategy", ROLLOUT),
         ],
@@ -52,20 +52,23 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "RollingUpdateDaemonSet",
         "maxUnavailable",
-        &[no_effect("maxSurge", "the pod ends before the next one starts")],
+        &[no_effect("maxSurge", "crib ends the old pod before it starts the new one")],
     ),
     all("StatefulSetUpdateStrategy", "rollingUpdate type"),
     some(
         "RollingUpdateStatefulSetStrategy",
         "partition",
-        &[no_effect("maxUnavailable", "pods are replaced one by one")],
+        &[no_effect("maxUnavailable", "crib replaces pods one at a time")],
     ),
     some(
         "StatefulSetPersistentVolumeClaimRetentionPolicy",
         "",
         &[
-            done("whenDeleted", "`Retain`; a warning that the claims are kept: `Delete`"),
-            no_effect("whenScaled", "claims are kept"),
+            done(
+                "whenDeleted",
+                "for `Retain`; `Delete` causes a warning that crib keeps the claims",
+            ),
+            no_effect("whenScaled", "crib keeps the claims"),
         ],
     ),
     some("Job", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
@@ -74,8 +77,8 @@ pub(super) const TYPES: &[Type] = &[
         "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector \
          maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy template",
         &[
-            done("suspend", "no pod is started, and `crib run` does not wait for the Job"),
-            no_effect("ttlSecondsAfterFinished", "everything is removed when `crib run` ends"),
+            done("suspend", "`crib run` starts no pod, and does not wait for the Job"),
+            no_effect("ttlSecondsAfterFinished", "`crib run` removes everything when it ends"),
         ],
     ),
     some("CronJob", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
@@ -85,9 +88,9 @@ pub(super) const TYPES: &[Type] = &[
         &[
             done(
                 "suspend",
-                "no Job is started, unless `crib run --now` says so, and `crib run` does not wait for the CronJob",
+                "`crib run` starts a Job only with `--now`, and does not wait for the CronJob",
             ),
-            done("timeZone", "without it the schedule is in UTC"),
+            done("timeZone", "the default is UTC"),
         ],
     ),
     all("JobTemplateSpec", "metadata spec"),

@@ -42,7 +42,7 @@ pub fn host_problems(config: &KubeletConfiguration, host: &Host) -> Vec<FieldPro
         }
     }
     if host.swaps && config.fail_swap_on == Some(true) {
-        let problem = "this machine swaps: run swapoff, or set failSwapOn: false";
+        let problem = "swap is enabled on this machine: run swapoff, or set failSwapOn: false";
         add("failSwapOn", problem.to_owned());
     }
     if config.protect_kernel_defaults == Some(true) {
@@ -68,7 +68,7 @@ mod tests {
     #[case("{}", "")]
     #[case("{\"failCgroupV1\": true}", "failCgroupV1: this machine has cgroup v1")]
     #[case("{\"singleProcessOOMKill\": false}", "singleProcessOOMKill: false needs")]
-    #[case("{\"failSwapOn\": true}", "failSwapOn: this machine swaps")]
+    #[case("{\"failSwapOn\": true}", "failSwapOn: swap is enabled")]
     #[case(
         "{\"protectKernelDefaults\": true}",
         "protectKernelDefaults: kernel.panic is 0: run sysctl -w kernel.panic=10"

@@ -28,7 +28,7 @@ pub fn label_problems(labels: &BTreeMap<String, String>) -> Vec<String> {
     for (key, value) in labels {
         if is_of_kubernetes(key) && !is_own(key) {
             problems.push(format!(
-                "{key}: a node may not label itself so: labels of kubernetes.io and k8s.io begin with {}, or are one of {}",
+                "{key}: a node must not set this label on itself: labels of kubernetes.io and k8s.io must begin with {}, or be one of {}",
                 OWN_DOMAINS.join("/ or "),
                 OWN.join(", "),
             ));
@@ -67,11 +67,11 @@ mod tests {
 
     #[rstest]
     #[case("disk", "ssd", "")]
-    #[case("node-role.kubernetes.io/worker", "", "may not label itself")]
+    #[case("node-role.kubernetes.io/worker", "", "must not set this label on itself")]
     #[case("node.kubernetes.io/worker", "", "")]
     #[case("x.node.kubernetes.io/worker", "", "")]
     #[case("topology.kubernetes.io/zone", "z", "")]
-    #[case("x.k8s.io/a", "", "may not label itself")]
+    #[case("x.k8s.io/a", "", "must not set this label on itself")]
     #[case("mykubernetes.io/a", "", "")]
     #[case("a b", "", "must be a name")]
     #[case("a", "b c", "must be empty or")]

@@ -45,7 +45,7 @@ fn of_containers(findings: &mut Findings<'_>) {
         findings.add(field, format!("{path:?} has '.', '..', a double or a trailing slash"));
     }
     if !path.is_ascii() {
-        findings.add(field, format!("{path:?} has other characters than ASCII"));
+        findings.add(field, format!("{path:?} contains non-ASCII characters"));
     }
 }
 

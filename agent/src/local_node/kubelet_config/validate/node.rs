@@ -73,7 +73,7 @@ fn reservations(findings: &mut Findings<'_>) {
     }
     if let Some(list) = c.reserved_system_cpus.as_deref() {
         if c.system_reserved_cgroup.is_some() || c.kube_reserved_cgroup.is_some() {
-            let problem = "it cannot be set beside systemReservedCgroup or kubeReservedCgroup";
+            let problem = "cannot be set together with systemReservedCgroup or kubeReservedCgroup";
             findings.add("reservedSystemCPUs", problem);
         }
         if cpus(list).is_none() {
@@ -93,7 +93,7 @@ fn reservations(findings: &mut Findings<'_>) {
             }
             let amount = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
             match Quantity::parse(&amount) {
-                Ok(amount) if amount.is_zero() => add("it may not be zero"),
+                Ok(amount) if amount.is_zero() => add("must not be zero"),
                 Ok(_) => {}
                 Err(error) => add(&error.to_string()),
             }
@@ -118,7 +118,7 @@ fn taints(findings: &mut Findings<'_>) {
         }
         if !TAINT_EFFECTS.contains(&taint.effect.as_str()) {
             let expected = TAINT_EFFECTS.join(", ");
-            findings.add(field, format!("{key}: {:?} is none of {expected}", taint.effect));
+            findings.add(field, format!("{key}: {:?} is not one of {expected}", taint.effect));
         }
         if taint.time_added.is_some() {
             findings.add(field, format!("{key}: timeAdded cannot be set"));
@@ -170,7 +170,7 @@ fn shutdown(findings: &mut Findings<'_>) {
     let field = "shutdownGracePeriodByPodPriority";
     findings.needs(field, by_priority, gate);
     if by_priority && (all > zero || critical > zero) && findings.gates.enabled(gate) {
-        findings.add(field, "it cannot be set beside shutdownGracePeriod");
+        findings.add(field, "cannot be set together with shutdownGracePeriod");
     }
 }
 
@@ -182,7 +182,7 @@ fn enforcement(findings: &mut Findings<'_>) {
     for level in ["system-reserved", "kube-reserved"] {
         let compressible = format!("{level}-compressible");
         if has(level) && has(&compressible) {
-            findings.add(field, format!("{level} and {compressible} exclude each other"));
+            findings.add(field, format!("{level} and {compressible} are mutually exclusive"));
         }
     }
     let mut seen = Set::new();
@@ -201,13 +201,13 @@ fn enforcement(findings: &mut Findings<'_>) {
             }
             "none" => {
                 if levels.len() > 1 {
-                    findings.add(field, "none stands alone");
+                    findings.add(field, "none must be the only value");
                 }
                 continue;
             }
             _ => {
                 let expected = ENFORCEMENTS.join(", ");
-                findings.add(field, format!("{level:?} is none of {expected}"));
+                findings.add(field, format!("{level:?} is not one of {expected}"));
                 continue;
             }
         };

@@ -59,18 +59,21 @@ fn said(document: &Document) -> String {
     "serverTLSBootstrap: true\nfeatureGates: {RotateKubeletServerCertificate: false}",
     "serverTLSBootstrap: it needs featureGates"
 )]
-#[case("runOnce: true", "runOnce: crib's agent does not have this")]
+#[case("runOnce: true", "runOnce: crib's agent does not support this")]
 #[case("registerWithTaints: [{key: 'a b', effect: NoExecute}]", "registerWithTaints: key \"a b\"")]
 #[case("registerWithTaints: [{key: a, value: 'b c', effect: NoExecute}]", "a: value \"b c\"")]
-#[case("registerWithTaints: [{key: a, effect: Never}]", "a: \"Never\" is none of NoSchedule")]
+#[case("registerWithTaints: [{key: a, effect: Never}]", "a: \"Never\" is not one of NoSchedule")]
 #[case(
     "registerWithTaints: [{key: a, effect: NoExecute, timeAdded: '2026-01-01T00:00:00Z'}]",
     "registerWithTaints: a: timeAdded cannot be set"
 )]
-#[case("cpuManagerPolicy: dynamic", "cpuManagerPolicy: \"dynamic\" is none of none, static")]
-#[case("memoryManagerPolicy: BestEffort", "memoryManagerPolicy: \"BestEffort\" is none of None, S")]
-#[case("topologyManagerPolicy: some", "topologyManagerPolicy: \"some\" is none of none, best")]
-#[case("topologyManagerScope: node", "topologyManagerScope: \"node\" is none of container, pod")]
+#[case("cpuManagerPolicy: dynamic", "cpuManagerPolicy: \"dynamic\" is not one of none, static")]
+#[case(
+    "memoryManagerPolicy: BestEffort",
+    "memoryManagerPolicy: \"BestEffort\" is not one of None, S"
+)]
+#[case("topologyManagerPolicy: some", "topologyManagerPolicy: \"some\" is not one of none, best")]
+#[case("topologyManagerScope: node", "topologyManagerScope: \"node\" is not one of container, pod")]
 #[case(
     "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
     "shutdownGracePeriodCriticalPods: 20s is more than shutdownGracePeriod, 10s"
@@ -87,7 +90,7 @@ fn said(document: &Document) -> String {
 )]
 #[case(
     "shutdownGracePeriod: 9s\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 2}]",
-    "shutdownGracePeriodByPodPriority: it cannot be set beside shutdownGracePeriod"
+    "shutdownGracePeriodByPodPriority: cannot be set together with shutdownGracePeriod"
 )]
 #[case(
     "shutdownGracePeriodByPodPriority: [{priority: 1}]\nfeatureGates: {GracefulNodeShutdownBasedOnPodPriority: false}",
@@ -95,7 +98,7 @@ fn said(document: &Document) -> String {
 )]
 #[case(
     "memorySwap: {swapBehavior: Unlimited}",
-    "memorySwap.swapBehavior: \"Unlimited\" is none of"
+    "memorySwap.swapBehavior: \"Unlimited\" is not one of"
 )]
 #[case(
     "crashLoopBackOff: {maxContainerRestartPeriod: 301s}",
@@ -107,25 +110,28 @@ fn said(document: &Document) -> String {
 )]
 #[case(
     "enforceNodeAllocatable: [system-reserved, system-reserved-compressible]\nsystemReservedCgroup: /s",
-    "system-reserved and system-reserved-compressible exclude each other"
+    "system-reserved and system-reserved-compressible are mutually exclusive"
 )]
 #[case(
     "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /s",
-    "kube-reserved and kube-reserved-compressible exclude each other"
+    "kube-reserved and kube-reserved-compressible are mutually exclusive"
 )]
 #[case("enforceNodeAllocatable: [pods, pods]", "enforceNodeAllocatable: pods is given twice")]
 #[case("enforceNodeAllocatable: [system-reserved]", "system-reserved needs systemReservedCgroup")]
 #[case("enforceNodeAllocatable: [kube-reserved]", "kube-reserved needs kubeReservedCgroup")]
 #[case("qosReserved: {cpu: 50%}", "qosReserved: \"cpu\" cannot be reserved: only memory can")]
-#[case("qosReserved: {memory: '50'}", "qosReserved: \"50\" is no percentage from 0% to 100%")]
-#[case("qosReserved: {memory: 101%}", "qosReserved: \"101%\" is no percentage")]
-#[case("enforceNodeAllocatable: [none, pods]", "enforceNodeAllocatable: none stands alone")]
-#[case("enforceNodeAllocatable: [all]", "enforceNodeAllocatable: \"all\" is none of pods")]
+#[case("qosReserved: {memory: '50'}", "qosReserved: \"50\" is not a percentage from 0% to 100%")]
+#[case("qosReserved: {memory: 101%}", "qosReserved: \"101%\" is not a percentage")]
+#[case(
+    "enforceNodeAllocatable: [none, pods]",
+    "enforceNodeAllocatable: none must be the only value"
+)]
+#[case("enforceNodeAllocatable: [all]", "enforceNodeAllocatable: \"all\" is not one of pods")]
 #[case("cgroupsPerQOS: false", "enforceNodeAllocatable: pods needs cgroupsPerQOS: true")]
-#[case("hairpinMode: none-at-all", "hairpinMode: \"none-at-all\" is none of hairpin-veth")]
+#[case("hairpinMode: none-at-all", "hairpinMode: \"none-at-all\" is not one of hairpin-veth")]
 #[case(
     "imagePullCredentialsVerificationPolicy: Sometimes",
-    "imagePullCredentialsVerificationPolicy: \"Sometimes\" is none of NeverVerify"
+    "imagePullCredentialsVerificationPolicy: \"Sometimes\" is not one of NeverVerify"
 )]
 #[case(
     "preloadedImagesVerificationAllowlist: [a.b/c]",
@@ -145,17 +151,14 @@ fn said(document: &Document) -> String {
 )]
 #[case(
     "reservedSystemCPUs: '0'\nsystemReservedCgroup: /s",
-    "reservedSystemCPUs: it cannot be set beside systemReservedCgroup"
+    "reservedSystemCPUs: cannot be set together with systemReservedCgroup"
 )]
 #[case("reservedSystemCPUs: all", "reservedSystemCPUs: \"all\" is not a list of processors")]
 #[case(
     "reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]",
     "reservedMemory: NUMA node 0: cpu: expected memory or hugepages-<size>"
 )]
-#[case(
-    "reservedMemory: [{numaNode: 0, limits: {memory: 0}}]",
-    "node 0: memory: it may not be zero"
-)]
+#[case("reservedMemory: [{numaNode: 0, limits: {memory: 0}}]", "node 0: memory: must not be zero")]
 #[case(
     "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 0, limits: {memory: 1Gi}}]",
     "reservedMemory: NUMA node 0: memory: it is reserved twice"
@@ -164,7 +167,7 @@ fn said(document: &Document) -> String {
 #[case("userNamespaces: {idsPerPod: 65537}", "idsPerPod: 65537 is not a multiple of 65536")]
 #[case("userNamespaces: {idsPerPod: 4294967296}", "idsPerPod: 4294967296 is not between 65536")]
 #[case("showHiddenMetricsForVersion: '1.34'", "showHiddenMetricsForVersion: only 1.35 can be")]
-#[case("logging: {format: xml}", "logging.format: \"xml\" is none of text, json")]
+#[case("logging: {format: xml}", "logging.format: \"xml\" is not one of text, json")]
 #[case("logging: {flushFrequency: -1s}", "logging.flushFrequency: it is not more than zero")]
 #[case("logging: {verbosity: 4294967295}", "logging.verbosity: it is more than 2147483647")]
 #[case(
@@ -191,7 +194,10 @@ fn said(document: &Document) -> String {
     "memoryReservationPolicy: TieredReservation",
     "memoryReservationPolicy: it needs featureGates: {MemoryQoS: true}"
 )]
-#[case("memoryReservationPolicy: All", "memoryReservationPolicy: \"All\" is none of None, Tiered")]
+#[case(
+    "memoryReservationPolicy: All",
+    "memoryReservationPolicy: \"All\" is not one of None, Tiered"
+)]
 #[case(
     "enableSystemLogQuery: true\nenableSystemLogHandler: false",
     "enableSystemLogQuery: it needs enableSystemLogHandler: true"
@@ -202,18 +208,18 @@ fn said(document: &Document) -> String {
 #[case("containerLogMaxSize: big", "containerLogMaxSize: \"big\" is not a quantity")]
 #[case("podLogsDir: ./test", "podLogsDir: \"./test\" is not an absolute path")]
 #[case("podLogsDir: /path/../", "podLogsDir: \"/path/../\" has '.', '..', a double or a trailing")]
-#[case("podLogsDir: /é", "podLogsDir: \"/é\" has other characters than ASCII")]
+#[case("podLogsDir: /é", "podLogsDir: \"/é\" contains non-ASCII characters")]
 #[case("syncFrequency: -1s", "syncFrequency: -1s is less than zero")]
 #[case("address: here", "address: \"here\" is not an IP address")]
 #[case("healthzBindAddress: here", "healthzBindAddress: \"here\" is not an IP address")]
-#[case("authorization: {mode: RBAC}", "authorization.mode: \"RBAC\" is none of Webhook")]
-#[case("tlsMinVersion: VersionTLS11", "tlsMinVersion: \"VersionTLS11\" is none of")]
+#[case("authorization: {mode: RBAC}", "authorization.mode: \"RBAC\" is not one of Webhook")]
+#[case("tlsMinVersion: VersionTLS11", "tlsMinVersion: \"VersionTLS11\" is not one of")]
 #[case(
     "tlsCipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256]",
-    "tlsCipherSuites: the server does not have TLS_RSA_WITH_AES_128_GCM_SHA256: leave it out"
+    "tlsCipherSuites: the server does not support TLS_RSA_WITH_AES_128_GCM_SHA256: leave it out"
 )]
-#[case("tlsCertFile: /a", "tlsCertFile: tlsCertFile and tlsPrivateKeyFile belong together")]
-#[case("cgroupDriver: runit", "cgroupDriver: \"runit\" is none of cgroupfs, systemd")]
+#[case("tlsCertFile: /a", "tlsCertFile: tlsCertFile and tlsPrivateKeyFile must be set together")]
+#[case("cgroupDriver: runit", "cgroupDriver: \"runit\" is not one of cgroupfs, systemd")]
 #[case("systemReserved: {gpu: '1'}", "systemReserved: cannot reserve \"gpu\"")]
 #[case("kubeReserved: {cpu: lots}", "kubeReserved: cpu: \"lots\" is not a quantity")]
 #[case("kubeReserved: {cpu: '-1'}", "kubeReserved: cpu: -1 is less than zero")]

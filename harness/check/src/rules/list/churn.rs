@@ -8,7 +8,7 @@ use crate::rules::list::members::answered;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CON-020": "Lists of sandboxes, containers, stats and metrics succeed and include unchanged members while others come and go.",
+    Must "CRI-CON-020": "Lists of sandboxes, containers, stats and metrics succeed and include the unchanged objects while others are created and removed.",
         KUBELET, tags ["kubelet", "concurrency", "state"], calls [ListPodSandbox, ListContainers, ListContainerStats, RunPodSandbox, RemovePodSandbox, RemoveContainer],
         lists_hold_while_members_change given [pod, container], faults [
             "ListPodSandbox after 3 fail NOT_FOUND",

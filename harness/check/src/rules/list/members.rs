@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats after 3 fail NOT_FOUND",
             "RemoveContainer swallow",
         ];
-    Should "CRI-STA-041": "Sandbox stats and metrics lists return each ready sandbox once, with its running container, and no removed one.",
+    Should "CRI-STA-041": "ListPodSandboxStats and ListPodSandboxMetrics return each ready sandbox once, with its running container, and no removed sandbox.",
         API, tags ["filter", "state", "metrics"], calls [ListPodSandboxStats, ListPodSandboxMetrics],
         ready_sandboxes_are_measured, faults [
             "ListPodSandboxStats set stats.attributes.id \"same\"",

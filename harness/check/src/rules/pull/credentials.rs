@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-PUL-022": "PullImage does not send credentials to the host of a redirect.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         credentials_stay_with_registry, faults ["PullImage swallow", "PullImage request drop auth"];
-    Must "CRI-PUL-027": "PullImage does not send a registry's credentials to the host of a redirect, even if that host asks for some (CVE-2020-15157).",
+    Must "CRI-PUL-027": "PullImage does not send a registry's credentials to the host of a redirect, even if that host requests credentials (CVE-2020-15157).",
         CONTAINERD, tags ["kubelet", "registry", "security"], calls [PullImage],
         asking_host_gets_no_credentials, faults ["PullImage swallow", "PullImage request drop auth"];
     Should "CRI-PUL-025": "PullImage sends credentials with a server_address to that server only.",

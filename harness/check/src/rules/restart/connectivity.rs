@@ -16,13 +16,13 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-RST-017": "A host port still forwards to its pod after a runtime restart.",
         KUBELET, tags ["kubelet", "network", RESTART], calls [RunPodSandbox],
         host_port_stays given [restart], faults ["RunPodSandbox request drop config.port_mappings"];
-    Must "CRI-RST-018": "After a runtime restart, PortForward reaches a pod started before it.",
+    Must "CRI-RST-018": "After a runtime restart, PortForward reaches a pod that was started before the restart.",
         KUBELET, tags ["kubelet", "stream", RESTART], calls [PortForward],
         ports_are_still_forwarded given [restart], faults [
             "off restarted: PortForward answer NOT_FOUND",
             "off restarted: PortForward drop url",
         ];
-    Must "CRI-RST-019": "After a runtime restart, UpdateContainerResources changes the limits of a container started before it.",
+    Must "CRI-RST-019": "After a runtime restart, UpdateContainerResources changes the limits of a container that was started before the restart.",
         KUBELET, tags ["kubelet", "resources", "resize", RESTART], calls [UpdateContainerResources, ExecSync],
         limits_are_still_changed given [restart], faults [
             "off restarted: UpdateContainerResources swallow",

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ReopenContainerLog swallow",
             "off restarted: ReopenContainerLog answer INTERNAL",
         ];
-    Should "CRI-RST-008": "After a runtime restart, a new subscriber receives events of containers started before it.",
+    Should "CRI-RST-008": "After a runtime restart, a new subscriber receives events of containers that were started before the restart.",
         KUBELET, tags ["evented-pleg", RESTART], calls [GetContainerEvents, StopContainer],
         events_go_on given [restart, container], faults [
             "off restarted: GetContainerEvents lose",
@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: RunPodSandbox request set config.metadata.attempt 9",
             "off restarted: CreateContainer answer ALREADY_EXISTS",
         ];
-    Must "CRI-RST-010": "After a runtime restart, containers started before it execute commands, stop with their own exit code, and are removed with all processes.",
+    Must "CRI-RST-010": "After a runtime restart, containers that were started before the restart execute commands, stop with their own exit code, and are removed with all processes.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_goes_on given [restart, pod], faults [
             "off restarted: ExecSync answer INTERNAL",

@@ -79,6 +79,6 @@ fn change_of_data(key: &Key) -> Option<String> {
     };
     let (namespace, name) = (&key.namespace, &key.name);
     Some(format!(
-        "{kind} {namespace}/{name} is updated: volumes follow, variables only when a container starts again"
+        "{kind} {namespace}/{name} was updated: volumes are updated too, environment variables only when a container restarts"
     ))
 }

@@ -143,7 +143,7 @@ impl Loop {
                 }
                 first_notes.extend(served.taken.iter().map(|taken| format!("warning: {taken}")));
                 if args.keep {
-                    let warning = "warning: Services end with this command, also with --keep";
+                    let warning = "warning: Services stop when this command ends, even with --keep";
                     first_notes.push(warning.to_owned());
                 }
                 (served.notes, Some(served.network))

@@ -92,7 +92,7 @@ fn ephemeral_container_stays_in_a_pod_whose_manifest_changes() {
     let again = hub.add_ephemeral_container(&PodUid::new("u"), container()).unwrap_err();
     assert!(again.contains("duplicate value"), "{again}");
     let gone = hub.add_ephemeral_container(&PodUid::new("v"), container()).unwrap_err();
-    assert!(gone.contains("not one of this run"), "{gone}");
+    assert!(gone.contains("does not belong to this run"), "{gone}");
     let mut changed = pod("u").api().clone();
     changed.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     hub.update(&[Pod::new(changed)]);
@@ -195,8 +195,8 @@ fn immutable_objects_stay_with_a_warning(#[case] changed: Value) {
     assert_eq!(
         replaced.warnings,
         [
-            "configmap default/o is immutable and stays as it was: give the changed one another name",
-            "secret default/o is immutable and stays as it was: give the changed one another name",
+            "configmap default/o is immutable and was not changed: give the new object another name",
+            "secret default/o is immutable and was not changed: give the new object another name",
         ]
     );
     assert_eq!(replaced.changed, []);

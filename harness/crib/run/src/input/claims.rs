@@ -62,8 +62,8 @@ pub(crate) fn warnings(claims: &[ClaimName], objects: &ObjectMap) -> Vec<String>
             let reasons = unfitting(&claim, &volumes, &bound).join("; ");
             (!reasons.is_empty()).then(|| {
                 format!(
-                    "persistentvolumeclaim {name} gets a directory of its own, because no PersistentVolume fits ({reasons}): change \
-                     the claim or a PersistentVolume, or leave the PersistentVolumes out"
+                    "persistentvolumeclaim {name} gets its own directory, because it matches no PersistentVolume \
+                     ({reasons}): change the claim or a PersistentVolume, or leave the PersistentVolumes out"
                 )
             })
         })

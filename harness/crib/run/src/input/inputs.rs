@@ -194,7 +194,7 @@ impl Texts {
         if self.is_too_much() {
             let most = self.most;
             return Err(format!(
-                "{name}: with it there are more than {most} documents: --max-documents allows more"
+                "{name}: there are more than {most} documents: raise --max-documents"
             ));
         }
         self.all.push((name, text));
@@ -211,8 +211,7 @@ fn read_manifests(path: &Path, empty: Empty, texts: &mut Texts) -> Result<(), St
     }
     if let Some(url) = path.to_str().filter(|path| is_url(path)) {
         return Err(format!(
-            "{url}: a URL is not read, because what it serves is not under your control: download it first, look at it, \
-             and run the file"
+            "{url}: URLs are not supported, because their content can change: download the manifest, review it, and run the file"
         ));
     }
     let said =
@@ -342,9 +341,9 @@ fn merge(
         for pod in named {
             if let Some(other) = names.insert(pod.full_name(), file.clone()) {
                 let place = if other == file {
-                    "is in it twice".to_owned()
+                    "is defined twice".to_owned()
                 } else {
-                    format!("is also in {other}")
+                    format!("is also defined in {other}")
                 };
                 problems.push(format!(
                     "{file}: pod {} {place}: give one of them another name",

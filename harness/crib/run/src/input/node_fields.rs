@@ -26,7 +26,7 @@ pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     };
     let named = named.join(", ");
     Some(format!(
-        "{named} {verb} another node, which has no effect: there is one node, {node}, which takes every pod"
+        "{named} {verb} another node, which has no effect: the only node, {node}, runs every pod"
     ))
 }
 
@@ -65,7 +65,9 @@ mod tests {
         assert_eq!(parsed.problems, []);
         let expected = expected.map(|named| {
             let node = node_name();
-            format!("{named} another node, which has no effect: there is one node, {node}, which takes every pod")
+            format!(
+                "{named} another node, which has no effect: the only node, {node}, runs every pod"
+            )
         });
         assert_eq!(warning(&parsed.pods, &[]), expected);
     }

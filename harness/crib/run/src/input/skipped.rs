@@ -46,7 +46,7 @@ pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
 fn why(kind: &str, file: &str) -> String {
     match kind {
         KUSTOMIZATION => format!(
-            "crib builds no kustomizations: run `kubectl kustomize {} | crib run -`",
+            "crib does not build kustomizations: run `kubectl kustomize {} | crib run -`",
             directory(file)
         ),
         _ => "it is not run without a cluster".to_owned(),
@@ -109,7 +109,7 @@ mod tests {
             sentences(&objects),
             [
                 "m.yaml:9: kind Ingress (g/v1) is skipped: it is not run without a cluster",
-                "m.yaml:1: kind Kustomization (g/v1) is skipped: crib builds no kustomizations: run `kubectl kustomize . | crib run -`",
+                "m.yaml:1: kind Kustomization (g/v1) is skipped: crib does not build kustomizations: run `kubectl kustomize . | crib run -`",
                 "m.yaml:3: kind Role (g/v1) is skipped, 2 of them: it is not run without a cluster",
                 "m.yaml:20: Pod check is skipped: it is a helm hook for test",
             ]

@@ -15,8 +15,7 @@ pub(crate) fn warning(pods: &[Pod], workloads: &[Workload]) -> Option<String> {
     let names: Vec<String> = concerned.map(|(name, _)| name).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "limits of ephemeral-storage of {} count volumes and logs, and not the files of containers of the image {HOST_IMAGE}, which \
-             are in memory: limit memory, have the containers write to an emptyDir volume, or use another image",
+            "ephemeral-storage limits of {} cover volumes and logs, but not files written in containers of the image {HOST_IMAGE}, which are kept in memory: set a memory limit, write to an emptyDir volume, or use another image",
             names.join(", ")
         )
     })

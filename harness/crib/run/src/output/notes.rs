@@ -87,13 +87,13 @@ impl Notes {
         // A container that could not be made is tried again under every policy, one that was made and could not be started,
         // or was killed because its hook failed, is not (kubelet 1.36, computePodActions).
         let next = if container.refused {
-            "; every other attempt would fail too: the pod is given up".to_owned()
+            "; further attempts would fail too, so the pod is not retried".to_owned()
         } else if matches!(reason.as_str(), "RunContainerError" | "PostStartHookError")
             && self.once.contains(&pod.uid)
         {
             String::new()
         } else {
-            format!("; as in Kubernetes, it is tried again {}", self.until)
+            format!("; as in Kubernetes, it is retried {}", self.until)
         };
         format!("pod {}/{}, container {name}: {reason}{message}{next}", pod.namespace, pod.name)
     }

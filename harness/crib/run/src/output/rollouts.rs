@@ -81,7 +81,7 @@ impl Progress {
             .collect();
         let ending = ending.iter().map(|(name, until)| (name.as_str(), *until));
         match (waiting::sentence(ending, now), self.unready.first()) {
-            _ if self.is_complete() => format!("{counts}: it is rolled out"),
+            _ if self.is_complete() => format!("{counts}: rolled out"),
             (Some(waits), _) => format!("{counts}, {waits} to end"),
             (None, Some(pod)) => format!("{counts}, waiting for pod {pod} to be ready"),
             (None, None) => counts,
@@ -209,7 +209,7 @@ mod tests {
         );
         assert_eq!(
             told(2, 2, &done),
-            ["deployment default/web: 2 of 2 pods updated, 2 ready: it is rolled out"]
+            ["deployment default/web: 2 of 2 pods updated, 2 ready: rolled out"]
         );
         assert_eq!(told(0, 0, &done), Vec::<String>::new(), "it is complete");
     }

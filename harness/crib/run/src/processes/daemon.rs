@@ -153,7 +153,7 @@ impl Daemon {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        format!("the runtime ended by itself ({status}){}", said(&last_lines(&self.log, 10)))
+        format!("the runtime exited unexpectedly ({status}){}", said(&last_lines(&self.log, 10)))
     }
 
     /// Waits for its end. Pods have to end in time; how long it takes to remove what they have left is theirs to say.

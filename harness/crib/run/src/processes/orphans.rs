@@ -37,7 +37,7 @@ pub(crate) async fn end() {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     if !gone_in_time().await {
-        say(&format!("processes of pods are still there: {:?}", self::children()));
+        say(&format!("processes of pods still exist: {:?}", self::children()));
     }
 }
 

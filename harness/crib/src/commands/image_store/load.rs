@@ -20,8 +20,8 @@ Examples:
   crib load layouts/ app.tar=registry.example.com/team/app:1
 
 A PATH is an OCI layout, an OCI or docker archive, or a directory of them. crib load serves the images on the loopback \
-interface and has the runtime pull them. crib keeps their names; other runtimes name them by the address they were pulled \
-from, which is printed."))]
+interface, and the runtime pulls them from there. crib's runtime keeps the names of the images; other runtimes name them \
+after the address of crib load, and crib load prints these names."))]
 pub(crate) struct LoadArgs {
     /// Archives or layouts to load
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]

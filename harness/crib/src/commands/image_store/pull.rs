@@ -21,7 +21,7 @@ pub(crate) struct PullArgs {
     images: Vec<String>,
     #[command(flatten)]
     credentials: CredentialArgs,
-    /// Configuration of the pod that the images are for, in JSON or YAML
+    /// PodSandboxConfig of the pod that needs the images, in JSON or YAML
     #[arg(long, value_name = "FILE")]
     pod_config: Option<String>,
     /// Annotation of the image in the request; repeatable

@@ -12,7 +12,7 @@ Examples:
   crib rmi busybox
   crib rmi --prune
 
-Removes an image with all its names."))]
+An image is removed with all its names."))]
 pub(crate) struct RmiArgs {
     /// Image references or ids
     #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]

@@ -11,7 +11,7 @@ Examples:
   crib create web container.json pod.json
   crib start $(crib create --with-pull web container.yaml pod.yaml)
 
-The files are a ContainerConfig and the pod's PodSandboxConfig of the CRI in JSON or YAML, as for crictl. Prints the \
+The files are a ContainerConfig and the pod's PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the \
 container's id."))]
 pub(crate) struct CreateArgs {
     /// Pod: id, id prefix or name
@@ -25,7 +25,7 @@ pub(crate) struct CreateArgs {
     /// Pull the image first
     #[arg(long)]
     with_pull: bool,
-    /// Do not pull the image, whatever crictl's configuration file says
+    /// Do not pull the image, even if crictl's configuration file enables it
     #[arg(long, conflicts_with = "with_pull")]
     no_pull: bool,
     #[command(flatten)]

@@ -10,8 +10,8 @@ Examples:
   crib runp pod.json
   crib runp --runtime strict pod.yaml
 
-The file is a PodSandboxConfig of the CRI in JSON or YAML, as for crictl. Prints the pod's id. `crib run` runs manifests \
-of Kubernetes."))]
+The file is a PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the pod's id. To run Kubernetes \
+manifests, use `crib run`."))]
 pub(crate) struct RunpArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]

@@ -89,7 +89,7 @@ pub(crate) async fn stop(args: &StopArgs) -> Result<Exit, CallError> {
 Examples:
   crib checkpoint --export /var/tmp/web.tar web
 
-The container continues. The runtime writes the archive, so its path must be absolute. Prints the id of each container."))]
+The container keeps running. The runtime writes the archive, so its path must be absolute. Prints the id of each container."))]
 pub(crate) struct CheckpointArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required = true, value_name = "CONTAINER")]

@@ -9,7 +9,7 @@ Examples:
   crib update --memory 67108864 web
   crib update --cpu-period 100000 --cpu-quota 50000 web
 
-A limit that is not given, or 0, stays as it is. Prints the id of each container."))]
+Limits that are 0 or not given stay unchanged. Prints the id of each container."))]
 pub(crate) struct UpdateArgs {
     /// Containers: ids, id prefixes or names
     #[arg(required = true, value_name = "CONTAINER")]
@@ -17,7 +17,7 @@ pub(crate) struct UpdateArgs {
     /// CPU CFS period in microseconds
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     cpu_period: i64,
-    /// CPU CFS quota in microseconds: CPU time in a period
+    /// CPU CFS quota in microseconds: CPU time per period
     #[arg(long, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     cpu_quota: i64,
     /// CPU shares, relative to other containers
@@ -29,7 +29,7 @@ pub(crate) struct UpdateArgs {
     /// CPUs to use: 0-2,7
     #[arg(long, default_value = "", hide_default_value = true)]
     cpuset_cpus: String,
-    /// Memory nodes to use
+    /// NUMA memory nodes to use
     #[arg(long, default_value = "", hide_default_value = true)]
     cpuset_mems: String,
     /// Score for the OOM killer, from -1000 to 1000
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: &UpdateArgs) -> Result<Exit, CallError> {
 Examples:
   crib update-runtime-config --pod-cidr 10.88.0.0/16"))]
 pub(crate) struct UpdateRuntimeConfigArgs {
-    /// Addresses of pods
+    /// Pod CIDR, such as 10.88.0.0/16
     #[arg(short, long, value_name = "CIDR")]
     pod_cidr: String,
     #[command(flatten)]

@@ -7,12 +7,12 @@ use crate::template::Template;
 /// How events are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum EventForm {
-    /// A line for each.
+    /// One line per event.
     #[default]
     Table,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
-    /// A document for each.
+    /// One YAML document per event.
     Yaml,
     /// Render with the Go template of --template
     GoTemplate,
@@ -26,8 +26,7 @@ Examples:
   crib events -o json | jq -r .containerEventType
   crib events -o go-template --template '{{.containerEventType}} {{.containerId}}'
 
-Each line has the time, the event, the id and the pod. JSON is one object a line. Pod sandboxes have events of the same \
-kinds."))]
+Each line shows the time, the event, the id and the pod. Events of pod sandboxes have the same types as those of containers."))]
 pub(crate) struct EventsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

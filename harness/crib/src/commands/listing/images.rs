@@ -25,7 +25,7 @@ pub(crate) struct ImagesArgs {
     /// Show whether an image is pinned (exempt from garbage collection)
     #[arg(long)]
     pinned: bool,
-    /// Show all that the runtime lists
+    /// Show all information from the runtime
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]

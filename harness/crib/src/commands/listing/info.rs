@@ -17,9 +17,9 @@ Examples:
   crib info
   crib info -o go-template --template '{{range .status.conditions}}{{.type}}={{.status}} {{end}}'
 
-`crib inspect --help` says what templates can do."))]
+`crib inspect --help` describes templates."))]
 pub(crate) struct InfoArgs {
-    /// Leave out what the runtime knows beyond the CRI
+    /// Omit the runtime's additional information (verbose info)
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -83,7 +83,7 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Show the runtime's configuration: its cgroup driver
+/// Show the runtime's configuration, which is its cgroup driver
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:

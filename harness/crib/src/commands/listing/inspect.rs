@@ -29,16 +29,16 @@ Examples:
   crib inspect -o go-template --template '{{{{.info.pid}}}}' web
   crib inspect -o yaml $(crib pods --latest -q)
 
-Without ids, shows the running containers that fit the filters. Several documents are printed as one list.
+Without ids, shows the running containers that match the filters. Several documents are printed as a list.
 
 {}", template::SUPPORTED)))]
 pub(crate) struct InspectArgs {
     /// Ids, id prefixes or names
     ids: Vec<String>,
-    /// Kind of object [default: a container, else a pod, else an image]
+    /// Kind of object [default: tries container, then pod, then image]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Leave out what the runtime knows beyond the CRI
+    /// Omit the runtime's additional information (verbose info)
     #[arg(short, long)]
     quiet: bool,
     /// Include containers that are not running
@@ -143,12 +143,12 @@ Examples:
   crib inspecti busybox
   crib inspecti -o go-template --template '{{index .status.repoDigests 0}}' busybox
 
-Without ids, shows the images that fit the filters. `crib inspect --help` says what templates can do."))]
+Without ids, shows the images that match the filters. `crib inspect --help` describes templates."))]
 pub(crate) struct InspectiArgs {
     /// References or ids of images
     #[arg(value_name = "IMAGE")]
     images: Vec<String>,
-    /// Leave out what the runtime knows beyond the CRI
+    /// Omit the runtime's additional information (verbose info)
     #[arg(short, long)]
     quiet: bool,
     /// Filter by image name
@@ -193,12 +193,12 @@ Examples:
   crib inspectp web
   crib inspectp -o go-template --template '{{.status.network.ip}}' web
 
-Without ids, shows the pods that fit the filters. `crib inspect --help` says what templates can do."))]
+Without ids, shows the pods that match the filters. `crib inspect --help` describes templates."))]
 pub(crate) struct InspectpArgs {
     /// Ids, id prefixes or names of pods
     #[arg(value_name = "POD")]
     pods: Vec<String>,
-    /// Leave out what the runtime knows beyond the CRI
+    /// Omit the runtime's additional information (verbose info)
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]

@@ -23,8 +23,9 @@ Examples:
   crib pods --state ready --namespace '^kube-system$'
   crib pods --label app=web -o yaml
 
-Pods of `crib run` have the READY, STATUS, RESTARTS and AGE of `kubectl get pods`, as their agent knows them. Pods of other runtimes \
-have no agent that could tell: their STATUS is that of the sandbox, Ready or NotReady. --state always means the sandbox."))]
+For pods of `crib run`, READY, STATUS, RESTARTS and AGE are as in `kubectl get pods`, and come from the agent. For pods of \
+other runtimes, no agent is available: STATUS is the state of the sandbox, Ready or NotReady. --state always refers to the \
+sandbox."))]
 pub(crate) struct PodsArgs {
     /// Filter by pod id prefix
     #[arg(long)]

@@ -17,8 +17,8 @@ Examples:
   crib ps -a --label app=web --output json
   crib ps -q --name '^worker-' | xargs -n1 crib logs
 
-Containers of `crib run` that wait for their restart are shown without -a too. Their STATE is the reason, such as CrashLoopBackOff, \
-and it is Terminating while the pod ends. Other runtimes have no agent that could tell: their containers are Created, Running, \
+Containers of `crib run` that wait for a restart are shown even without -a. Their STATE is the reason for waiting, such as \
+CrashLoopBackOff, or Terminating while the pod ends. For other runtimes, no agent is available: STATE is Created, Running, \
 Exited or Unknown."))]
 pub(crate) struct PsArgs {
     /// Include containers that are not running

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use crate::commands::prelude::*;
 
-/// Print the versions of crib, of the CRI, and of the runtime if there is one
+/// Print the versions of crib, the CRI and, if one is running, the runtime
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
   crib version
   crib version --output json
 
-Without --runtime-endpoint, a runtime that does not answer is left out."))]
+Without --runtime-endpoint, a runtime that does not answer is omitted."))]
 pub(crate) struct VersionArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]

@@ -1,4 +1,4 @@
-//! `crib bench`: measures a CRI runtime, or two in turns.
+//! `crib bench`: benchmarks a CRI runtime, or compares two.
 
 mod report;
 
@@ -35,7 +35,7 @@ struct Results {
     report: Vec<Destination<Form>>,
 }
 
-/// Measure a CRI runtime, or two in turns
+/// Benchmark a CRI runtime, or compare two
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -47,32 +47,33 @@ Examples:
   crib bench compare old.json new.json
 
 Sections:
-  startup     the start of crib's own daemon, until its first answer
-  calls       the calls of a pod's life, and what the kernel alone takes for a container
-  throughput  whole pod lives a second, with --concurrency pods at once
-  growth      the calls again, while --sizes other pods run
+  startup     the time until crib's own daemon answers its first call
+  calls       the CRI calls of a pod's lifecycle, and the time that the kernel alone needs for a container
+  throughput  complete pod lifecycles per second, with --concurrency pods in parallel
+  growth      the same calls while --sizes other pods run
   density     memory (PSS) of all processes that the runtime started for --pods pods
   events      the latency of container events
-  pulls       one image of a large layer, one of many small layers
-  logs        how fast output reaches the log
+  pulls       pulls of an image with one large layer, and of an image with many small layers
+  logs        the throughput of container output to the log
 
-With --vs each round measures both runtimes, one after the other, and ratios are those of rounds. On a machine with other \
-work only ratios mean something. docs/performance.md shows results and describes the JSON.
+With --vs, each round measures both runtimes one after the other, and each ratio compares values of the same round. On a \
+machine with other load, only ratios are meaningful. docs/performance.md shows results and describes the JSON.
 
-Pods carry a label and are removed at the end, and those of a benchmark that was killed by the next one. Containers run an \
-image of this machine's programs from a registry in this process, which the runtime has to reach at 127.0.0.1 without TLS, \
-or --image. A signal ends the benchmark early and removes its pods; a second one ends it immediately.
+The benchmark labels its pods and removes them at the end; pods of a benchmark that was killed are removed by the next \
+benchmark. Containers run the image of --image, or an image built from programs of this machine, which the runtime pulls \
+from a registry in this process at 127.0.0.1 without TLS. A signal ends the benchmark early and removes its pods; a second \
+signal ends it immediately.
 
 Exit codes:
-    0  everything was measured, apart from what the notes name
-    1  a call failed: its section is incomplete
+    0  everything was measured, except what the printed notes name
+    1  a call failed; its section is incomplete
     2  bad usage
-    3  no runtime found, it does not answer, or there is no image for containers
+    3  no runtime was found, the runtime does not answer, or no image for containers is available
   130  interrupted: a signal, or standard output was closed")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     command: Option<BenchCommand>,
-    /// A second runtime, measured in turns with the first
+    /// A second runtime to compare with; each round measures both
     #[arg(long, value_name = "unix:///PATH")]
     vs: Option<UnixEndpoint>,
     /// Measure only these sections; repeatable, or separated by commas
@@ -81,28 +82,28 @@ pub(crate) struct BenchArgs {
     /// Do not measure these sections; repeatable, or separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     skip: Vec<Section>,
-    /// Measure everything briefly, within seconds: for a check whether it works
+    /// Measure everything for a few seconds only, to check that the benchmark works
     #[arg(long)]
     quick: bool,
-    /// How often calls are measured; what takes longer is measured less often [default: 50]
+    /// Number of times that each call is measured; slow measurements are repeated less often [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Numbers of other pods for growth [default: 10,100]
+    /// Numbers of other running pods for section growth [default: 10,100]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     sizes: Vec<u16>,
-    /// Pods for density [default: 50]
+    /// Number of pods for section density [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pods: Option<u16>,
-    /// Numbers of pods at once for throughput [default: 1,2,4,8,16]
+    /// Numbers of parallel pods for section throughput [default: 1,2,4,8,16]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Vec<u16>,
-    /// How long one call may take
+    /// Timeout of each call
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
-    /// Image of the containers, with a shell [default: one of this machine's programs]
+    /// Image of the containers, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one]
+    /// Port of the registry at 127.0.0.1 that serves the images [default: a free port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
     #[command(flatten)]
@@ -195,7 +196,7 @@ fn sections(select: &[Section], skip: &[Section]) -> Result<Vec<Section>, CallEr
     let all = Section::ALL.into_iter().filter(selected);
     let chosen: Vec<Section> = all.filter(|section| !skip.contains(section)).collect();
     if chosen.is_empty() {
-        let none = "no section is left: --select and --skip leave out all of them";
+        let none = "no section is left: --select and --skip exclude all sections";
         return Err(CallError::Usage(none.to_owned()));
     }
     Ok(chosen)

@@ -1,4 +1,4 @@
-//! `crib check`: whether a CRI runtime keeps the promises of the protocol.
+//! `crib check`: checks a runtime's conformance to the CRI.
 
 mod compare;
 
@@ -27,9 +27,9 @@ use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file}
 /// Which failures count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// Rules that a kubelet does not work without.
+    /// Rules that a kubelet cannot work without.
     Must,
-    /// Also those that a feature of a client does not work without.
+    /// Also rules that a feature of a client cannot work without.
     #[default]
     Should,
     /// Every rule.
@@ -39,9 +39,9 @@ enum FailOn {
 /// The client whose rules are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Client {
-    /// What a kubelet depends on.
+    /// Rules that a kubelet depends on.
     Kubelet,
-    /// What crictl depends on.
+    /// Rules that crictl depends on.
     Crictl,
     /// Every rule.
     #[default]
@@ -64,7 +64,7 @@ enum Form {
     Sarif,
 }
 
-/// Check whether a CRI runtime keeps the promises of the protocol
+/// Check a runtime's conformance to the CRI
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -78,20 +78,20 @@ Examples:
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
-Each word of --select and --skip is a rule id (CRI-CTR-017), a prefix of one (CRI-CTR), a severity, an area, a tag or \
-a call (StopContainer). --list shows them, --explain one with its source and the faults that it finds; docs/check.md shows how \
-to check a runtime.
+Each word of --select and --skip is a rule id (CRI-CTR-017), a prefix of one (CRI-CTR), a severity, an area, a tag or a \
+call (StopContainer). --list prints the rules; --explain prints a rule with its source and the faults that it detects. \
+docs/check.md shows how to check a runtime.
 
-Rules run in pods of their own beside the runtime's other users; the pods are removed at the end, and those of a check \
-that was killed by the next one. Containers run an image of this machine's programs from a registry in this process, \
-which the runtime has to reach at 127.0.0.1 without TLS, or --image. A signal ends the check early and removes its pods; \
-a second one ends it immediately.
+Each rule creates its own pods, and the runtime can have other clients meanwhile. The check removes its pods at the end; \
+pods of a check that was killed are removed by the next check. Containers run the image of --image, or an image built from \
+programs of this machine, which the runtime pulls from a registry in this process at 127.0.0.1 without TLS. A signal ends \
+the check early and removes its pods; a second signal ends it immediately.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed
-    1  some did, or something that the check made could not be removed
+    1  such a rule failed, or an object that the check created could not be removed
     2  bad usage
-    3  no runtime found, it does not answer or stopped doing so, or there is no image for containers
+    3  no runtime was found, the runtime does not answer, or no image for containers is available
   130  interrupted: a signal, or standard output was closed")]
 pub(crate) struct CheckArgs {
     #[command(subcommand)]
@@ -99,51 +99,51 @@ pub(crate) struct CheckArgs {
     /// Run only the rules that this client depends on
     #[arg(long, value_enum, default_value_t)]
     profile: Client,
-    /// Run only the rules that this word means; repeatable, or separated by commas
+    /// Run only the rules that match this word; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     select: Vec<String>,
-    /// Do not run the rules that this word means; repeatable, or separated by commas
+    /// Skip the rules that match this word; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     skip: Vec<String>,
-    /// The least severity whose failures count
+    /// Lowest severity of failures that make the check fail
     #[arg(long, value_enum, default_value_t)]
     fail_on: FailOn,
-    /// List the rules, and run none
+    /// List the rules without running them
     #[arg(long)]
     list: bool,
-    /// Explain the rules that this word means, and run none; repeatable, or separated by commas
+    /// Explain the rules that match this word, without running them; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',', conflicts_with = "list")]
     explain: Vec<String>,
-    /// Image of the containers, with a shell [default: one of this machine's programs]
+    /// Image of the containers, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the registry at 127.0.0.1 that serves the images [default: a free one; of --print-config 5055]
+    /// Port of the registry at 127.0.0.1 that serves the images [default: a free port; 5055 with --print-config]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
-    /// Print the configuration with which this runtime pulls from --registry-port, and run no rule; the check has to be given the
+    /// Print the configuration that lets this runtime pull from --registry-port, without running rules; run the check with the
     /// same port
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
-    /// How many rules run at once; more while rules wait for the runtime
+    /// Number of rules that run in parallel; more while rules wait for the runtime
     #[arg(long, value_name = "N", default_value = "8")]
     parallel: NonZeroUsize,
-    /// How long a rule may take
+    /// Timeout of each rule
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
-    /// Command for /bin/sh that restarts the runtime, and returns when the old process has ended [default: rules of restarts are
+    /// Shell command that restarts the runtime and returns when the old process has ended [default: rules about restarts are
     /// skipped]
     #[arg(long, value_name = "COMMAND")]
     restart_command: Option<String>,
-    /// Known failures, which do not count: lines of an id, a tab and an explanation
+    /// File of known failures to ignore; each line has a rule id, a tab and an explanation
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Print whole values, and the calls of each failure with requests and responses
+    /// Print values in full, and the requests and responses of each failed rule
     #[arg(short, long)]
     verbose: bool,
     /// Write a report: html=FILE, json=FILE, junit=FILE or sarif=FILE; repeatable
     #[arg(long, value_name = "FORM=FILE")]
     report: Vec<Destination<Form>>,
-    /// Write all calls, one JSON object a line
+    /// Write all calls to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
@@ -187,7 +187,7 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
         .map_err(|error| CallError::Usage(error.to_string()))?;
     rules.retain(|rule| profile.has(rule));
     if rules.is_empty() {
-        let none = "no rule is left: --profile, --select and --skip leave out all of them";
+        let none = "no rule is left: --profile, --select and --skip exclude all rules";
         return Err(CallError::Usage(none.to_owned()));
     }
     if args.list {
@@ -302,7 +302,7 @@ fn known(file: &Path) -> Result<Baseline, CallError> {
     })?;
     for id in baseline.unknown(&check::all()) {
         say(&format!(
-            "baseline {} has {id:?}, which is no rule's id: `crib check --list` shows all",
+            "baseline {} has {id:?}, which is not a rule id: `crib check --list` shows all ids",
             file.display()
         ));
     }
@@ -354,7 +354,7 @@ fn show(
         }
     }
     for id in baseline.outdated(report) {
-        print(&format!("\n{id} passes: take it out of the baseline"))?;
+        print(&format!("\n{id} passes: remove it from the baseline"))?;
     }
     print("")?;
     print_lines(&summary(report))

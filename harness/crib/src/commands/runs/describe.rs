@@ -34,9 +34,9 @@ Examples:
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
 
-Pods of `crib run` are shown as their agent knows them; those of other runtimes as far as the runtime does."))]
+For pods of `crib run`, the information comes from their agent; for pods of other runtimes, it is what the runtime knows."))]
 pub(crate) struct DescribeArgs {
-    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or what has pods: deploy/web, job/migrate, svc/web
+    /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web
     #[arg(
         required_unless_present = "selector",
         conflicts_with = "selector",
@@ -44,13 +44,13 @@ pub(crate) struct DescribeArgs {
         add = completion::pods()
     )]
     pods: Vec<String>,
-    /// The pods of runs with these labels: `app=web,tier!=db`
+    /// Select pods of runs by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l default]
+    /// Namespace of the pods [default: any; with -l: default]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Output format; json and yaml have the API's objects
+    /// Output format; json and yaml print Kubernetes API objects
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct DescribeArgs {
 /// How pods are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
     /// One JSON document.

@@ -16,30 +16,30 @@ use crate::commands::prelude::*;
 
 const CODES: &str = "Exit codes:
     0  success
-    1  no run has the name, or an operation failed
+    1  no run has this name, or an operation failed
     2  bad usage";
 
 /// How long the command of a run may take to answer: it has nothing to wait for.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// End runs in the background, with all their pods
+/// End background runs and remove their pods
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
   crib down web
   crib down --all --force
 
-Waits until everything of the runs is removed, tells which pods it waits for, and prints how many pods each run ended with. \
-A pod whose manifest names no terminationGracePeriodSeconds has 10 s to end, and not 30 as otherwise. Volumes of claims are kept. \
-Pods that `crib run --keep` left end too: it prints their NAME.\n\n{CODES}"))]
+Waits until the runs are removed, prints which pods it waits for, and then how many pods of each run ended in each phase. A \
+pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. Volumes of PersistentVolumeClaims are \
+kept. To end pods that `crib run --keep` left, use the NAME that it printed.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
-    /// Names of runs, as `crib run --name` gave them
+    /// Names of runs, as given to `crib run --name`
     #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]
     names: Vec<RunName>,
-    /// End all runs that have names
+    /// End all named runs
     #[arg(short, long, conflicts_with = "names")]
     all: bool,
-    /// Kill the pods after 2 s: do not wait for their grace periods
+    /// Kill the pods after 2 s instead of waiting for their grace periods
     #[arg(short, long)]
     force: bool,
     /// Where runs register
@@ -295,8 +295,8 @@ mod tests {
     #[case::one(&["a", "b"], &["b"], false, Ok(vec!["b"]))]
     #[case::all(&["a", "b"], &[], true, Ok(vec!["a", "b"]))]
     #[case::none(&[], &[], true, Ok(vec![]))]
-    #[case::unknown(&["a", "b"], &["b", "x"], false, Err("no run is named x: there are a, b"))]
-    #[case::unknown_alone(&[], &["x"], false, Err("no run is named x: there is none with a name"))]
+    #[case::unknown(&["a", "b"], &["b", "x"], false, Err("no run is named x: the named runs are a, b"))]
+    #[case::unknown_alone(&[], &["x"], false, Err("no run is named x: no run has a name"))]
     fn runs_are_chosen_by_name(
         #[case] known: &[&str],
         #[case] names: &[&str],

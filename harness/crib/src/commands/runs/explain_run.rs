@@ -23,13 +23,13 @@ mod text;
   crib explain-run --output json pods/ | jq -r '.pods[].containers[].image'
 
 Nothing is started, pulled or changed. Exit codes:
-    0  crib run would start it
-    2  bad usage, or something is refused")]
+    0  `crib run` would start the manifests
+    2  bad usage, or `crib run` would reject the manifests")]
 pub(crate) struct ExplainRunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input
     #[arg(value_name = "FILE|DIR|-", required_unless_present = "filename")]
     manifests: Vec<PathBuf>,
-    /// The same as an option, as in kubectl; repeatable
+    /// Manifests given as an option, as with kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
     #[command(flatten)]

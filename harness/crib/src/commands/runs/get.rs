@@ -35,14 +35,14 @@ Examples:
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
   crib get pods --watch
 
---watch runs until Ctrl-C, or until all runs that it started with have ended.
+--watch continues until Ctrl-C, or until all runs that existed at its start have ended.
 
 {}
 
-JSONPath: fields, ['quoted fields'], indexes, slices, *, .., filters that compare ([?(@.type==\"Ready\")]), {{range}} and {{end}}, \
-and text in and outside of braces. All else is refused. A missing field is empty.", kinds::HELP)))]
+JSONPath supports fields, ['quoted fields'], indexes, slices, *, .., comparison filters ([?(@.type==\"Ready\")]), {{range}} \
+and {{end}}, and text inside and outside of braces. All other syntax is an error. A missing field is empty.", kinds::HELP)))]
 pub(crate) struct GetArgs {
-    /// Kinds and then names, or KIND/NAME: `pods`, `deploy,svc`, `pod web`, `pod/web svc/web`, `all`
+    /// Kinds followed by names, or KIND/NAME: `pods`, `deploy,svc`, `pod web`, `pod/web svc/web`, `all`
     #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// Namespace of the objects
@@ -65,13 +65,13 @@ pub(crate) struct GetArgs {
     /// Sort by a field, such as `.metadata.creationTimestamp`
     #[arg(long, value_name = "PATH", value_parser = Path::relaxed)]
     sort_by: Option<Path>,
-    /// Exit with 0 if a named object does not exist
+    /// Exit with code 0 if a named object does not exist
     #[arg(long)]
     ignore_not_found: bool,
-    /// Show the objects of one kind, and then each change
+    /// Show the objects of one kind, and then every change
     #[arg(short, long)]
     watch: bool,
-    /// The same, without the objects that there are
+    /// Show only changes, without the current objects
     #[arg(long)]
     watch_only: bool,
     #[command(flatten)]

@@ -37,7 +37,7 @@ Examples:
   crib rollout status statefulset db --timeout 2m
   crib rollout status ds/agent --watch=false
 
-Exits with 1 if the object is deleted or its run ends before, and when --timeout expires."))]
+Exits with code 1 if the object is deleted or its run ends before the rollout is done, and if --timeout expires."))]
 pub(crate) struct StatusArgs {
     /// A Deployment, DaemonSet or StatefulSet
     #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
@@ -56,7 +56,7 @@ pub(crate) struct StatusArgs {
         action = clap::ArgAction::Set
     )]
     watch: bool,
-    /// How long to wait: 30s, 2m [default: for ever]
+    /// How long to wait: 30s, 2m [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
     #[command(flatten)]

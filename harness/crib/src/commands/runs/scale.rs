@@ -10,7 +10,7 @@ use crate::commands::prelude::*;
 use crate::objects::kinds::{Wanted, wanted};
 use crate::objects::metadata;
 
-/// Change how many pods a Deployment, StatefulSet, ReplicaSet or ReplicationController has
+/// Set the number of pods of a Deployment, StatefulSet, ReplicaSet or ReplicationController
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -18,15 +18,15 @@ Examples:
   crib scale statefulset db --replicas 1
   crib scale deploy/web deploy/api --current-replicas 1 --replicas 2
 
-The number holds until the object's manifest changes. Exits with 1 if an object was not scaled."))]
+The number applies until the object's manifest changes. Exits with code 1 if an object was not scaled."))]
 pub(crate) struct ScaleArgs {
-    /// A Deployment or its kind
+    /// A Deployment, StatefulSet, ReplicaSet or ReplicationController
     #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]
     objects: Vec<String>,
-    /// The number of pods to have
+    /// New number of pods
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     replicas: i32,
-    /// Only if there are to be this many pods now
+    /// Scale only if this is the current number of replicas
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..))]
     current_replicas: Option<i32>,
     /// Namespace of the objects

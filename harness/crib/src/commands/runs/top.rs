@@ -23,9 +23,10 @@ Examples:
   crib top pod -A --sort-by memory
   crib top pod web --containers
 
-CPU is in thousandths of a core, over a second; memory is the working set. A pod is as much as its running containers."))]
+CPU usage is in millicores, measured over one second; memory is the working set. The usage of a pod is the sum of its \
+running containers."))]
 pub(crate) struct TopArgs {
-    /// What uses it: `pod`
+    /// Kind of object whose usage to show: `pod`
     #[arg(value_enum)]
     resource: Resource,
     /// Name of a pod [default: all]
@@ -42,7 +43,7 @@ pub(crate) struct TopArgs {
     /// Show each container
     #[arg(long)]
     containers: bool,
-    /// The most of it first
+    /// Sort by this usage, highest first
     #[arg(long, value_enum)]
     sort_by: Option<SortBy>,
     /// Omit the headings

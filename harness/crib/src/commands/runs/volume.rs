@@ -27,7 +27,7 @@ Examples:
   crib volume ls
   crib volume rm data-postgres-0
 
-A claim without a PersistentVolume that fits has a directory, which pods find again in the next run.\n\n{CODES}"))]
+A PersistentVolumeClaim that matches no PersistentVolume gets a directory, which later runs use again.\n\n{CODES}"))]
 pub(crate) struct VolumeArgs {
     #[command(subcommand)]
     command: VolumeCommand,
@@ -42,7 +42,7 @@ enum VolumeCommand {
     Rm(RmArgs),
 }
 
-/// List the volumes of claims
+/// List the volumes of PersistentVolumeClaims
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -59,7 +59,7 @@ struct LsArgs {
     volumes: VolumesDirArgs,
 }
 
-/// Remove volumes of claims, with everything in them
+/// Remove volumes of PersistentVolumeClaims and their data
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -67,9 +67,9 @@ Examples:
   crib volume rm test/data-db-0
   crib volume rm --all
 
-A volume that pods use is not removed, and neither is what is mounted in one.\n\n{CODES}"))]
+Volumes that pods use are not removed, nor are file systems mounted below a volume.\n\n{CODES}"))]
 struct RmArgs {
-    /// Names of claims; those of other namespaces than default as NAMESPACE/NAME
+    /// Names of PersistentVolumeClaims; NAMESPACE/NAME for namespaces other than default
     #[arg(required_unless_present = "all", value_name = "[NAMESPACE/]NAME")]
     names: Vec<String>,
     /// Remove all volumes that no pod uses

@@ -20,7 +20,7 @@ use condition::Condition;
 /// What kubectl takes a negative timeout for.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Wait until objects of `crib run` are in a state, as kubectl wait does
+/// Wait until objects of `crib run` meet a condition, as kubectl wait does
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -31,17 +31,17 @@ Examples:
   crib wait --for=delete pod/web
   crib wait --for=create --for=condition=Ready pod/web
 
-Objects and conditions are waited for one after another, --for=create first. An object that is deleted is waited for until it is \
-there again; when its run has ended, --for=delete is met, and everything else fails immediately. Exits with 1 if a condition is not met, also \
-when --timeout expires."))]
+Waits for one object and one condition after another, for --for=create first. If an object is deleted, waits until it \
+exists again. If its run has ended, --for=delete is met, and any other condition fails immediately. Exits with code 1 if a \
+condition is not met, including when --timeout expires."))]
 pub(crate) struct WaitArgs {
-    /// Kinds and then names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all only kinds: `pods`
+    /// Kinds followed by names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all, kinds only: `pods`
     #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
     objects: Vec<String>,
-    /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; repeatable, and then all of them
+    /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all must be met
     #[arg(long = "for", required = true, value_name = "CONDITION")]
     conditions: Vec<Condition>,
-    /// How long to wait: 30s, 2m; 0 looks once, a negative time is a week
+    /// How long to wait: 30s, 2m; 0 checks once, a negative time waits for a week
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     timeout: Limit,
     /// Namespace of the objects

@@ -27,20 +27,20 @@ mod systemd;
 use settings::Settings;
 use start::Start;
 
-/// Run the pods of manifests, or of a cluster, on a runtime
+/// Run the pods of manifests or of a cluster on a CRI runtime
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   crib agent --runtime-endpoint unix:///run/crib/crib.sock --manifests /etc/crib/manifests
   crib agent --runtime-endpoint unix:///run/crib.sock --manifest-mode kubelet --manifests pods/
   crib agent --runtime-endpoint unix:///run/crib.sock --kubeconfig node.kubeconfig --adopt-node
 
-The agent runs each manifest, recreates the pod of a changed one and ends the pod of a removed one. \
-Pods keep running when the agent exits; the next agent with the same directories adopts them. Pods that no manifest has \
-are ended only if this agent started them: give a runtime of its own --adopt-node to end the others too. SIGTERM or \
-SIGINT ends the agent within 10 s, a second signal immediately.
+The agent runs the pods of all manifests, recreates a pod when its manifest changes, and ends it when its manifest is \
+removed. Pods keep running when the agent exits; the next agent with the same directories adopts them. A pod without a \
+manifest is ended only if this agent started it; if no other client uses the runtime, --adopt-node ends all such pods. \
+SIGTERM or SIGINT ends the agent within 10 s; a second signal ends it immediately.
 
-Flags have the kubelet's names where a kubelet has them; crib kubelet has all of them, and a kubelet's defaults. A flag takes \
-precedence over its field in --config.")]
+Flags that exist in the kubelet have the same names there; for all of the kubelet's flags and defaults, use `crib kubelet`. A \
+flag takes precedence over its field in --config.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(
@@ -50,7 +50,7 @@ pub(crate) struct AgentArgs {
         required_unless_present = "config"
     )]
     runtime_endpoint: Option<UnixEndpoint>,
-    /// KubeletConfiguration file; fields that have no effect are named in a warning, those that the agent cannot follow are errors
+    /// KubeletConfiguration file; the agent warns about fields that have no effect and rejects fields that it does not support
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

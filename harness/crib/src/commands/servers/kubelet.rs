@@ -33,9 +33,9 @@ const EXAMPLES: &str = "Examples:
     --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf
   crib kubelet --container-runtime-endpoint unix:///run/crib.sock --pod-manifest-path manifests/ --config node.yaml
 
-A flag can also be given as --flag=value, and with _ for -. Without --config, clients of the server need no credentials, \
-as with a kubelet. What a flag or a field asks for and the agent does not have is an error that names it; what has nothing to \
-act on is named in a warning. The exit code is 1 after any error. systemd is notified (Type=notify, WatchdogSec=).";
+A flag can also be written as --flag=value, and with _ instead of -. Without --config, the server accepts requests without \
+credentials, as a kubelet does. A flag or field that the agent does not support is an error; a flag or field without effect \
+is a warning. The exit code is 1 after any error. The agent notifies systemd (Type=notify, WatchdogSec=).";
 
 /// The flags that were given, with their texts in order.
 #[derive(Clone, Debug, Default)]
@@ -73,9 +73,9 @@ impl Args for KubeletArgs {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
-            .help("Print the version of Kubernetes that the agent follows; raw: all that is known of it");
+            .help("Print the Kubernetes version that the agent follows; raw: print all version information");
         command
-            .about("Run a node of a cluster with a kubelet's command line")
+            .about("Run the agent with the kubelet's flags and defaults")
             .disable_version_flag(true)
             .after_help(EXAMPLES)
             .arg(version)
@@ -175,7 +175,10 @@ impl Own {
             if let Target::Refused(remedy) = flag.target
                 && text(flag.name).is_some()
             {
-                return Err(format!("--{}: crib's agent does not have this: {remedy}", flag.name));
+                return Err(format!(
+                    "--{}: crib's agent does not support this; {remedy}",
+                    flag.name
+                ));
             }
         }
         let labels = given.get("node-labels").map(Vec::as_slice).unwrap_or_default();
@@ -205,7 +208,7 @@ impl Own {
             (Some(config), Some(programs)) => Some((config, programs)),
             (None, None) => None,
             _ => {
-                return Err("--image-credential-provider-config and --image-credential-provider-bin-dir belong together".to_owned());
+                return Err("--image-credential-provider-config and --image-credential-provider-bin-dir must be given together".to_owned());
             }
         };
         let number = |name: &str| read(name, text(name), values::int);
@@ -274,7 +277,7 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     match addresses.as_slice() {
         [IpAddr::V4(address)] if address.is_unspecified() => Ok(Vec::new()),
         all if all.iter().any(IpAddr::is_unspecified) => {
-            Err("--node-ip: :: does not choose an address here: give the address itself".to_owned())
+            Err("--node-ip: :: is not supported: give an address of this node".to_owned())
         }
         _ => Ok(addresses),
     }
@@ -321,12 +324,12 @@ mod tests {
         "--node-labels: node-role.kubernetes.io/x: a"
     )]
     #[case("--node-ip here", "--node-ip: \"here\" is not an IP address")]
-    #[case("--node-ip ::", "--node-ip: :: does not choose")]
+    #[case("--node-ip ::", "--node-ip: :: is not supported")]
     #[case("--cloud-provider aws", "--cloud-provider: \"aws\" is neither external nor empty")]
     #[case("--exit-on-lock-contention", "--exit-on-lock-contention needs --lock-file")]
     #[case("--exit-on-lock-contention=maybe", "--exit-on-lock-contention: \"maybe\" is not true")]
     #[case("--bootstrap-kubeconfig b", "--bootstrap-kubeconfig needs --kubeconfig")]
-    #[case("--image-credential-provider-config c", "belong together")]
+    #[case("--image-credential-provider-config c", "must be given together")]
     #[case("--maximum-dead-containers few", "--maximum-dead-containers: \"few\" is not a number")]
     #[case("--experimental-mounter-path /m", "--experimental-mounter-path: crib's agent does not")]
     fn bad_flags_are_named(#[case] line: &str, #[case] words: &str) {

@@ -15,7 +15,7 @@ use crate::commands::prelude::*;
 
 use serve::{ServeArgs, serve};
 
-/// Pass a client's calls on to a runtime, with faults
+/// Forward a client's CRI calls to a runtime, and inject faults
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -25,33 +25,33 @@ Examples:
   crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --rules rules.txt --control /tmp/c.sock
   crib proxy ctl --control /tmp/c.sock on slow-stop
 
-A rule, of --fault or in a line of --rules FILE, is [off] [NAME:] CALLS [after N] [every N] [times N] [probability P] \
-[message N[..M]] [if CONDITION] and one of:
-  answer CODE [\"TEXT\"]         answer that code; the runtime does not see the call
-  swallow                       answer an empty success; the runtime does not see the call
-  stale                         answer what the runtime answered an equal request before
-  fail CODE [\"TEXT\"]           answer that code after the runtime has done its work
-  recode CODE CODE [\"TEXT\"]    answer the second code where the runtime answers the first
-  hang, delay SECONDS           answer nothing, or later
-  disconnect                    end the client's connection
-  drop FIELD, set FIELD JSON    alter a field of the response, or with `request` before it of the request
-  lose, repeat, swap            a message of a stream, not at all, twice, or after the next one
-  late SECONDS                  a message of a stream after those that follow it
-  truncate [CODE [\"TEXT\"]]     end the stream in place of a message
-  throttle BYTES                answer so many bytes a second
+A rule, given with --fault or as a line of --rules FILE, is [off] [NAME:] CALLS [after N] [every N] [times N] [probability \
+P] [message N[..M]] [if CONDITION] and one of:
+  answer CODE [\"TEXT\"]         return this code; the runtime does not see the call
+  swallow                       return an empty response; the runtime does not see the call
+  stale                         return the runtime's response to an earlier equal request
+  fail CODE [\"TEXT\"]           return this code after the runtime has executed the call
+  recode CODE CODE [\"TEXT\"]    return the second code if the runtime returns the first
+  hang, delay SECONDS           never respond, or respond after a delay
+  disconnect                    close the client's connection
+  drop FIELD, set FIELD JSON    change a field of the response, or of the request if `request` precedes it
+  lose, repeat, swap            drop a message of a stream, send it twice, or after the next one
+  late SECONDS                  delay a message of a stream, but not the messages after it
+  truncate [CODE [\"TEXT\"]]     end the stream instead of sending a message
+  throttle BYTES                limit responses to this many bytes per second
 
 A CONDITION compares fields of the request or the response with JSON values: `request.container_id == \"c\" and not \
-status.labels[\"app\"] in [\"a\", \"b\"]`. A file of rules may have comments from # on, and `seed N`. docs/proxy.md explains \
-them all.
+status.labels[\"app\"] in [\"a\", \"b\"]`. In a file of rules, # begins a comment, and a line `seed N` sets the seed. \
+docs/proxy.md explains all rules.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
     0  ended by a signal
-    1  a socket or the trace cannot be written, or --lint found something
+    1  a socket cannot be created, the trace cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
 pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     command: Option<ProxyCommand>,
-    /// Write the calls as they end, one JSON object a line
+    /// Write each call to this file when it ends, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ fn read(file: &Path) -> Result<Vec<RecordedCall>, CallError> {
     })?;
     let finished = finished_lines(&text);
     if finished.len() < text.len() {
-        say(&format!("{shown}: the last line is left out, of which only a part was written"));
+        say(&format!("{shown}: ignored the last line, which is incomplete"));
     }
     RecordedCall::parse_all(finished).map_err(|error| CallError::Usage(format!("{shown}: {error}")))
 }

@@ -21,11 +21,11 @@ Examples:
   crib registry --load busybox.tar --load layouts/ --load app.tar=registry.k8s.io/app:1
   crib registry --tls --ca-file ca.pem --auth bearer:me:secret
 
-Prints `listening on http://ADDRESS` when it is ready. An image loaded as registry.k8s.io/app:1 is served as \
-ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 unless another registry's image has that name, and to clients that use \
-the registry as a mirror (?ns=registry.k8s.io).")]
+Prints `listening on http://ADDRESS` when it is ready. An image that is loaded as registry.k8s.io/app:1 can be pulled as \
+ADDRESS/registry.k8s.io/app:1, as ADDRESS/app:1 unless an image of another registry has that name, and through the registry \
+as a mirror (?ns=registry.k8s.io).")]
 pub(crate) struct RegistryArgs {
-    /// Address to listen on; :PORT is all addresses of this host
+    /// Address to listen on; :PORT listens on all addresses of this host
     #[arg(long, value_name = "[HOST]:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
     listen: SocketAddr,
     /// Directory for images, an OCI layout [default: a temporary directory]
@@ -40,10 +40,10 @@ pub(crate) struct RegistryArgs {
     /// Serve TLS with a certificate from a generated CA
     #[arg(long)]
     tls: bool,
-    /// File for the CA certificate
+    /// Write the CA certificate to this file
     #[arg(long, value_name = "FILE", requires = "tls")]
     ca_file: Option<PathBuf>,
-    /// File for the address, written when the registry is ready
+    /// Write the address to this file when the registry is ready
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
     /// Exit when standard input is closed

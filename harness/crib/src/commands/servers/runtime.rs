@@ -33,13 +33,14 @@ Examples:
   crib runtime --listen unix:///tmp/crib.sock --state-dir /tmp/crib
   crictl --runtime-endpoint unix:///run/crib/crib.sock pods
 
-SIGTERM or SIGINT shuts it down; containers keep running and are found again by the next start with the same \
-state directory, unless --ephemeral is given. It takes at most 10 s, or 30 s if pods have to be removed, even if calls hang. A second signal ends it immediately.")]
+SIGTERM or SIGINT shuts the runtime down. Containers keep running, and the next runtime with the same state directory \
+recovers them, unless --ephemeral is given. Shutdown takes at most 10 s, or 30 s if the runtime has to remove pods, even if \
+calls hang. A second signal ends the runtime immediately.")]
 pub(crate) struct RuntimeArgs {
-    /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for others]
+    /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for other users]
     #[arg(long, value_name = "unix:///PATH")]
     listen: Option<UnixEndpoint>,
-    /// Directory for state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for others]
+    /// Directory for state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for other users]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Isolation mode: auto, root, rootless or process
@@ -48,7 +49,7 @@ pub(crate) struct RuntimeArgs {
     /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
-    /// An image that acts out a behaviour script, for tests of clients; repeatable. See docs/testing.md
+    /// Add an image whose containers follow a behaviour script, for testing clients; repeatable. See docs/testing.md
     #[arg(long, value_name = "IMAGE=SCRIPT")]
     behave: Vec<NamedScript>,
     #[command(flatten)]
@@ -56,7 +57,7 @@ pub(crate) struct RuntimeArgs {
     /// Configuration file; see examples/runtime.yaml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Mirror to try first for a registry's images, *=URL for all registries; repeatable
+    /// Mirror to try first for a registry's images; *=URL applies to all registries; repeatable
     #[arg(long, value_name = "HOST=URL")]
     registry_mirror: Vec<MirrorFlag>,
     /// Remove all pods and exit when standard input is closed
@@ -65,10 +66,10 @@ pub(crate) struct RuntimeArgs {
     /// Remove all pods when the runtime exits
     #[arg(long)]
     ephemeral: bool,
-    /// Group, by name or number, that may use the socket
+    /// Group that may use the socket, by name or number
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// Address of the stream server for exec, attach and port-forward; port 0 takes a free port [default: 127.0.0.1:0]
+    /// Address of the stream server for exec, attach and port-forward; port 0 selects a free port [default: 127.0.0.1:0]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = stream_address)]
     stream_address: Option<SocketAddr>,
     /// Start a new session, so that a hang-up of the terminal does not end the runtime
@@ -107,7 +108,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     or_complain(runtime_fake::raise_open_files(), Exit::NoRuntime)?;
     let root = nix::unistd::geteuid().is_root();
     let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
-    let remedy = |problem| format!("{problem}: say where to keep state with --state-dir");
+    let remedy = |problem| format!("{problem}: set a directory for state with --state-dir");
     let state_dir = or_say(state_dir.map_err(remedy), Exit::BadInput)?;
     let endpoint = args.listen.clone().unwrap_or_else(|| {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -13,18 +13,19 @@ Examples:
   crib attach web
   crib attach -it shell
 
-Exits when the container exits; with --interactive also at the end of standard input, unless the container has stdinOnce and no \
-terminal, as containerd and CRI-O have it. --interactive needs a container with stdin, --tty one with a terminal."))]
+Exits when the container exits. With --interactive, also exits at the end of standard input, unless the container has \
+stdinOnce and no terminal, as with containerd and CRI-O. --interactive needs a container with stdin; --tty needs a \
+container with a terminal."))]
 pub(crate) struct AttachArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(add = completion::pods_and_containers())]
     container: String,
     #[command(flatten)]
     container_name: ContainerNameArgs,
-    /// Pass standard input to it
+    /// Pass standard input to the container
     #[arg(short, long, alias = "stdin")]
     interactive: bool,
-    /// Attach to its terminal
+    /// Attach to the container's terminal
     #[arg(short, long)]
     tty: bool,
     #[command(flatten)]

@@ -34,21 +34,21 @@ crib cp [OPTIONS] <[NAMESPACE/]POD:PATH> <LOCAL>
 Examples:
   crib cp web:/var/log/app.log .
   crib cp ./site shop/web:/srv -c nginx
-  crib cp ./site/. web:/srv              what is in the directory, without its name
+  crib cp ./site/. web:/srv              the contents of the directory
   crib cp web:/etc - | tar -t            as a tar archive
 
-An existing directory gets the copy by its name, as with cp. A local path with a colon begins with / or a dot. Relative \
-paths in a container begin in its working directory.
+If the destination is an existing directory, the copy is created in it, as with cp. A local path that contains a colon must \
+begin with / or a dot. Relative paths in a container are relative to its working directory.
 
-With crib's runtime the image needs no tar, and files in a container are owned by the container's user; other runtimes run \
-tar in the container, as with kubectl. Modes, times and links are kept. On this machine, links that lead out of what is copied \
-are left out, and so are set-user-ID bits.")
+With crib's runtime, the image needs no tar, and files copied into a container are owned by the container's user. With \
+other runtimes, tar runs in the container, as with kubectl. Modes, times and links are kept. When copying to this machine, \
+links that point outside of the copied tree and set-user-ID bits are dropped.")
 )]
 pub(crate) struct CpArgs {
-    /// What is copied: a path, POD:PATH, or - for a tar archive on standard input
+    /// What to copy: a local path, POD:PATH, or - for a tar archive on standard input
     #[arg(value_name = "SOURCE")]
     from: String,
-    /// Where to: a path, POD:PATH, or - for a tar archive on standard output
+    /// Where to copy it: a local path, POD:PATH, or - for a tar archive on standard output
     #[arg(value_name = "DESTINATION")]
     to: String,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
         (End::InContainer(from), End::InContainer(_)) => {
             let InContainer { container, .. } = from;
             usage(&format!(
-                "copy from {container:?} to a local path first: one of the two is local"
+                "one side must be a local path: copy from {container:?} to a local path first"
             ))
         }
         (End::InContainer(_), End::Standard) if io::stdout().is_terminal() => {
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
             Ok(told(notes))
         }
         (End::Local(_) | End::Standard, End::Local(_) | End::Standard) => {
-            usage("neither is in a container: name one as POD:PATH")
+            usage("one side must be in a container: write it as POD:PATH")
         }
     }
 }

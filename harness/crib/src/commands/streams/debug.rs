@@ -17,7 +17,7 @@ use crate::stream::TransportArgs;
 /// The time between two questions whether the container runs.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Add a container to a running pod, with the tools that its images lack
+/// Add an ephemeral container with debugging tools to a running pod
 #[derive(Debug, Args)]
 #[command(after_help = with_codes("\
 Examples:
@@ -25,11 +25,11 @@ Examples:
   crib debug web -it --image crib.local/host --target nginx -- bash
   crib debug web --image busybox -c probe -- wget -O- localhost:8080
 
-The container is an ephemeral one, as with kubectl debug: it shares the network of the pod and, with --target, the processes of \
-one of its containers, is not restarted, and ends with the pod. It may trace processes (SYS_PTRACE), as with kubectl's profile \
-general. The pod is one of a crib run."))]
+Adds an ephemeral container, as kubectl debug does. It shares the pod's network namespace and, with --target, the process \
+namespace of that container. It is not restarted, and it ends with the pod. It has the capability SYS_PTRACE, as with \
+kubectl's profile general. The pod must belong to a crib run."))]
 pub(crate) struct DebugArgs {
-    /// Pod: name, web or shop/web, or id
+    /// Pod: name (web or shop/web) or id
     pod: String,
     /// Image of the container
     #[arg(long)]
@@ -37,31 +37,31 @@ pub(crate) struct DebugArgs {
     /// Command of the container [default: the image's]
     #[arg(last = true)]
     command: Vec<String>,
-    /// Pass the command as arguments of the image's own
+    /// Pass the command as arguments to the image's entrypoint
     #[arg(long, requires = "command")]
     arguments_only: bool,
-    /// Name of the container [default: debugger- and five characters]
+    /// Name of the container [default: debugger- and five random characters]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Container of the pod whose processes it sees
+    /// Container whose process namespace to share
     #[arg(long, value_name = "CONTAINER")]
     target: Option<String>,
     /// Environment variable; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = crate::client::select::label)]
     env: Vec<(String, String)>,
-    /// When to pull the image [default: as for every container]
+    /// When to pull the image [default: the Kubernetes default for the image's tag]
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     image_pull_policy: Option<String>,
-    /// Pass standard input to it, and attach
+    /// Pass standard input to the container, and attach
     #[arg(short = 'i', long = "stdin", alias = "interactive")]
     interactive: bool,
     /// Allocate a terminal
     #[arg(short, long, requires = "interactive")]
     tty: bool,
-    /// Attach without standard input too, or not at all [default: with --stdin]
+    /// Attach to the container [default: true with --stdin]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     attach: Option<bool>,
-    /// Print no names
+    /// Do not print informational messages
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(crate) async fn run(args: &DebugArgs) -> Result<Exit, CallError> {
     let added = added.ok_or_else(|| {
         let pod = &args.pod;
         CallError::Denied(format!(
-            "pod {pod:?} is not one of a crib run, which alone can change it"
+            "pod {pod:?} does not belong to a crib run: containers can be added only to pods of `crib run`"
         ))
     })?;
     if let Some(why) = added.refused {

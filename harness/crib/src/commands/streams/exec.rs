@@ -26,14 +26,14 @@ Examples:
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
   crib exec --label app=web nginx -s reload
 
-With a filter, runs the command in each running container that fits it, one after another, and prints the id of each \
-before its output. The first command that fails is the exit code.
+With a filter, runs the command in each running container that matches it, one after another, and prints each container's \
+id before its output. The exit code is that of the first command that fails.
 
-Exits with the command's exit code, 127 if the program was not found, 126 if it is not executable. With --tty, Ctrl-C \
-is sent to the command. Without --tty, it ends crib exec, and the command ends at its next read or write, as with kubectl \
-and crictl."))]
+Exits with the command's exit code, with 127 if the program was not found, or with 126 if it is not executable. With --tty, \
+Ctrl-C is sent to the command. Without --tty, Ctrl-C ends crib exec, and the command ends at its next read or write, as \
+with kubectl and crictl."))]
 pub(crate) struct ExecArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(add = completion::pods_and_containers())]
     container: String,
     #[command(flatten)]
@@ -46,29 +46,29 @@ pub(crate) struct ExecArgs {
         value_name = "COMMAND"
     )]
     command: Vec<String>,
-    /// Pass standard input to it
+    /// Pass standard input to the command
     #[arg(short, long)]
     interactive: bool,
     /// Allocate a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Print the output after the command has exited
+    /// Wait until the command exits, then print its output (ExecSync)
     #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
     sync: bool,
     #[command(flatten)]
     filter: ContainerFilterArgs,
-    /// Leave out the ids of containers
+    /// Omit container ids
     #[arg(short, long)]
     quiet: bool,
-    /// Run it in all containers at the same time, without their ids
+    /// Run the command in all containers in parallel, and omit container ids
     #[arg(short = 'x', long)]
     parallel: bool,
-    /// Exit with 0 whatever fails
+    /// Exit with code 0 even if commands fail
     #[arg(short = 'e', long)]
     ignore_errors: bool,
     #[command(flatten)]
     streaming: TransportArgs,
-    /// With --sync, end the command after this time [default: never]
+    /// With --sync, kill the command after this time [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -112,10 +112,8 @@ async fn in_selected(all: &[Cri], args: &ExecArgs) -> Result<Exit, CallError> {
         return Err(CallError::NothingFits("container"));
     }
     if args.interactive && selected.len() > 1 {
-        let message = format!(
-            "--interactive: {} containers fit, and there is one standard input",
-            selected.len()
-        );
+        let message =
+            format!("--interactive needs a single container, but {} match", selected.len());
         return Err(CallError::Usage(message));
     }
     let ids = selected.iter().map(|container| container.id.as_str());

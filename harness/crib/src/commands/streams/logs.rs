@@ -35,10 +35,10 @@ Examples:
   crib logs deploy/web -c sidecar
   crib logs -f -l app=web --all-containers --prefix
 
-Of a pod with several containers, that is the one that its annotation kubectl.kubernetes.io/default-container names, else the \
-first one. The container's standard error goes to standard error."))]
+If a pod has several containers, the default is the one that its annotation kubectl.kubernetes.io/default-container names, \
+or else the first one. The container's standard error goes to standard error."))]
 pub(crate) struct LogsArgs {
-    /// Container: id, id prefix or name; or a pod: web, pod/web; or what has pods: deploy/web, job/migrate, svc/web
+    /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(
         required_unless_present = "selector",
         conflicts_with = "selector",
@@ -47,19 +47,19 @@ pub(crate) struct LogsArgs {
     container: Option<String>,
     #[command(flatten)]
     container_name: ContainerNameArgs,
-    /// The pods of runs with these labels: `app=web,tier!=db`; --tail is 10 then
+    /// Select pods of runs by labels: `app=web,tier!=db`; --tail is then 10 by default
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l default]
+    /// Namespace of the pods [default: any; with -l: default]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// All containers of the pods
+    /// Print the logs of all containers of the pods
     #[arg(long, conflicts_with = "container_name")]
     all_containers: bool,
-    /// All pods of deploy/web and its kind, with --prefix
+    /// Print the logs of all pods of an object such as deploy/web; implies --prefix
     #[arg(long)]
     all_pods: bool,
-    /// Begin each line with its pod and container: [pod/web/main]
+    /// Prefix each line with its pod and container: [pod/web/main]
     #[arg(long)]
     prefix: bool,
     /// Follow the log until the container exits
@@ -74,10 +74,10 @@ pub(crate) struct LogsArgs {
     /// Print at most this many bytes [default: all, as with -1]
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     limit_bytes: Option<i64>,
-    /// Print only what was written to this stream
+    /// Print only the output of this stream
     #[arg(short, long, value_enum)]
     stream: Option<StreamName>,
-    /// Have the runtime reopen the log file after a rotation
+    /// Make the runtime reopen the log file after a rotation
     #[arg(short, long)]
     reopen: bool,
     /// Prefix each line with its timestamp
@@ -210,7 +210,7 @@ async fn print_log(args: &LogsArgs, meant: Meant<'_>) -> Result<(), CallError> {
     let status = cri.call("ContainerStatus", status).await?;
     if status.log_path.is_empty() {
         let said = format!(
-            "container {} has no log: its pod was made without a log directory",
+            "container {} has no log: its pod was created without a log directory",
             container.id
         );
         return Err(CallError::Usage(said));
@@ -291,7 +291,7 @@ fn write(piece: &Piece) -> io::Result<()> {
 
 fn unreadable(LogError { path, source }: LogError) -> CallError {
     let doing =
-        format!("read the log {}: is it on this machine, and may you read it?", path.display());
+        format!("read the log {}; check that it is on this machine and readable", path.display());
     CallError::Io { doing, source }
 }
 

@@ -26,19 +26,20 @@ Examples:
   crib port-forward deploy/web 8080:80
   crib port-forward svc/web 8080:80
 
-5432 uses the same port on both sides; :80 takes a free local port. Each is printed when it listens. Ports of svc/web are those of \
-the Service. For deploy/web and its kind, each connection goes to a running pod, so that forwarding survives a replacement of pods."))]
+5432 uses the same port on both sides; :80 uses a free local port. Prints each port when it listens. Ports of svc/web are \
+ports of the Service. For objects such as deploy/web, each connection goes to a running pod, so that forwarding continues \
+when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
-    /// Pod: id, id prefix or name; pod/web works too; or what has pods: deploy/web, svc/web
+    /// Pod: id, id prefix, name or pod/web; or an object that has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]
     pod: String,
     /// Namespace of the pod [default: any]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Ports
+    /// Ports to forward
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Pair>,
-    /// Addresses to listen on; localhost is 127.0.0.1, and ::1 where there is IPv6
+    /// Addresses to listen on; localhost is 127.0.0.1 and, if the host has IPv6, ::1
     #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',', default_value = "localhost")]
     address: Vec<Place>,
     #[command(flatten)]
@@ -101,7 +102,7 @@ impl FromStr for Pair {
         let (text, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
         if !protocol.eq_ignore_ascii_case("tcp") {
             return Err(format!(
-                "{protocol} cannot be forwarded: the CRI's PortForward and kubectl carry TCP alone"
+                "{protocol} cannot be forwarded: the CRI's PortForward and kubectl support only TCP"
             ));
         }
         let port = |text: &str| match text.parse::<u16>() {

@@ -38,14 +38,14 @@ fn duplicate_pod_name_names_both_files() {
         Empty::Refused,
     )
     .unwrap_err();
-    assert_eq!(problems, ["y: pod default/a is also in x: give one of them another name"]);
+    assert_eq!(problems, ["y: pod default/a is also defined in x: give one of them another name"]);
 }
 
 #[test]
 fn duplicate_pod_name_in_one_file_is_rejected() {
     let twice = file("x", vec![pod("a", "1"), pod("a", "2")]);
     let seen = merge(vec![twice], vec![], Empty::Refused).unwrap_err();
-    assert_eq!(seen, ["x: pod default/a is in it twice: give one of them another name"]);
+    assert_eq!(seen, ["x: pod default/a is defined twice: give one of them another name"]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn manifests_have_a_limit() {
     let problem = |paths: &[PathBuf], how| load(paths, how).unwrap_err().join("\n");
     std::fs::write(path("many.yaml"), "---\na: b\n".repeat(1001)).unwrap();
     let said = problem(&[path("many.yaml"), path("missing.yaml")], ManifestArgs::default());
-    assert!(said.ends_with("more than 1000 documents: --max-documents allows more"), "{said}");
+    assert!(said.ends_with("more than 1000 documents: raise --max-documents"), "{said}");
     let how = ManifestArgs { max_documents: 1001, ..ManifestArgs::default() };
     let said = problem(&[path("many.yaml")], how);
     assert!(said.contains("missing: expected v1"), "{said}");

@@ -49,7 +49,7 @@ fn note_reports_each_failure_once() {
     assert_eq!(
         notes.on_reports(&with("ErrImagePull", "there is no\nsuch image")),
         [
-            "pod default/p, container main: ErrImagePull: there is no such image; as in Kubernetes, it is tried again until Ctrl-C"
+            "pod default/p, container main: ErrImagePull: there is no such image; as in Kubernetes, it is retried until Ctrl-C"
         ]
     );
     assert_eq!(notes.on_reports(&with("ImagePullBackOff", "back-off")), Vec::<String>::new());
@@ -57,7 +57,7 @@ fn note_reports_each_failure_once() {
     assert_eq!(
         notes.on_reports(&with("CrashLoopBackOff", "")),
         [
-            "pod default/p, container main: CrashLoopBackOff; as in Kubernetes, it is tried again until Ctrl-C"
+            "pod default/p, container main: CrashLoopBackOff; as in Kubernetes, it is retried until Ctrl-C"
         ]
     );
 }
@@ -65,8 +65,8 @@ fn note_reports_each_failure_once() {
 #[rstest]
 #[case("Never", "RunContainerError", "")]
 #[case("Never", "PostStartHookError", "")]
-#[case("OnFailure", "RunContainerError", "; as in Kubernetes, it is tried again until Ctrl-C")]
-#[case("Never", "CreateContainerError", "; as in Kubernetes, it is tried again until Ctrl-C")]
+#[case("OnFailure", "RunContainerError", "; as in Kubernetes, it is retried until Ctrl-C")]
+#[case("Never", "CreateContainerError", "; as in Kubernetes, it is retried until Ctrl-C")]
 fn note_names_next_step_by_restart_policy(
     #[case] policy: &str,
     #[case] reason: &str,

@@ -13,13 +13,13 @@ use super::{Results, show};
 use crate::client::CallError;
 use crate::commands::prelude::*;
 
-/// Show the results of an earlier benchmark, or write them in another form
+/// Show the results of an earlier benchmark, or write them in another format
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   crib bench report bench.json --report html=bench.html --report markdown=performance.md")]
 pub(super) struct ReportArgs {
-    /// What `crib bench` wrote: a report json=FILE, or its output with --output json
+    /// Report of `crib bench`, written with --report json=FILE or --output json
     file: PathBuf,
     #[command(flatten)]
     results: Results,
@@ -36,25 +36,27 @@ pub(super) fn read(file: &Path) -> Result<Report, CallError> {
     let text = named_text::read_text(file);
     let file = file.display();
     let text = text.map_err(|error| CallError::Usage(format!("failed to read {file}: {error}")))?;
-    serde_json::from_str(&text)
-        .map_err(|error| CallError::Usage(format!("{file} is no report of `crib bench`: {error}")))
+    serde_json::from_str(&text).map_err(|error| {
+        CallError::Usage(format!("{file} is not a report of `crib bench`: {error}"))
+    })
 }
 
-/// Compare two benchmarks: what became faster, and what slower
+/// Compare two benchmarks, and print what became faster or slower
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   crib bench --report json=old.json
   crib bench compare old.json new.json
 
-The first runtime of each report is compared. A row is better or worse if the confidence intervals of its medians are apart and \
-the medians differ by a tenth, or by half where one is of fewer than 5 rounds. Two benchmarks at different times compare the \
-machine too: what the kernel alone took tells how much. To compare two runtimes, measure them in turns with --vs.
+Compares the first runtime of each report. A row is better or worse if the confidence intervals of its medians do not \
+overlap and the medians differ by at least a tenth, or by half if one of them has fewer than 5 rounds. Benchmarks from \
+different times also reflect differences of the machine; the rows that measure the kernel alone show how large these are. \
+To compare two runtimes, use --vs.
 
 Exit codes:
-    0  nothing became worse
-    1  something did
-    2  bad usage, or a file is no report")]
+    0  no row became worse
+    1  a row became worse
+    2  bad usage, or a file is not a report")]
 pub(super) struct CompareArgs {
     /// Report of the earlier benchmark
     #[arg(value_name = "OLD")]

@@ -9,20 +9,20 @@ use crib_base::named_text;
 use crate::commands::prelude::*;
 use crate::reported::write_file;
 
-/// Compare two reports of crib check: new failures, fixed rules, slower calls
+/// Compare two reports of crib check, and print new failures, fixed rules and slower calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   crib check compare old.json new.json
   crib check compare old.json new.json --html comparison.html
 
-The reports are those of --report json=FILE. A call is slower if its median is 1.5 times as long and 5 ms longer, of at \
-least 5 calls in each report.
+Reports are written by --report json=FILE. A call counts as slower if each report has at least 5 such calls and their \
+median grew by half and by at least 5 ms.
 
 Exit codes:
-    0  no rule fails that did not fail before
+    0  no rule fails that passed before
     1  some do
-    2  bad usage, or a file is no report")]
+    2  bad usage, or a file is not a report")]
 pub(super) struct CompareArgs {
     /// Report of the earlier check
     #[arg(value_name = "OLD")]
@@ -30,7 +30,7 @@ pub(super) struct CompareArgs {
     /// Report of the later check
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Also write the comparison as a page
+    /// Also write the comparison to this file as HTML
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, CallError> {
 fn saved(file: &Path) -> Result<Saved, CallError> {
     let usage = |error: &dyn std::error::Error| {
         let file = file.display();
-        CallError::Usage(format!("{file} is no report of --report json=FILE: {error}"))
+        CallError::Usage(format!("{file} is not a report of --report json=FILE: {error}"))
     };
     let text = named_text::read_text(file)
         .map_err(|error| CallError::Usage(format!("failed to read {}: {error}", file.display())))?;

@@ -354,7 +354,7 @@ fn source(of: &Volume) -> String {
         return format!("PersistentVolumeClaim {}", claim.claim_name);
     }
     if of.ephemeral.is_some() {
-        return "a claim that ends with the pod".to_owned();
+        return "an ephemeral claim, deleted with the pod".to_owned();
     }
     if let Some(image) = &of.image {
         return format!("image {}", image.reference.as_deref().unwrap_or_default());

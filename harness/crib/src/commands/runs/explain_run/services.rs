@@ -68,8 +68,8 @@ fn address(spec: &ServiceSpec) -> String {
         return format!("an alias of {target}");
     }
     match spec.cluster_ip.as_deref() {
-        Some("None") => "the addresses behind it".to_owned(),
-        _ => "an address of the pods' network, given at the start".to_owned(),
+        Some("None") => "the addresses of its endpoints".to_owned(),
+        _ => "an address of the pod network, assigned at the start".to_owned(),
     }
 }
 

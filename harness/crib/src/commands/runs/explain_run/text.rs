@@ -48,11 +48,11 @@ fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
     };
     lines.push(format!("{what} from {}", pod.file));
     if let Some(schedule) = &pod.schedule {
-        lines.push(format!("  a job at each time of {schedule}"));
+        lines.push(format!("  a job on schedule {schedule}"));
     }
-    let network = if pod.host_network { "the host's network" } else { "a network of its own" };
+    let network = if pod.host_network { "the host's network" } else { "its own network" };
     lines.push(format!(
-        "  restart policy {}, {} s to end, QoS class {}, {network}",
+        "  restart policy {}, grace period {} s, QoS class {}, {network}",
         pod.restart_policy, pod.grace_seconds, pod.qos_class
     ));
     for volume in &pod.volumes {
@@ -75,9 +75,9 @@ fn of_container(lines: &mut Vec<String>, container: &ExplainedContainer) {
     };
     lines.push(format!("  {kind} {}", container.name));
     let pulled = match container.image_pull_policy.as_str() {
-        "Always" => "pulled each time",
+        "Always" => "always pulled",
         "Never" => "never pulled",
-        _ => "pulled unless it is there",
+        _ => "pulled if not present",
     };
     let mut row = |name: &str, text: String| {
         if !text.is_empty() {
@@ -119,7 +119,7 @@ fn of_port(port: &ExplainedPort) -> String {
             let _ = write!(text, ", at port {number} of this machine");
         }
         None if port.is_published => {
-            text.push_str(", at a port of this machine that is chosen at the start");
+            text.push_str(", at a free port of this machine, chosen at the start");
         }
         None => {}
     }

@@ -21,16 +21,17 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
-    /// Give each pod a cgroup below that of its QoS class, named to the runtime as the sandbox's cgroup_parent. The agent makes
-    /// it and limits the pod there, as a kubelet does. Where the machine does not let it, as without root, it warns and leaves
-    /// both to the runtime: crib's does them, another one makes the cgroup without limits of the pod as a whole. False: the
-    /// runtime chooses [default: false]
+    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass it to the runtime as
+    /// the sandbox's cgroup_parent, as a kubelet does. Without permission, such as without root, the agent warns and leaves this
+    /// to the runtime: crib's runtime creates the cgroup and sets the limits; other runtimes create it without pod-level limits.
+    /// false: the runtime chooses the cgroup [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Form of cgroup_parent: a path, or a slice that systemd makes, which crib's runtime refuses [default: cgroupfs]
+    /// Form of cgroup_parent: a path, or a systemd slice, which crib's runtime rejects [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
-    /// Cgroup above kubepods, the one of all pods; / for a node without another kubelet [default: /crib-ID, with the agent's id]
+    /// Parent of kubepods, the cgroup of all pods; use / on a node without another kubelet [default: /crib-ID, with the agent's
+    /// id]
     #[arg(long, value_name = "PATH")]
     cgroup_root: Option<String>,
 }

@@ -18,26 +18,26 @@ use tokio::sync::watch;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of an API server: the agent registers a node there, runs the pods that are bound to it, and writes their
-    /// statuses back [default: none, the agent stands alone]
+    /// Kubeconfig of an API server: the agent registers a node, runs the pods bound to it, and reports their statuses [default:
+    /// none; the agent runs standalone]
     #[arg(long, value_name = "FILE", conflicts_with = "objects")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Kubeconfig to ask for the node's client certificate with, if there is no --kubeconfig, or its certificate has expired: a
-    /// CertificateSigningRequest is created and waited for, and --kubeconfig is written
+    /// Kubeconfig for TLS bootstrapping, used if the file of --kubeconfig does not exist or its certificate has expired: the
+    /// agent creates a CertificateSigningRequest, waits for the client certificate, and writes --kubeconfig
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
-    /// Directory of client certificates that the cluster has signed [default: pki in --root-dir]
+    /// Directory of certificates that the cluster has signed [default: pki in --root-dir]
     #[arg(long, value_name = "DIR", requires = "kubeconfig")]
     pub(crate) cert_dir: Option<PathBuf>,
-    /// Ask for another client certificate before that in --cert-dir expires [default: false]
+    /// Request a new client certificate before the one in --cert-dir expires [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_certificates: Option<bool>,
-    /// Have the cluster sign the server's certificate, in --cert-dir, unless --tls-cert-file is given: someone must approve the
-    /// requests [default: serverTLSBootstrap of --config]
+    /// Request the serving certificate from the cluster and keep it in --cert-dir, unless --tls-cert-file is given; an
+    /// administrator must approve the requests [default: serverTLSBootstrap of --config]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_server_certificates: Option<bool>,
-    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does: auto, unless a pod of
-    /// kube-proxy is on the node; on; or off, where kube-proxy runs otherwise [default: auto]
+    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does. auto: unless the
+    /// node has a kube-proxy pod; off: for a node where kube-proxy runs outside of a pod [default: auto]
     #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
     service_proxy: Option<ProxyMode>,
     /// Whether a cloud's controller gives the node its addresses, and makes it schedulable.
@@ -228,7 +228,7 @@ pub(crate) async fn serve_services(
             Outcome::Unsupported if proxy == ServiceProxy::Auto => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::info!(
-                        "the runtime does not serve Services: pods reach ClusterIPs by kube-proxy alone"
+                        "the runtime does not serve Services: pods reach ClusterIPs only through kube-proxy"
                     );
                 }
                 None

@@ -33,41 +33,42 @@ enum VerificationPolicy {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct ImageArgs {
-    /// Credentials for registries: docker's config.json for all pods, or manifests of Secrets for their imagePullSecrets
+    /// Registry credentials: Docker's config.json, which applies to all pods, or manifests of Secrets that pods name in
+    /// imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pull_secrets: Option<PathBuf>,
     /// CredentialProviderConfig file, or a directory of them
     #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
     pub(crate) image_credential_provider_config: Option<PathBuf>,
-    /// Directory of the credential providers' programs
+    /// Directory of the credential provider binaries
     #[arg(long, value_name = "DIR", requires = "image_credential_provider_config")]
     pub(crate) image_credential_provider_bin_dir: Option<PathBuf>,
-    /// Which images that are present need credentials of the pod [default: NeverVerifyPreloadedImages]
+    /// When a pod needs credentials for an image that is already present [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
-    /// Image, or prefix that ends with /*, for NeverVerifyAllowlistedImages; repeatable
+    /// Image, or prefix that ends with /*, on the allowlist of NeverVerifyAllowlistedImages; repeatable
     #[arg(long, value_name = "IMAGE")]
     preloaded_images_verification_allowlist: Vec<String>,
     /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     serialize_image_pulls: Option<bool>,
-    /// Pulls at a time [default: 1, no limit with --serialize-image-pulls=false]
+    /// Maximum number of parallel image pulls [default: 1; no limit with --serialize-image-pulls=false]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_parallel_image_pulls: Option<u32>,
-    /// Pulls a second, 0 for no limit [default: 5]
+    /// Maximum number of image pulls per second; 0: no limit [default: 5]
     #[arg(long, value_name = "N")]
     registry_qps: Option<u32>,
-    /// Pulls that may begin at once [default: 10]
+    /// Maximum burst of image pulls [default: 10]
     #[arg(long, value_name = "N")]
     registry_burst: Option<u32>,
-    /// Disk usage above which unused images are removed, including images that others pulled; 100: never [default: never,
-    /// 85 with --adopt-node]
+    /// Disk usage above which unused images are removed, including images that the agent did not pull; 100: never [default:
+    /// never; 85 with --adopt-node]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: Option<u8>,
-    /// Disk usage down to which unused images are removed [default: 80]
+    /// Disk usage at which the removal of unused images stops [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: Option<u8>,
-    /// How long an image has to be unused before it is removed (2m, 90s) [default: 2m]
+    /// Minimum time for which an image is unused before it is removed (2m, 90s) [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     minimum_image_ttl_duration: Option<Duration>,
 }
@@ -85,7 +86,7 @@ impl ImageArgs {
         let serialize = self.serialize_image_pulls.or(file.serialize_image_pulls);
         let several = config.max_parallel_image_pulls.is_some_and(|most| most > 1);
         if serialize == Some(true) && several {
-            return Err("--serialize-image-pulls allows one pull at a time: leave it out, or --max-parallel-image-pulls".to_owned());
+            return Err("--serialize-image-pulls allows only one pull at a time: leave out --serialize-image-pulls or --max-parallel-image-pulls".to_owned());
         }
         config.serialize_image_pulls = serialize.unwrap_or(!several);
         let defaults = (config.registry_pull_qps, config.registry_burst);
@@ -154,9 +155,7 @@ impl ImageArgs {
         let in_file = file.image_pull_credentials_verification_policy.as_deref();
         let in_file = in_file.map(|name| {
             VerificationPolicy::from_str(name, false).map_err(|_| {
-                format!(
-                    "--config: imagePullCredentialsVerificationPolicy: there is no policy {name:?}"
-                )
+                format!("--config: imagePullCredentialsVerificationPolicy: unknown policy {name:?}")
             })
         });
         let policy = match self.image_pull_credentials_verification_policy {

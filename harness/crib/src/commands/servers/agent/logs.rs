@@ -15,10 +15,10 @@ pub(crate) struct ContainerLogArgs {
     /// Directory for container logs [default: logs in --root-dir]
     #[arg(long, value_name = "DIR")]
     pub(super) pod_logs_dir: Option<PathBuf>,
-    /// Bytes from which a log is rotated, such as 10Mi; less than zero: never [default: 10Mi]
+    /// Size at which a log is rotated, such as 10Mi; negative: never [default: 10Mi]
     #[arg(long, value_name = "QUANTITY", allow_hyphen_values = true)]
     container_log_max_size: Option<String>,
-    /// Files that a container's log may have, 2 or more [default: 5]
+    /// Maximum number of log files per container, at least 2 [default: 5]
     #[arg(long, value_name = "N")]
     container_log_max_files: Option<usize>,
 }
@@ -55,13 +55,13 @@ impl ContainerLogArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Ended containers")]
 pub(crate) struct DeadContainerArgs {
-    /// Ended attempts of each container that are kept; less than zero: all [default: 1]
+    /// Maximum number of ended attempts to keep per container; negative: no limit [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers_per_container: Option<i64>,
-    /// Ended containers of all pods that are kept; less than zero: all [default: -1]
+    /// Maximum number of ended containers to keep on the node; negative: no limit [default: -1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers: Option<i64>,
-    /// How long a container is kept after its creation (30s, 5m) [default: 0s]
+    /// Minimum age of an ended container, from its creation, before it is removed (30s, 5m) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) minimum_container_ttl_duration: Option<Duration>,
 }

@@ -23,11 +23,11 @@ pub(crate) struct NodeArgs {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
-    /// Address of this node, or one of each family; pods see it as status.hostIP [default: an address of this machine
-    /// that the node's name resolves to, else that of the default route]
+    /// Address of this node, or one per family; pods see it as status.hostIP [default: the address of this machine that the node
+    /// name resolves to, or else the address of the default route]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub(crate) node_ip: Vec<IpAddr>,
-    /// DNS servers for pods with dnsPolicy ClusterFirst [default: none, they use the node's]
+    /// DNS servers for pods with dnsPolicy ClusterFirst [default: none; these pods use the node's DNS servers]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
     /// Domain of the cluster [default: cluster.local]
@@ -36,22 +36,23 @@ pub(crate) struct NodeArgs {
     /// Resolver configuration that pods inherit, or "" for none [default: /etc/resolv.conf]
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<PathBuf>,
-    /// Pods that the node takes at a time [default: no limit, 110 with --adopt-node or --kubeconfig]
+    /// Maximum number of pods on the node [default: no limit; 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Node labels, which nodeSelector and node affinity match [default: a kubelet's labels with --adopt-node or --kubeconfig; otherwise every selector matches]
+    /// Labels of the node, matched by nodeSelector and node affinity [default: a kubelet's labels with --adopt-node or
+    /// --kubeconfig; otherwise every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
-    /// Taints of the node, which a pod needs tolerations for
+    /// Taints of the node, which pods must tolerate
     #[arg(long, value_name = "KEY=VALUE:EFFECT", value_delimiter = ',', value_parser = pairs::taint)]
     register_with_taints: Vec<Taint>,
-    /// Sysctls that pods may set besides the safe ones; a pattern ends with *
+    /// Unsafe sysctls that pods may set, in addition to the safe ones; a pattern ends with *
     #[arg(long, value_name = "SYSCTL", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
-    /// What the system needs of cpu, memory, ephemeral-storage, pid; pods cannot request it
+    /// Resources reserved for the system, which pods cannot request: cpu, memory, ephemeral-storage, pid
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
     system_reserved: Vec<(String, String)>,
-    /// What runtime and agent need, as --system-reserved
+    /// Resources reserved for the runtime and the agent, in the form of --system-reserved
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
     kube_reserved: Vec<(String, String)>,
 }

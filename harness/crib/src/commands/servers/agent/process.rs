@@ -43,7 +43,7 @@ fn host(root: &Path) -> Host {
 pub(super) fn set(file: &KubeletConfiguration) {
     if let Err(error) = set_score(file) {
         let score = file.oom_score_adj;
-        tracing::warn!(%error, score, "failed to set oomScoreAdj: run the agent with CAP_SYS_RESOURCE, as root has it");
+        tracing::warn!(%error, score, "failed to set oomScoreAdj: run the agent as root or with CAP_SYS_RESOURCE");
     }
     let files = file.max_open_files.and_then(|most| u64::try_from(most).ok());
     if let Some(most) = files
@@ -100,7 +100,7 @@ pub(super) fn node_parts(config: &Config) -> Result<NodeParts, String> {
     let oom_kills = oom_kills(Path::new(KMSG)).map_err(|error| {
         tracing::warn!(
             %error,
-            "kills for want of memory are not reported: {KMSG} cannot be read; run the agent as root, or set sysctl kernel.dmesg_restrict=0"
+            "OOM kills are not reported: {KMSG} cannot be read; run the agent as root, or set sysctl kernel.dmesg_restrict=0"
         );
     });
     let logind = || Arc::new(SystemdLogind::default()) as Arc<dyn Logind>;

@@ -18,31 +18,32 @@ const ALLOWED: Duration = Duration::from_secs(300);
 const REFUSED: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Server of the node, with --kubeconfig")]
+#[command(next_help_heading = "Node server, with --kubeconfig")]
 pub(crate) struct ServerArgs {
-    /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: none [default: 10250, or a free one if that is taken]
+    /// Port of the HTTPS server for logs, exec, attach and port-forward; 0: disabled [default: 10250, or a free port if 10250 is
+    /// in use]
     #[arg(long, value_name = "PORT", requires = "kubeconfig")]
     port: Option<u16>,
     /// Address of the server [default: 0.0.0.0]
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
-    /// The server's certificate in PEM [default: made once for the node's name and addresses, and kept in --cert-dir]
+    /// The server's certificate in PEM [default: generated once for the node's name and addresses, and kept in --cert-dir]
     #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_private_key_file"])]
     tls_cert_file: Option<PathBuf>,
-    /// The key of --tls-cert-file in PEM
+    /// Private key of --tls-cert-file in PEM
     #[arg(long, value_name = "FILE", requires_all = ["kubeconfig", "tls_cert_file"])]
     tls_private_key_file: Option<PathBuf>,
-    /// Authorities of client certificates in PEM: the common name is the user, the organizations are the groups [default: none,
-    /// no client certificate counts]
+    /// CA certificates that verify client certificates, in PEM; a certificate's common name is the user, its organizations are
+    /// the groups [default: none; client certificates are not accepted]
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     client_ca_file: Option<PathBuf>,
-    /// Admit clients without credentials, as system:anonymous [default: false]
+    /// Allow requests without credentials, as system:anonymous [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     anonymous_auth: Option<bool>,
-    /// Have the API server review bearer tokens of clients (TokenReview) [default: true]
+    /// Authenticate bearer tokens of clients with the API server's TokenReview [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     authentication_token_webhook: Option<bool>,
-    /// Who decides what clients may do: Webhook, the API server (SubjectAccessReview), or AlwaysAllow [default: Webhook]
+    /// How requests are authorized: Webhook (the API server's SubjectAccessReview) or AlwaysAllow [default: Webhook]
     #[arg(long, value_name = "MODE", ignore_case = false, requires = "kubeconfig")]
     authorization_mode: Option<AuthorizationMode>,
 }
@@ -100,15 +101,15 @@ impl ServerArgs {
             match error {
                 ServerError::Tls(_) => problem,
                 ServerError::Bind { .. } => {
-                    format!("{problem}: set another --port or --address, or --port 0 for no server")
+                    format!("{problem}: set another --port or --address, or --port 0 to disable the server")
                 }
             }
         })?;
         let (taken, address) = (port, server.address());
         if address.port() != taken {
-            tracing::warn!(%address, taken, "the server of the node has another port, because its own is taken");
+            tracing::warn!(%address, taken, "node server port is in use; using another port");
         }
-        tracing::info!(%address, "the server of the node is listening");
+        tracing::info!(%address, "node server is listening");
         Ok(Some((server, address.port())))
     }
 
@@ -199,8 +200,7 @@ fn warn_without_cluster(file: &KubeletConfiguration) {
     if is_wanted || has_certificate || file.authentication.is_some() || file.authorization.is_some()
     {
         tracing::warn!(
-            "there is no server of the node without --kubeconfig, where the API server reviews clients: set authorization.mode \
-             AlwaysAllow and authentication.webhook.enabled false for one"
+            "the node server needs --kubeconfig, because the API server authenticates and authorizes its clients: without --kubeconfig, set authorization.mode AlwaysAllow and authentication.webhook.enabled false"
         );
     }
 }

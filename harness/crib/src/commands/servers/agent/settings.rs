@@ -21,22 +21,22 @@ use super::source::SourceArgs;
 /// The settings; each takes precedence over the field of a KubeletConfiguration that says the same.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Settings {
-    /// Id of this agent, a label of its pods [default: made once and kept in --root-dir]
+    /// Id of this agent, stored as a label of its pods [default: generated once and kept in --root-dir]
     #[arg(long, value_name = "ID")]
     pub(crate) agent_id: Option<String>,
-    /// Treat every pod of the runtime as this agent's, as a kubelet does
+    /// Manage every pod of the runtime, as a kubelet does
     #[arg(long)]
     pub(crate) adopt_node: bool,
-    /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for others]
+    /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for other users]
     #[arg(long, value_name = "DIR")]
     pub(crate) root_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
-    /// Follow the runtime's events, and list its pods every 10 to 60 s, so that lists take little of the time; false: list them every second, as a kubelet does
-    /// [default: true]
+    /// Follow the runtime's container events, and list its pods only every 10 to 60 s (less often if lists are slow); false: list
+    /// them every second, as a kubelet does [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
-    /// How often each pod is compared with its manifest if nothing happens (1m, 90s) [default: 1m]
+    /// Interval at which each pod is compared with its manifest, even without a change (1m, 90s) [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) sync_frequency: Option<Duration>,
     #[command(flatten)]

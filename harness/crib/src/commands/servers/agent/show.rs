@@ -29,14 +29,14 @@ const HEALTHZ_PORT: u16 = 10248;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
 pub(crate) struct ShowArgs {
-    /// Port of /healthz, which fails when the runtime's pods have not been listed for 3 minutes; 0: none [default: 0; with
-    /// --kubeconfig 10248, or a free one if that is taken]
+    /// Port of /healthz, which fails if the agent has not listed the runtime's pods for 3 minutes; 0: disabled [default: 0; with
+    /// --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
-    /// Port of /healthz, /pods, /stats/summary and /metrics for anyone who can connect; 0: none [default: 0]
+    /// Port of /healthz, /pods, /stats/summary and /metrics without authentication; 0: disabled [default: 0]
     #[arg(long, value_name = "PORT")]
     read_only_port: Option<u16>,
-    /// Address of both [default: 127.0.0.1]
+    /// Address of --healthz-port and --read-only-port [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     healthz_bind_address: Option<IpAddr>,
 }
@@ -82,13 +82,13 @@ impl ShowArgs {
             Err((_, ErrorKind::AddrInUse)) if given.is_none() => {
                 let listener = bind_any("--healthz-port", address).await?;
                 let port = port_of(&listener);
-                tracing::warn!(%address, port, taken = healthz, "/healthz has another port, because its own is taken");
+                tracing::warn!(%address, port, taken = healthz, "healthz port is in use; using another port");
                 Some(listener)
             }
             Err((_, ErrorKind::AddrInUse)) if as_kubelet => {
                 tracing::warn!(
                     %address, port = healthz,
-                    "the port of /healthz is taken: set another --healthz-port, or 0 for none"
+                    "the port of /healthz is in use: set another --healthz-port, or 0 to disable it"
                 );
                 None
             }
@@ -140,7 +140,7 @@ fn port_of(listener: &TcpListener) -> u16 {
 /// What to do about a port that is taken.
 fn advised(problem: String, kind: ErrorKind, flag: &str) -> String {
     if kind == ErrorKind::AddrInUse {
-        format!("{problem}: set another {flag}, or 0 for none")
+        format!("{problem}: set another {flag}, or 0 to disable it")
     } else {
         problem
     }

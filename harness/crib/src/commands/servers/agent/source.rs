@@ -14,34 +14,36 @@ use crib_base::named_text;
 /// Which manifests are read, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// *.yaml, *.yml and *.json, with any number of pods each; unknown fields are errors; an invalid file keeps its pods
+    /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; pods of a file that becomes invalid
+    /// keep running
     Crib,
-    /// Every file, one static pod each, as a kubelet reads them; an invalid file has no pod
+    /// Every file, each with one static pod, as a kubelet reads them; the pod of a file that becomes invalid ends
     Kubelet,
 }
 
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Manifests")]
 pub(crate) struct SourceArgs {
-    /// Directory of manifests, or one manifest [default: staticPodPath of --config]
+    /// Directory of manifests, or a manifest file [default: staticPodPath of --config]
     #[arg(long, value_name = "PATH", required_unless_present_any = ["manifest_url", "config", "kubeconfig"])]
     pub(super) manifests: Option<PathBuf>,
-    /// Directory of ConfigMaps, Secrets, claims and other objects that pods refer to, which is watched
+    /// Directory of manifests of ConfigMaps, Secrets, PersistentVolumeClaims and other objects that pods refer to; it is watched
+    /// for changes
     #[arg(long, value_name = "DIR")]
     pub(super) objects: Option<PathBuf>,
-    /// How the manifests of --manifests are read [default: crib; kubelet for staticPodPath of --config, and with --kubeconfig]
+    /// How to read the files of --manifests [default: crib; kubelet for staticPodPath of --config, and with --kubeconfig]
     #[arg(long, value_name = "MODE", value_enum)]
     manifest_mode: Option<Mode>,
-    /// How often manifests are read again even if no change was noticed (20s, 1m) [default: 20s]
+    /// Interval at which manifests are read again even without a change notification (20s, 1m) [default: 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     file_check_frequency: Option<Duration>,
     /// URL of a Pod or PodList, read as a kubelet reads it [default: staticPodURL of --config]
     #[arg(long, value_name = "URL")]
     manifest_url: Option<String>,
-    /// File of HTTP headers for --manifest-url, a line NAME: VALUE each [default: staticPodURLHeader of --config]
+    /// File of HTTP headers for --manifest-url, one NAME: VALUE per line [default: staticPodURLHeader of --config]
     #[arg(long, value_name = "FILE")]
     manifest_url_headers: Option<PathBuf>,
-    /// How often the manifests of the URL are read (20s, 1m) [default: 20s]
+    /// Interval at which --manifest-url is read (20s, 1m) [default: 20s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     http_check_frequency: Option<Duration>,
 }
@@ -74,11 +76,11 @@ impl SourceArgs {
             }
             sources.push(Box::new(source));
         } else if self.manifest_url_headers.is_some() {
-            return Err("--manifest-url-headers: there is no --manifest-url".to_owned());
+            return Err("--manifest-url-headers needs --manifest-url".to_owned());
         }
         if sources.is_empty() && !joins {
             return Err(
-                "there are no manifests: set --manifests to a directory of them, or --manifest-url, or join a cluster with --kubeconfig"
+                "no source of pods: set --manifests to a directory of manifests, set --manifest-url, or join a cluster with --kubeconfig"
                     .to_owned(),
             );
         }
@@ -117,7 +119,7 @@ impl SourceArgs {
         if !path.exists() {
             let name = of.name("--manifests", "staticPodPath");
             let problem = format!(
-                "{} does not exist: set {name} to a directory of manifests, or to one manifest",
+                "{} does not exist: set {name} to a directory of manifests or to a manifest file",
                 path.display()
             );
             // kubeadm names one on nodes that have no static pods.

@@ -71,7 +71,7 @@ impl Start {
         let without_effect = checked.without_effect.into_iter();
         let without_effect = without_effect.map(|(field, why)| format!("{field} ({why})"));
         let warnings = vec![
-            ("configuration fields do not exist", unknown),
+            ("unknown configuration fields", unknown),
             ("configuration fields have no effect", without_effect.collect()),
         ];
         Self { endpoint, settings, file: checked.config, warnings }
@@ -101,7 +101,7 @@ impl Start {
         let sources = or_say(sources, Exit::BadInput)?;
         or_say(settings.cluster.check(), Exit::BadInput)?;
         let root_dir = settings.root_dir.clone().map_or_else(|| default_dir("crib-agent"), Ok);
-        let remedy = |problem| format!("{problem}: say where to keep volumes with --root-dir");
+        let remedy = |problem| format!("{problem}: set a directory for volumes with --root-dir");
         let root_dir = absolute(or_say(root_dir.map_err(remedy), Exit::BadInput)?);
         // Containers own files in volumes, set-user-ID programs too if they like.
         or_complain(file_tree::private::make(&root_dir), Exit::NoRuntime)?;
@@ -168,7 +168,7 @@ fn endpoint_of(
             text.parse().map_err(|problem| format!("containerRuntimeEndpoint: {problem}"))
         }
         (None, None) => Err(
-            "there is no runtime: set --runtime-endpoint, or containerRuntimeEndpoint in --config"
+            "no runtime endpoint: set --runtime-endpoint, or containerRuntimeEndpoint in --config"
                 .to_owned(),
         ),
     }
@@ -273,7 +273,7 @@ impl Serving<'_> {
             if config.cgroups.per_qos && driver != config.cgroups.driver {
                 tracing::info!(
                     ?driver,
-                    "the runtime's cgroup driver is used, not the configured one"
+                    "using the runtime's cgroup driver instead of the configured one"
                 );
             }
             config.cgroups.driver = driver;
@@ -454,7 +454,7 @@ const LOCK: &str = "lock";
 enum SoleError {
     /// Another agent uses it.
     #[error(
-        "the root directory {} is in use by another agent: stop that one, or give this one another --root-dir", .0.display()
+        "the root directory {} is in use by another agent: stop the other agent, or give this one another --root-dir", .0.display()
     )]
     InUse(PathBuf),
     /// It cannot be locked.

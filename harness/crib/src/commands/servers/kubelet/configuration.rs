@@ -179,7 +179,10 @@ mod tests {
     #[rstest]
     #[case("--port 0", "port: 0 is not between 1 and 65535")]
     #[case("--container-runtime-endpoint=", "containerRuntimeEndpoint: it is empty")]
-    #[case("--cpu-manager-policy dynamic", "cpuManagerPolicy: \"dynamic\" is none of none, static")]
+    #[case(
+        "--cpu-manager-policy dynamic",
+        "cpuManagerPolicy: \"dynamic\" is not one of none, static"
+    )]
     #[case("--log-json-split-stream", "logging.options.json: it needs featureGates")]
     fn flags_are_validated_as_fields(#[case] line: &str, #[case] words: &str) {
         let (document, _) = read(&given(line)).unwrap();

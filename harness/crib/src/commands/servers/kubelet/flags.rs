@@ -88,14 +88,14 @@ const GROUPS: [Group; 11] = [
             own(
                 "config-dir",
                 Text,
-                "Directory of files *.conf that are laid over --config in lexical order, each a part of a KubeletConfiguration",
+                "Directory of *.conf drop-in files, each a partial KubeletConfiguration, that are merged into --config in lexical order",
             ),
             own("root-dir", Text, "Directory for volumes and state [default: /var/lib/kubelet]"),
             own("cert-dir", Text, "Directory of certificates [default: pki in --root-dir]"),
             own(
                 "lock-file",
                 Text,
-                "File to lock before anything is started; waits until it is free",
+                "Lock file to acquire before starting; the agent waits until it is free",
             ),
             own("exit-on-lock-contention", Bool, "Exit when another process opens --lock-file"),
             field("pod-manifest-path", Text, "staticPodPath"),
@@ -111,12 +111,12 @@ const GROUPS: [Group; 11] = [
             own(
                 "kubeconfig",
                 Text,
-                "Kubeconfig of the API server; without, the agent stands alone",
+                "Kubeconfig of the API server; without it, the agent runs standalone",
             ),
             own(
                 "bootstrap-kubeconfig",
                 Text,
-                "Kubeconfig to ask for a client certificate with, if --kubeconfig cannot be used",
+                "Kubeconfig for TLS bootstrapping: requests a client certificate if --kubeconfig cannot be used",
             ),
             field("rotate-certificates", Bool, "rotateCertificates"),
             field("kube-api-qps", Int, "kubeAPIQPS"),
@@ -130,16 +130,16 @@ const GROUPS: [Group; 11] = [
         heading: "Node",
         flags: &[
             own("hostname-override", Text, "Name of the node [default: the host name]"),
-            own("node-ip", Text, "Address of the node, or one of each family with a comma between"),
+            own("node-ip", Text, "Address of the node, or one per family, separated by a comma"),
             own(
                 "node-labels",
                 Map,
-                "Labels of the node when it is registered, KEY=VALUE with commas",
+                "Labels to add when registering the node: KEY=VALUE pairs, separated by commas",
             ),
             own(
                 "cloud-provider",
                 Text,
-                "external: a cloud's controller sets the node's addresses; empty: none",
+                "external: a cloud controller manager sets the node's addresses; empty: no cloud provider",
             ),
             field("register-node", Bool, "registerNode"),
             field("register-with-taints", Taints, "registerWithTaints"),
@@ -163,7 +163,7 @@ const GROUPS: [Group; 11] = [
             (
                 "runtime-cgroups",
                 Text,
-                Target::Unused("statistics of the runtime's own cgroup are not kept"),
+                Target::Unused("the agent does not collect statistics of the runtime's cgroup"),
             ),
             field("hairpin-mode", Text, "hairpinMode"),
             field("pod-cidr", Text, "podCIDR"),
@@ -174,7 +174,7 @@ const GROUPS: [Group; 11] = [
         ],
     },
     Group {
-        heading: "Server of the node",
+        heading: "Node server",
         flags: &[
             field("enable-server", Bool, "enableServer"),
             field("address", Ip, "address"),
@@ -222,7 +222,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "image-credential-provider-bin-dir",
                 Text,
-                "Directory of the credential providers' programs",
+                "Directory of the credential provider binaries",
             ),
             field("serialize-image-pulls", Bool, "serializeImagePulls"),
             field("registry-qps", Int, "registryPullQPS"),
@@ -246,17 +246,17 @@ const GROUPS: [Group; 11] = [
             own(
                 "maximum-dead-containers-per-container",
                 Int,
-                "Ended attempts of each container that are kept; less than zero: all [default: 1]",
+                "Maximum number of ended attempts to keep per container; negative: no limit [default: 1]",
             ),
             own(
                 "maximum-dead-containers",
                 Int,
-                "Ended containers of all pods that are kept; less than zero: all [default: -1]",
+                "Maximum number of ended containers to keep on the node; negative: no limit [default: -1]",
             ),
             own(
                 "minimum-container-ttl-duration",
                 Duration,
-                "How long a container is kept after its creation [default: 0s]",
+                "Minimum age of an ended container, from its creation, before it is removed [default: 0s]",
             ),
             field("runonce", Bool, "runOnce"),
             field("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
@@ -265,7 +265,7 @@ const GROUPS: [Group; 11] = [
             (
                 "experimental-mounter-path",
                 Text,
-                Target::Refused("leave it out: the agent mounts nothing"),
+                Target::Refused("leave it out: the agent does not use a mounter program"),
             ),
         ],
     },
@@ -314,12 +314,14 @@ const GROUPS: [Group; 11] = [
             (
                 "experimental-allocatable-ignore-eviction",
                 Bool,
-                Target::Unused("no threshold of eviction is kept free"),
+                Target::Unused(
+                    "the agent always subtracts hard eviction thresholds from node allocatable",
+                ),
             ),
         ],
     },
     Group {
-        heading: "Log of the agent",
+        heading: "Logging",
         flags: &[
             field("v", Int, "logging.verbosity"),
             field("vmodule", Rules, "logging.vmodule"),
@@ -409,13 +411,13 @@ impl Flag {
         match self.target {
             Target::Own(help) => help.to_owned(),
             Target::Unused(why) => format!("No effect: {why}"),
-            Target::Refused(remedy) => format!("Refused: {remedy}"),
+            Target::Refused(remedy) => format!("Not supported; {remedy}"),
             Target::Field(name) => {
                 let of_table = name.starts_with("logging.options").then_some("logging.options");
                 let field = kubelet_config::field(of_table.unwrap_or(name));
                 let note = match field.map(|field| field.effect) {
                     Some(Effect::Unused(why)) => format!("; no effect: {why}"),
-                    Some(Effect::Refused(_)) => "; refused unless it is the default".to_owned(),
+                    Some(Effect::Refused(_)) => "; only the default is supported".to_owned(),
                     Some(Effect::Used) | None => String::new(),
                 };
                 let default = field.map(|field| field.default).filter(|text| !text.is_empty());

@@ -7,7 +7,7 @@ use proxy::control::{Request, ask};
 
 use crate::commands::prelude::*;
 
-/// List the rules of a running proxy, switch them on and off, add and remove some
+/// List, switch on or off, add and remove the rules of a running proxy
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,9 +16,9 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-Prints each rule as a line of JSON: its name (or number), whether it is on, how many calls met it and how many of those it \
-was applied to. A rule that is switched on counts from zero. A rule that is added comes after the others; one without a name has the \
-next number.
+Prints each rule as a line of JSON: its name or number, whether it is on, how many calls it matched, and to how many of \
+them it was applied. Switching a rule on resets its counters. A new rule comes after the others, and is identified by the \
+next number if it has no name.
 
 Exit codes:
     0  success
@@ -39,22 +39,22 @@ enum CtlCommand {
     List,
     /// Switch rules on
     On {
-        /// Their name, or number
+        /// Name or number of the rules
         rule: String,
     },
     /// Switch rules off
     Off {
-        /// Their name, or number
+        /// Name or number of the rules
         rule: String,
     },
     /// Add a rule
     Add {
-        /// As for --fault
+        /// The rule, in the form of --fault
         rule: Fault,
     },
     /// Remove rules
     Remove {
-        /// Their name, or number
+        /// Name or number of the rules
         rule: String,
     },
 }

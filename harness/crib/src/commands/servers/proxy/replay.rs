@@ -18,14 +18,14 @@ Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
-A request gets the answer that was recorded for an equal one: the n-th equal request the n-th answer, later ones the last. \
-A stream has its messages in order. Other requests are answered with FAILED_PRECONDITION, and reported on standard error with \
-the nearest recorded call and the first field that differs.
+A request gets the response that was recorded for an equal request: the n-th equal request gets the n-th recorded response, \
+and further ones get the last. Streams send their recorded messages in order. Any other request fails with \
+FAILED_PRECONDITION, and standard error shows the most similar recorded call and the first field that differs.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
     0  ended by a signal
-    1  the socket cannot be made
-    2  bad usage, or the file is no recording")]
+    1  the socket cannot be created
+    2  bad usage, or the file is not a recording")]
 pub(super) struct ReplayArgs {
     /// The recording
     #[arg(value_name = "FILE")]
@@ -33,7 +33,7 @@ pub(super) struct ReplayArgs {
     /// Socket for the clients
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
-    /// Answer after the recorded time, not immediately
+    /// Wait for the recorded duration before each response
     #[arg(long)]
     timed: bool,
 }
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Check the client of a recording: deadlines, polling, the order of calls
+/// Check the client of a recording: its deadlines, polling and order of calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -70,18 +70,18 @@ Examples:
   crib proxy lint session.jsonl
   crib proxy lint session.jsonl --allow polled-too-often,stream-left-open
 
-Prints a line for each finding: when, the number of the client's connection, the rule, and what the client did. \
-docs/proxy.md has the rules.
+Prints a line for each finding: the time, the number of the client's connection, the rule, and a description. docs/proxy.md \
+lists the rules.
 
 Exit codes:
-    0  nothing was found
-    1  something was
-    2  bad usage, or the file is no recording")]
+    0  no rule was broken
+    1  a rule was broken
+    2  bad usage, or the file is not a recording")]
 pub(super) struct LintArgs {
     /// The recording
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What the client may do
+    /// Rules that the client may break
     #[arg(long, value_name = "RULE,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(LINT_RULES))]
     allow: Vec<String>,
 }
@@ -106,6 +106,6 @@ pub(super) fn show(calls: &[SeenCall], allowed: &[String]) -> Result<Exit, CallE
     }
     let count = calls.len();
     let calls = if count == 1 { "call" } else { "calls" };
-    print(&format!("{count} {calls}, nothing to complain about"))?;
+    print(&format!("{count} {calls}, no findings"))?;
     Ok(Exit::Success)
 }

@@ -22,22 +22,22 @@ pub(super) struct ServeArgs {
     /// Socket for the clients
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
-    /// The runtime's socket, which need not exist yet
+    /// Socket of the runtime, which need not exist yet
     #[arg(long, value_name = "unix:///PATH")]
     upstream: UnixEndpoint,
-    /// A fault of the runtime, written as a rule; repeatable
+    /// Rule for a fault to inject; repeatable
     #[arg(long, value_name = "RULE")]
     fault: Vec<Fault>,
-    /// File with a rule a line; those of --fault follow them
+    /// File with one rule per line; rules of --fault come after them
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Seed for `probability`: an equal seed selects the same calls [default: the file's, or 0]
+    /// Seed for `probability`; the same seed selects the same calls [default: the seed of --rules, or 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Socket for `crib proxy ctl`, which switches, adds and removes rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// Check the client at the end: print its mistakes, as `crib proxy lint` does, and exit with 1 if there are any
+    /// Check the client at the end: print its mistakes, as `crib proxy lint` does, and exit with code 1 if it made any
     #[arg(long)]
     lint: bool,
 }
@@ -74,7 +74,7 @@ pub(super) async fn serve(args: &ServeArgs, file: Option<&Path>) -> Result<Exit,
         |one: &Path, other: &Path| std::path::absolute(one).ok() == std::path::absolute(other).ok();
     if is_same(listen, upstream) {
         let message = format!(
-            "--listen and --upstream are the same socket, {}: the proxy would ask itself",
+            "--listen and --upstream are the same socket, {}: the proxy would call itself",
             args.listen
         );
         return Err(CallError::Usage(message));
@@ -166,13 +166,13 @@ impl Trace {
 Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
 
-Writes one JSON object a line as each call ends, with times in seconds; secrets are left out. Prints `listening on \
+Writes one JSON object per line when a call ends, with times in seconds and without secrets. Prints `listening on \
 unix://PATH` when it is ready, and records until a signal. Exit codes:
     0  ended by a signal
-    1  a socket or the recording cannot be written, or --lint found something
+    1  a socket cannot be created, the recording cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
 pub(super) struct RecordArgs {
-    /// File for the recording, which is overwritten
+    /// File to write the recording to; an existing file is overwritten
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     #[command(flatten)]

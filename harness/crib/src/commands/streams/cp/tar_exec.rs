@@ -221,7 +221,7 @@ fn outcome(ended: Result<i32, CommandError>, message: &str) -> Result<(), CallEr
             Err(CallError::Denied(message))
         }
         Err(CommandError::Failed(message)) => Err(CallError::NotRun(format!(
-            "this runtime copies with tar, which the container must have: {message}"
+            "copying with this runtime needs tar in the container: {message}"
         ))),
         Err(CommandError::Lost) => Err(CallError::Lost),
     }
