@@ -33,6 +33,8 @@ struct Inner {
 pub(crate) struct State {
     /// Devices by uid of the claim, as requests and CDI names; others have one, of all requests.
     pub(crate) devices: Map<String, Vec<(Vec<String>, String)>>,
+    /// Devices have no CDI names.
+    pub(crate) nameless: bool,
     /// Why the call fails as a whole.
     pub(crate) fails: Option<String>,
     /// Why claims fail, by uid.
@@ -140,6 +142,7 @@ impl DraPlugin for Script {
     ) -> Result<Response<wire::NodePrepareResourcesResponse>, Status> {
         let claims = request.into_inner().claims;
         self.called("prepare", &claims).await?;
+        let nameless = self.state().nameless;
         let answers = self.answered(claims).into_iter().map(|(uid, error)| {
             let devices = self.state().devices.get(&uid).cloned();
             let devices =
@@ -148,7 +151,7 @@ impl DraPlugin for Script {
                 request_names,
                 pool_name: "node".to_owned(),
                 device_name: "gpu-0".to_owned(),
-                cdi_device_ids: vec![name],
+                cdi_device_ids: if nameless { Vec::new() } else { vec![name] },
                 share_id: None,
             });
             (uid, wire::NodePrepareResourceResponse { devices: devices.collect(), error })
