@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `registration`, `registry` | the plugins of drivers that the watcher of plugins finds; `services` ◆ decides how they are called, `grpc` calls them |
+//! | `registry` | the plugins of drivers that the watcher of plugins finds; `services` ◆ decides how they are called, `grpc` calls them |
 //! | `operations` | has claims prepared before a pod starts, and undoes that when it has ended |
 //! | `references` ◆ | which claims pods and containers name, and whether they may |
 //! | `claims` ◆, `store`, `checkpoint` ◆ | which pods use which claims and what is prepared of them, in memory and in a kubelet's file |
@@ -27,7 +27,6 @@ mod cluster;
 mod grpc;
 mod operations;
 mod references;
-mod registration;
 mod registry;
 mod services;
 mod slices;
@@ -51,8 +50,7 @@ pub use cluster::ClaimCluster;
 
 use claims::Key;
 use operations::{Locks, Operations};
-use registration::DriverHandler;
-use registry::Registry;
+use registry::{DriverHandler, Registry};
 use store::Store;
 
 /// How often it is seen whether claims are prepared for pods that are gone.

@@ -1,13 +1,18 @@
-//! The plugins of drivers that are registered at present, and which of them can be reached. A driver that is replaced has two for a
-//! while.
+//! The plugins of drivers that the watcher of plugins has found and that are registered at present, and which of them can be reached. A
+//! driver that is replaced has two for a while.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go RegisterPlugin, DeRegisterPlugin, ValidatePlugin, get.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use compact::{Map, Set};
+use plugins::{PluginHandler, PluginInfo};
 use tokio::sync::watch;
 
 use crate::grpc::Plugin;
+use crate::services::{Service, choose};
 
 /// A registered plugin.
 #[derive(Clone, Debug)]
@@ -78,8 +83,7 @@ impl Registry {
     pub(crate) fn reached(&self, endpoint: &Path, is_reached: bool) {
         for registered in self.lock().values_mut().flatten() {
             if registered.plugin.endpoint == endpoint && registered.is_reached != is_reached {
-                let driver = registered.plugin.endpoint.display();
-                tracing::info!(endpoint = %driver, is_reached, "connection to plugin changed");
+                tracing::info!(endpoint = %endpoint.display(), is_reached, "connection to plugin changed");
                 registered.is_reached = is_reached;
             }
         }
@@ -106,12 +110,44 @@ impl Registry {
     }
 }
 
+/// Keeps the registry of plugins.
+pub(crate) struct DriverHandler {
+    pub(crate) registry: Arc<Registry>,
+}
+
+fn service(plugin: &PluginInfo) -> Result<Service, String> {
+    choose(&plugin.name, &plugin.endpoint.display().to_string(), &plugin.versions)
+}
+
+#[async_trait]
+impl PluginHandler for DriverHandler {
+    fn kind(&self) -> &'static str {
+        "DRAPlugin"
+    }
+
+    fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
+        service(plugin).map(drop)
+    }
+
+    async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
+        let (driver, endpoint) = (&plugin.name, plugin.endpoint.clone());
+        let service = service(plugin)?;
+        self.registry.add(driver, Plugin { endpoint, service })?;
+        tracing::info!(driver, endpoint = %plugin.endpoint.display(), ?service, "registered driver");
+        Ok(())
+    }
+
+    async fn deregister(&self, plugin: &PluginInfo) {
+        self.registry.remove(&plugin.name, &plugin.endpoint);
+        tracing::info!(driver = plugin.name, socket = %plugin.socket.display(), "driver is gone");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::services::Service;
 
     fn plugin(endpoint: &str) -> Plugin {
         Plugin { endpoint: PathBuf::from(endpoint), service: Service::V1 }

@@ -12,6 +12,8 @@ use cri::pluginregistration::registration_server::{Registration, RegistrationSer
 use cri::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
+use cri::podresources::ListPodResourcesRequest;
+use cri::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use jiff::Timestamp;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -126,6 +128,14 @@ async fn claim_is_prepared_and_undone_although_the_agent_is_killed_between() {
     assert_eq!(script.calls(), [format!("prepare {uid}")]);
     let file = root.join("dra_manager_state");
     assert!(std::fs::read_to_string(&file).unwrap().contains(&uid));
+
+    let socket = root.join("pod-resources/kubelet.sock");
+    let mut lister = PodResourcesListerClient::new(plugins::connect(&socket).await.unwrap());
+    let listed = lister.list(ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let claims = &listed.pod_resources[0].containers[0].dynamic_resources;
+    assert_eq!((claims.len(), claims[0].claim_name.as_str()), (1, "claim"));
+    let device = &claims[0].claim_resources[0];
+    assert_eq!((device.driver_name.as_str(), device.device_name.as_str()), (DRIVER, "gpu-0"));
 
     agent.signal(Signal::SIGKILL);
     agent.end().await;
