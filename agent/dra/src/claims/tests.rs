@@ -1,3 +1,5 @@
+//! Claims that pods share, and devices of requests.
+
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

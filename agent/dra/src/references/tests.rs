@@ -1,3 +1,5 @@
+//! Claims that pods and containers name.
+
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
