@@ -18,6 +18,7 @@
 //! | `proto/files.proto` | another one: copies of containers' files, compiled into [`files`] |
 //! | `proto/csi.proto` | the node half of the Container Storage Interface, compiled into [`csi`] |
 //! | `proto/deviceplugin.proto` | the contract of device plugins, compiled into [`deviceplugin`] |
+//! | `proto/dra.proto` | the contract of drivers for dynamic resource allocation, compiled into [`dra`] |
 //! | `proto/pluginregistration.proto` | how plugins of a node make themselves known, compiled into [`pluginregistration`] |
 //! | `proto/podresources.proto` | what containers have for themselves, for monitoring agents: [`podresources`] |
 //! | `proto/generated/` | what the contracts are compiled to: [`v1`], the other modules and [`DESCRIPTORS`] |
@@ -73,6 +74,12 @@ pub mod podresources {
 #[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod csi {
     tonic::include_proto!("csi.v1");
+}
+
+/// The generated types of package `k8s.io.kubelet.pkg.apis.dra.v1`, and its service.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod dra {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
 }
 
 /// The generated types of package `pluginregistration`.

@@ -50,6 +50,8 @@ pub(crate) enum Progress {
     Mounted,
     /// Volumes were not prepared.
     MountFailed(MountFailure),
+    /// The devices of the pod's ResourceClaims were not prepared, with this message.
+    ClaimsFailed(String),
     /// An action failed.
     Failed(Failure),
     /// A resize failed, with this message.
@@ -73,6 +75,8 @@ pub(crate) enum NoSandbox {
     Failed(Failure),
     /// Its volumes failed.
     MountFailed(MountFailure),
+    /// The devices of its ResourceClaims failed, with this message.
+    ClaimsFailed(String),
 }
 
 impl From<Failure> for NoSandbox {
@@ -140,6 +144,7 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
         Ok(None) => return,
         Err(NoSandbox::Failed(failure)) => return job.send(Progress::Failed(failure)),
         Err(NoSandbox::MountFailed(failure)) => return job.send(Progress::MountFailed(failure)),
+        Err(NoSandbox::ClaimsFailed(message)) => return job.send(Progress::ClaimsFailed(message)),
     };
     for start in plan.start_ephemeral.iter().chain(&plan.start_init) {
         if !start_now(&job, &sandbox, start).await && start.blocks == Blocks::LaterStarts {

@@ -23,7 +23,7 @@
 //! | `upkeep` | dead containers and logs |
 //! | `eviction` | measures the machine every 10 s, or when the kernel notifies of memory in use, and has pods evicted as [`local_node::eviction`] ◆ decides |
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
-//! | [`managers`] | what containers get for themselves: processors, memory nodes, devices |
+//! | [`managers`] | what containers get for themselves: processors, memory nodes, devices; `claims`: devices of ResourceClaims |
 //! | [`histogram`] ◆ | how often durations were how long |
 //! | `view` | what can be shown of the agent |
 //!
@@ -200,6 +200,7 @@ use machine::cgroups::ControlGroups;
 use machine::logind::Logind;
 use machine::{Machine, OomKill};
 use managers::Managers;
+use managers::claims::ClaimManager;
 use observation::cache::Cache;
 use observation::pleg::RelistPeriods;
 use observation::readiness::Readiness;
@@ -220,7 +221,7 @@ use upkeep::gc::collector::ContainerCollector;
 use upkeep::machine_watch::{OomCount, check_resolv_conf, watch_oom_kills};
 use upkeep::pod_cgroups::{self, PodCgroups, Pods};
 use upkeep::shutdown::{STATE_FILE, ShutdownWatch};
-use view::{ManagersView, NodeResources};
+use view::{ClaimsView, ManagersView, NodeResources};
 
 /// The agent's dependencies, which tests can replace.
 pub struct Parts {
@@ -255,6 +256,8 @@ pub struct NodeParts {
     /// The manager of logins, which delays shutdowns until the configuration's periods for pods have passed; `None`: pods end with the
     /// machine.
     pub logind: Option<Arc<dyn Logind>>,
+    /// Has the devices of ResourceClaims prepared; `None`: pods with claims are refused.
+    pub claims: Option<Arc<dyn ClaimManager>>,
 }
 
 /// A running agent. Dropping it ends its tasks, as [`Agent::stop`] does; pods keep running.
@@ -272,6 +275,7 @@ pub struct Agent {
     measures: Measures,
     resources: Arc<NodeResources>,
     managers: ManagersView,
+    claims: ClaimsView,
     status_store: StatusStore,
     events: EventRecorder,
     kill_now: watch::Sender<bool>,
@@ -457,6 +461,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         cri,
         clock,
         managers: Arc::clone(&managers),
+        claim_manager: of_node.claims.clone(),
         dialer,
         cache,
         status_store: status_store.clone(),
@@ -524,6 +529,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         measures,
         resources,
         managers: ManagersView(managers),
+        claims: ClaimsView(of_node.claims),
         status_store,
         events,
         kill_now,
@@ -558,6 +564,7 @@ impl Agent {
             measures: self.measures.clone(),
             resources: Arc::clone(&self.resources),
             managers: self.managers.clone(),
+            claims: self.claims.clone(),
             events: self.events.clone(),
         }
     }

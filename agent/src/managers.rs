@@ -3,6 +3,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/container_manager.go and pkg/kubelet/cm/internal_container_lifecycle.go.
 
+pub mod claims;
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 

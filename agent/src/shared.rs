@@ -18,6 +18,7 @@ use crate::cri::Cri;
 use crate::images::Images;
 use crate::local_node::allocatable::{allocatable, cpus};
 use crate::machine::{FileSystem, Machine};
+use crate::managers::claims::ClaimManager;
 use crate::managers::{DeviceResources, Managers};
 use crate::node::{CgroupVersion, MemoryQos, MemoryReservation, Pressure};
 use crate::objects::ObjectStore;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     /// Gives containers processors and devices of their own.
     pub(crate) managers: Arc<dyn Managers>,
+    /// Has the devices of ResourceClaims prepared, if there may be any.
+    pub(crate) claim_manager: Option<Arc<dyn ClaimManager>>,
     /// Opens the connections of hooks and probes.
     pub(crate) dialer: Arc<dyn Dialer>,
     /// When the agent was started.

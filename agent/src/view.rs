@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use api::pod::{Pod, PodUid};
 use k8s_openapi::List;
-use k8s_openapi::api::core::v1::Pod as ApiPod;
+use k8s_openapi::api::core::v1::{Container, Pod as ApiPod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use tokio::sync::watch;
 
 use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
 use crate::local_node::shutdown::ShutdownTimes;
+use crate::managers::claims::{ClaimManager, PreparedClaim};
 use crate::managers::{DeviceResources, ManagerCount, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
@@ -39,6 +40,16 @@ impl std::fmt::Debug for ManagersView {
     }
 }
 
+/// Shown by a type, because [`ClaimManager`] cannot be.
+#[derive(Clone)]
+pub(crate) struct ClaimsView(pub(crate) Option<Arc<dyn ClaimManager>>);
+
+impl std::fmt::Debug for ClaimsView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ClaimsView").field(&self.0.is_some()).finish()
+    }
+}
+
 /// What of an agent can be shown; clones show the same agent.
 #[derive(Clone, Debug)]
 pub struct AgentView {
@@ -54,6 +65,7 @@ pub struct AgentView {
     pub(crate) measures: Measures,
     pub(crate) resources: Arc<NodeResources>,
     pub(crate) managers: ManagersView,
+    pub(crate) claims: ClaimsView,
     pub(crate) events: EventRecorder,
 }
 
@@ -197,6 +209,22 @@ impl AgentView {
             None => !pod.has_ended(),
         };
         pods.iter().filter(is_active).cloned().collect()
+    }
+
+    /// The uids of all pods of which something may run, also of those that no source has any more.
+    #[must_use]
+    pub fn active_uids(&self) -> Vec<PodUid> {
+        let mut uids: Vec<PodUid> =
+            self.active_pods().iter().map(|pod| pod.uid().clone()).collect();
+        let reports = self.reports.borrow();
+        uids.extend(reports.values().filter(|it| !it.finished).map(|it| it.uid.clone()));
+        uids
+    }
+
+    /// The ResourceClaims that a container names, with all that is prepared of them.
+    #[must_use]
+    pub fn claims_of(&self, pod: &Pod, container: &Container) -> Vec<PreparedClaim> {
+        self.claims.0.as_ref().map(|claims| claims.claims(pod, container)).unwrap_or_default()
     }
 
     /// The pods of all sources with their present statuses, as a PodList.

@@ -71,6 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for other in [
         "csi.proto",
         "deviceplugin.proto",
+        "dra.proto",
         "files.proto",
         "pluginregistration.proto",
         "podresources.proto",

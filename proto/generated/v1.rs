@@ -50,7 +50,7 @@ pub struct ContainerResources {
     pub cpu_ids: ::prost::alloc::vec::Vec<i64>,
     #[prost(message, repeated, tag = "4")]
     pub memory: ::prost::alloc::vec::Vec<ContainerMemory>,
-    /// Of dynamic resource allocation, which the agent does not have.
+    /// Of dynamic resource allocation.
     #[prost(message, repeated, tag = "5")]
     pub dynamic_resources: ::prost::alloc::vec::Vec<DynamicResource>,
 }

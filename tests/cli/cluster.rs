@@ -8,6 +8,7 @@ pub(crate) mod csi_driver;
 pub(crate) mod csi_expansion;
 pub(crate) mod csi_scene;
 pub(crate) mod csi_stats;
+pub(crate) mod dra;
 pub(crate) mod eviction;
 pub(crate) mod faults;
 pub(crate) mod joined;

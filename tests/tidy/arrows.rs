@@ -38,7 +38,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["api", "cri", "fetch", "file-tree", "image-reference"]),
     ("plugins", &["cri"]),
     ("csi", &["agent", "api", "cri", "plugins"]),
-    ("kube-node", &["agent", "api", "csi", "fetch"]),
+    ("dra", &["agent", "api", "cri", "plugins"]),
+    ("kube-node", &["agent", "api", "csi", "dra", "fetch"]),
     ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
     ("machine", &["agent", "file-tree"]),
     ("managers", &["agent", "api", "cri", "plugins", "stream"]),
@@ -75,6 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "crib-base",
             "crib-run",
             "csi",
+            "dra",
             "fetch",
             "file-copy",
             "file-tree",
@@ -205,8 +207,10 @@ pub(super) fn arrows_broken(dependencies: &BTreeMap<String, BTreeSet<String>>) -
 }
 
 /// The only modules of the agent that name wire types: its clients of the runtime and of drivers, and what speaks with plugins.
-const AGENT_WIRE: [&str; 5] = [
+const AGENT_WIRE: [&str; 7] = [
     "agent/csi/src/grpc",
+    "agent/dra/src/grpc",
+    "agent/dra/src/tests",
     "agent/managers",
     "agent/plugins",
     "agent/src/cri/grpc",

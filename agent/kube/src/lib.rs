@@ -9,6 +9,7 @@
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
+//! | `resource_claims` | what drivers of dynamic resource allocation need of the cluster |
 //! | `view` | what the node's server may know of all that |
 //! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
 //!
@@ -42,6 +43,7 @@ pub mod der;
 mod events;
 mod node;
 mod pods;
+mod resource_claims;
 mod services;
 mod time;
 mod tokens;
@@ -67,6 +69,7 @@ use certificates::rotation::{Failures, Rotation};
 pub use certificates::store::server_certificate;
 use client::{ApiClient, Rate};
 use csi::VolumeCluster;
+use dra::ClaimCluster;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
@@ -79,6 +82,7 @@ use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::{Objects, Registry};
 use pods::source::ApiPods;
 use pods::writer::Writer;
+use resource_claims::ClusterClaims;
 pub use services::ServiceProxy;
 use services::Services;
 pub use view::{CertificateState, ClusterView, ClusterVolume, VolumePlace};
@@ -225,6 +229,12 @@ impl ClusterNode {
     #[must_use]
     pub fn volumes(&self) -> Arc<dyn VolumeCluster> {
         Arc::new(self.cluster_volumes())
+    }
+
+    /// What drivers of dynamic resource allocation need of the cluster.
+    #[must_use]
+    pub fn claims(&self) -> Arc<dyn ClaimCluster> {
+        Arc::new(ClusterClaims::new(self.client.clone(), &self.settings.name))
     }
 
     fn cluster_volumes(&self) -> ClusterVolumes {

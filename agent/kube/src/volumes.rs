@@ -128,7 +128,7 @@ impl ClusterVolumes {
 }
 
 /// An error with its causes, in words.
-fn said(error: &ApiError) -> String {
+pub(crate) fn said(error: &ApiError) -> String {
     if let ApiError::Refused { message, .. } = error
         && !message.is_empty()
     {

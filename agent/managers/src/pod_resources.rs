@@ -9,11 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agent::AgentView;
+use agent::managers::claims::{PreparedClaim, PreparedDevice};
 use api::pod::{Pod, is_sidecar};
 use cri::podresources as wire;
 use cri::podresources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
+use k8s_openapi::api::core::v1::Container;
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 use tonic::codegen::http;
@@ -175,13 +177,12 @@ impl Lister {
         wire::PodResources {
             name: pod.name().to_owned(),
             namespace: pod.namespace().to_owned(),
-            containers: containers
-                .map(|container| self.of_container(pod.uid().as_str(), &container.name))
-                .collect(),
+            containers: containers.map(|container| self.of_container(pod, container)).collect(),
         }
     }
 
-    fn of_container(&self, uid: &str, name: &str) -> wire::ContainerResources {
+    fn of_container(&self, pod: &Pod, container: &Container) -> wire::ContainerResources {
+        let (uid, name) = (pod.uid().as_str(), container.name.as_str());
         let devices = self.managers.0.devices.as_ref();
         let given = devices.map(|devices| devices.of_container(uid, name)).unwrap_or_default();
         let mut devices = Vec::new();
@@ -197,8 +198,29 @@ impl Lister {
             devices,
             cpu_ids: numbers(&self.managers.0.cpus.exclusive(uid, name)),
             memory: memory.iter().map(of_block).collect(),
-            dynamic_resources: Vec::new(),
+            dynamic_resources: self
+                .agent
+                .claims_of(pod, container)
+                .into_iter()
+                .map(of_claim)
+                .collect(),
         }
+    }
+}
+
+fn of_claim(claim: PreparedClaim) -> wire::DynamicResource {
+    let named = |name| wire::CdiDevice { name };
+    let of_device = |device: PreparedDevice| wire::ClaimResource {
+        cdi_devices: device.cdi_devices.into_iter().map(named).collect(),
+        driver_name: device.driver,
+        pool_name: device.pool,
+        device_name: device.device,
+        share_id: device.share_id,
+    };
+    wire::DynamicResource {
+        claim_name: claim.name,
+        claim_namespace: claim.namespace,
+        claim_resources: claim.devices.into_iter().map(of_device).collect(),
     }
 }
 

@@ -13,9 +13,10 @@ use crate::decide::plan::effects::Done;
 use crate::decide::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
+use crate::managers::claims::has_claims;
 use crate::observed::ContainerId;
 use crate::pod_spec::env::{self, EnvFile, EnvFiles};
-use crate::pod_spec::spec::{self, ContainerInputs, ContainerSpec, HostVolume, SubPath};
+use crate::pod_spec::spec::{self, Assigned, ContainerInputs, ContainerSpec, HostVolume, SubPath};
 use crate::reporting::events::Happening;
 use crate::reporting::measures::{Counted, kind_name};
 use crate::storage::volumes::subpath::{self, SubPathError};
@@ -138,7 +139,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     } else {
         EnvFiles::default()
     };
-    let assigned = shared.managers.prepare(&job.pod, container).await.map_err(|message| {
+    let assigned = assign(job, container).await.map_err(|message| {
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
         failed("CreateContainerConfigError", message)
     })?;
@@ -215,6 +216,17 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         None => Ok(()),
         Some(hook) => Box::pin(post_start(job, sandbox, container, hook, &id)).await,
     }
+}
+
+/// What a container gets for itself: the devices of its ResourceClaims come before those of device plugins.
+async fn assign(job: &Job, container: &Container) -> Result<Assigned, String> {
+    let claims = job.shared.claim_manager.as_ref().filter(|_| has_claims(&job.pod));
+    let of_claims = claims.map(|claims| claims.cdi_devices(&job.pod, container)).transpose()?;
+    let mut assigned = job.shared.managers.prepare(&job.pod, container).await?;
+    if let Some(devices) = of_claims {
+        assigned.cdi_devices.splice(..0, devices);
+    }
+    Ok(assigned)
 }
 
 /// Makes the parts of volumes that a container mounts.

@@ -8,6 +8,7 @@ use crate::decide::plan::SandboxStep;
 use crate::decide::plan::effects::Done;
 use crate::decide::resize::actuated::{Actuated, has_resources};
 use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy};
+use crate::managers::claims::has_claims;
 use crate::observed::SandboxId;
 use crate::pod_spec::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
 use crate::pod_spec::user_namespaces::UserNamespaceError;
@@ -166,13 +167,16 @@ impl Job {
         &self,
         attempt: u32,
         grants: &PodGrants,
-    ) -> Result<Option<(SandboxId, SandboxSpec, Vec<String>)>, Failure> {
+    ) -> Result<Option<(SandboxId, SandboxSpec, Vec<String>)>, NoSandbox> {
         let failure = |error: &CriError| Failure {
             refused: error.is_refusal(),
             ..pod_failure("CreatePodSandboxError", error.to_string())
         };
         let spec = self.sandbox_spec(attempt, grants, true).await?;
         self.ensure_cgroup(false).await?;
+        if !self.prepare_claims().await? {
+            return Ok(None);
+        }
         let created = tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
@@ -184,7 +188,7 @@ impl Job {
             Err(_) if self.end_requested.is_cancelled() => return Ok(None),
             Err(error) => {
                 self.event(None, &Happening::FailedCreateSandbox(error.go_text()));
-                return Err(failure(&error));
+                return Err(failure(&error).into());
             }
         };
         self.send(Progress::Done(Done::RunSandbox(id.clone())));
@@ -198,6 +202,28 @@ impl Job {
             failure(&error)
         })?;
         Ok(Some((id, spec, status.ips.unwrap_or_default())))
+    }
+
+    /// Has the devices of the pod's ResourceClaims prepared. Returns false if the pod must terminate: what drivers prepare meanwhile is
+    /// undone when its containers have ended.
+    async fn prepare_claims(&self) -> Result<bool, NoSandbox> {
+        if !has_claims(&self.pod) {
+            return Ok(true);
+        }
+        let Some(claims) = &self.shared.claim_manager else {
+            let message = "the node prepares no ResourceClaims: it has no cluster".to_owned();
+            self.event(None, &Happening::FailedPrepareClaims(message.clone()));
+            return Err(pod_failure("FailedPrepareDynamicResources", message).into());
+        };
+        let prepared = tokio::select! {
+            biased;
+            () = self.terminating.cancelled() => return Ok(false),
+            prepared = claims.prepare(&self.pod) => prepared,
+        };
+        prepared.map(|()| true).map_err(|error| {
+            self.event(None, &Happening::FailedPrepareClaims(error.clone()));
+            NoSandbox::ClaimsFailed(error)
+        })
     }
 
     /// Makes the pod's cgroup, if the agent makes those of pods.

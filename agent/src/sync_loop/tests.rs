@@ -3,6 +3,7 @@
 
 mod admission;
 mod cgroups;
+mod claims;
 mod drivers;
 mod ephemeral;
 mod events;
@@ -50,6 +51,7 @@ use crate::machine::cgroups::fake::FakeCgroups;
 use crate::machine::fake::FakeMachine;
 use crate::machine::logind::Logind;
 use crate::machine::logind::fake::FakeLogind;
+use crate::managers::claims::ClaimManager;
 use crate::managers::fake::FakeManagers;
 use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
@@ -86,6 +88,7 @@ struct Scene {
     /// When pods are evicted.
     eviction: Option<EvictionSettings>,
     drivers: Option<Arc<dyn VolumeDrivers>>,
+    claims: Option<Arc<dyn ClaimManager>>,
     /// The machine's cgroups, which the agent gives to pods.
     cgroups: Option<FakeCgroups>,
     cgroup_driver: CgroupDriver,
@@ -149,6 +152,7 @@ impl Scene {
             finish_starts: false,
             eviction: None,
             drivers: None,
+            claims: None,
             cgroups: None,
             cgroup_driver: CgroupDriver::Cgroupfs,
             oom_kills: None,
@@ -198,6 +202,7 @@ impl Scene {
                 cgroups: self.cgroups.clone().map(|it| Arc::new(it) as Arc<dyn ControlGroups>),
                 oom_kills: self.oom_kills.take(),
                 logind: self.logind.clone().map(|it| Arc::new(it) as Arc<dyn Logind>),
+                claims: self.claims.clone(),
             },
             sources: vec![Box::new(source)],
             drivers: self.drivers.clone(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Worker;
-use super::start_errors::jittered;
+use super::start_errors::{CLAIMS_FAILED, jittered};
 use crate::clock::after;
 use crate::decide::plan::HoldKey;
 use crate::decide::plan::effects::{self, Done, WithoutEffect};
@@ -78,6 +78,19 @@ impl Worker {
                     message: failure.message,
                     until: Some(until),
                     refused: failure.refused,
+                });
+            }
+            Progress::ClaimsFailed(message) => {
+                // No error of a sync to a kubelet: the next one is the usual one, or comes with an event.
+                let until = after(now, self.next_resync());
+                self.failed(Failure {
+                    key: HoldKey::Pod,
+                    container: None,
+                    attempt: None,
+                    reason: CLAIMS_FAILED.to_owned(),
+                    message,
+                    until: Some(until),
+                    refused: false,
                 });
             }
             Progress::Failed(failure) => self.failed(failure),

@@ -12,6 +12,9 @@ use crate::reporting::status::StartError;
 /// The key of a failure of the whole pod.
 const POD: &str = "";
 
+/// The reason of a pod whose ResourceClaims are not prepared.
+pub(super) const CLAIMS_FAILED: &str = "FailedPrepareDynamicResources";
+
 /// The last failure of each container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartErrors {
@@ -37,6 +40,7 @@ impl StartErrors {
             Progress::MountFailed(failure) => {
                 self.add(POD, "FailedMount", &failure.message, failure.refused);
             }
+            Progress::ClaimsFailed(message) => self.add(POD, CLAIMS_FAILED, message, false),
             // A container can start only in a sandbox.
             Progress::Starting(_) => {
                 self.by_container.remove(POD);

@@ -45,6 +45,7 @@ impl Worker {
                 self.publish(&observed, Stage::Terminating);
             }
             if !observed.anything_runs() && (has_stopped || observed.sandboxes.is_empty()) {
+                self.unprepare_claims().await;
                 self.remove_volumes().await;
                 self.remove_cgroup().await;
                 // A later snapshot may not have these causes.
@@ -228,6 +229,23 @@ impl Worker {
             if self.updates.changed().await.is_err() {
                 // The agent is stopping; its successor removes the rest.
                 std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Undoes what drivers have prepared of the pod's ResourceClaims, which are given to other pods when its last status is known
+    /// (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncTerminatingPod).
+    async fn unprepare_claims(&mut self) {
+        let Some(claims) = self.shared.claim_manager.clone() else {
+            return;
+        };
+        for failures in 0.. {
+            match claims.unprepare(self.uid()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(pod = %self.uid(), error, "failed to undo the preparation of ResourceClaims; will retry");
+                    self.pause(failures).await;
+                }
             }
         }
     }

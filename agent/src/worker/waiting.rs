@@ -87,7 +87,7 @@ impl Worker {
     }
 
     /// How long after a sync that succeeded the pod is looked at again.
-    fn next_resync(&mut self) -> Duration {
+    pub(super) fn next_resync(&mut self) -> Duration {
         self.seeds.resyncs += 1;
         jittered(self.shared.config.resync_period, self.pod_ref.uid.as_str(), self.seeds.resyncs)
     }

@@ -9,11 +9,15 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The files of `proto/generated/`, beside the digest of their sources.
-const FILES: [(&str, &[u8]); 8] = [
+const FILES: [(&str, &[u8]); 9] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
     ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),
     ("csi.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/csi.v1.rs"))),
+    (
+        "k8s.io.kubelet.pkg.apis.dra.v1.rs",
+        include_bytes!(concat!(env!("OUT_DIR"), "/k8s.io.kubelet.pkg.apis.dra.v1.rs")),
+    ),
     ("pluginregistration.rs", include_bytes!(concat!(env!("OUT_DIR"), "/pluginregistration.rs"))),
     ("runtime.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"))),
     ("v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1.rs"))),

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Below `proto/`. The last two say how the others are compiled.
-pub(crate) const SOURCES: [&str; 9] = [
+pub(crate) const SOURCES: [&str; 10] = [
     "cri.proto",
     "csi.proto",
     "deviceplugin.proto",
+    "dra.proto",
     "files.proto",
     "pluginregistration.proto",
     "podresources.proto",

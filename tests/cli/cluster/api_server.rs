@@ -200,6 +200,8 @@ fn target(path: &str) -> Option<Target> {
         ("certificates.k8s.io/v1", "certificatesigningrequests") => "CertificateSigningRequest",
         ("coordination.k8s.io/v1", "leases") => "Lease",
         ("node.k8s.io/v1", "runtimeclasses") => "RuntimeClass",
+        ("resource.k8s.io/v1", "resourceclaims") => "ResourceClaim",
+        ("resource.k8s.io/v1", "resourceslices") => "ResourceSlice",
         ("storage.k8s.io/v1", "csidrivers") => "CSIDriver",
         ("storage.k8s.io/v1", "csinodes") => "CSINode",
         ("storage.k8s.io/v1", "volumeattachments") => "VolumeAttachment",
@@ -312,6 +314,11 @@ fn collection(
         return Ok(watch_answer(shared.store.watch(selection, after)?));
     }
     let list = shared.store.list(&selection);
+    if method == Method::DELETE {
+        for object in &list.items {
+            shared.store.delete(&object.key, &DeleteOptions::default(), Timestamp::now())?;
+        }
+    }
     let items: Vec<&Value> = list.items.iter().map(|object| &object.value).collect();
     let version = list.version.to_string();
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items});

@@ -156,6 +156,11 @@ impl ApiClient {
         self.request(Method::DELETE, path, &[], Some((JSON, &options))).await
     }
 
+    /// Deletes the objects of the collection at a path that the query selects.
+    pub async fn delete_all(&self, path: &str, query: &Pairs<'_>) -> Result<Value, ApiError> {
+        self.request(Method::DELETE, path, query, None).await
+    }
+
     /// Whether the server says that it is well.
     pub(crate) async fn is_healthy(&self) -> Result<(), ApiError> {
         let response = self.within(self.send(Method::GET, "/healthz", &[], None)).await?;

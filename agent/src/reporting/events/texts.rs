@@ -65,6 +65,8 @@ pub(crate) enum Happening {
     SandboxChanged,
     /// The sandbox was not created, for this error.
     FailedCreateSandbox(String),
+    /// The devices of the pod's ResourceClaims were not prepared, for this error.
+    FailedPrepareClaims(String),
     /// The status of the new sandbox is unknown, for this error.
     FailedSandboxStatus(String),
     /// The pod was not stopped, for this error.
@@ -138,6 +140,11 @@ impl Happening {
                 Warning,
                 "FailedCreatePodSandBox",
                 format!("Failed to create pod sandbox: {error}"),
+            ),
+            Self::FailedPrepareClaims(error) => (
+                Warning,
+                "FailedPrepareDynamicResources",
+                format!("Failed to prepare dynamic resources: {error}"),
             ),
             Self::FailedSandboxStatus(error) => (
                 Warning,

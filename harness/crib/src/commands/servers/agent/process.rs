@@ -9,7 +9,9 @@ use agent::local_node::kubelet_config::{
     Host, KERNEL_DEFAULTS, KubeletConfiguration, host_problems,
 };
 use agent::machine::logind::Logind;
+use agent::managers::claims::ClaimManager;
 use agent::{Config, NodeParts};
+use dra::NodeClaims;
 use machine::cgroups::HostCgroups;
 use machine::kmsg::{KMSG, oom_kills};
 use machine::logind::SystemdLogind;
@@ -96,7 +98,7 @@ fn tune(file: &KubeletConfiguration, root: &Path) {
 }
 
 /// What the agent of a node asks of this machine. What the machine lacks is one warning.
-pub(super) fn node_parts(config: &Config) -> Result<NodeParts, String> {
+pub(super) fn node_parts(config: &Config, claims: Option<NodeClaims>) -> Result<NodeParts, String> {
     let oom_kills = oom_kills(Path::new(KMSG)).map_err(|error| {
         tracing::warn!(
             %error,
@@ -108,6 +110,7 @@ pub(super) fn node_parts(config: &Config) -> Result<NodeParts, String> {
         cgroups: cgroups::cgroups(config)?,
         oom_kills: oom_kills.ok(),
         logind: (!config.shutdown.is_empty()).then(logind),
+        claims: claims.map(|claims| Arc::new(claims) as Arc<dyn ClaimManager>),
     })
 }
 

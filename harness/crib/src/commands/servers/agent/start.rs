@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::AgentView;
 use agent::clock::SystemClock;
 use agent::cluster::{Cluster, Standalone};
 use agent::cri::Cri;
@@ -27,6 +28,7 @@ use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::service_stream::Tables;
 use crib_base::{limits, volumes_in_memory};
 use csi::CsiDrivers;
+use dra::NodeClaims;
 use kube_node::ClusterNode;
 use kube_node::client::ApiClient;
 use kubelet_server::{Exposed, Server};
@@ -314,6 +316,8 @@ impl Serving<'_> {
         });
         let volume_drivers =
             drivers.clone().map(|drivers| Arc::new(drivers) as Arc<dyn VolumeDrivers>);
+        let claims = node.as_ref().map(|node| NodeClaims::open(&config.root_dir, node.claims()));
+        let claims = or_say(claims.transpose(), Exit::BadInput)?;
         let in_cluster = node.as_ref().map(ClusterNode::view);
         let cluster: Arc<dyn Cluster> = match (node, settings.source.objects.clone()) {
             (Some(node), _) => Arc::new(node),
@@ -328,8 +332,10 @@ impl Serving<'_> {
         let managers = NodeManagers::open(&managed, Arc::clone(&cri));
         let managers = or_say(managers, Exit::BadInput)?;
         let of_drivers = drivers.as_ref().map(CsiDrivers::plugin_handler);
-        let handlers = of_drivers.into_iter().chain(managers.plugin_handler()).collect();
-        let plugins = PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers);
+        let of_claims = claims.as_ref().map(NodeClaims::plugin_handler);
+        let handlers = of_drivers.into_iter().chain(of_claims).chain(managers.plugin_handler());
+        let plugins =
+            PluginWatcher::new(config.root_dir.join(plugins::REGISTRY), handlers.collect());
         let parts = agent::Parts {
             cluster,
             cri: Arc::clone(&cri),
@@ -337,7 +343,7 @@ impl Serving<'_> {
             dialer: Arc::new(PodDialer::new(self.endpoint.path())),
             machine,
             managers: Arc::new(managers.clone()),
-            node: or_say(process::node_parts(&config), Exit::BadInput)?,
+            node: or_say(process::node_parts(&config, claims.clone()), Exit::BadInput)?,
             sources,
             drivers: volume_drivers.clone(),
         };
@@ -362,6 +368,7 @@ impl Serving<'_> {
             why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
+            () = keep_claims(claims, agent.view()) => Ok(Exit::Success),
             () = plugins.run() => Ok(Exit::Success),
             () = process::keep(file, self.own_cgroup.clone()) => Ok(Exit::Success),
             () = heap::trim_periodically() => Ok(Exit::Success),
@@ -442,6 +449,14 @@ async fn serve_services(services: Option<impl Future<Output = ()>>) {
 async fn drive(drivers: Option<CsiDrivers>) {
     if let Some(drivers) = drivers {
         drivers.run().await;
+    }
+    std::future::pending().await
+}
+
+/// Has the preparation of claims undone whose pods are gone, if the agent is a node. Never returns.
+async fn keep_claims(claims: Option<NodeClaims>, agent: AgentView) {
+    if let Some(claims) = claims {
+        claims.run(agent).await;
     }
     std::future::pending().await
 }

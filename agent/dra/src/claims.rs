@@ -1,0 +1,259 @@
+//! ◆ The claims of the node: which pods use them, and what drivers have prepared of them. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/claiminfo.go, state/state.go.
+
+use agent::managers::claims::{PreparedClaim, PreparedDevice};
+use compact::{Map, Set};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A claim, in the form that it has in the file of state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Claim {
+    #[serde(rename = "ClaimUID")]
+    pub(crate) uid: String,
+    #[serde(rename = "ClaimName")]
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    /// The pods that use it, by uid.
+    #[serde(rename = "PodUIDs", default, deserialize_with = "or_default")]
+    pub(crate) pods: Map<String, InSet>,
+    /// The drivers of its allocation, also those that have no device in it.
+    #[serde(rename = "DriverState", default, deserialize_with = "or_default")]
+    pub(crate) drivers: Map<String, OfDriver>,
+    /// Its drivers have prepared it while this agent runs: an earlier one may have been killed before it was known.
+    #[serde(skip)]
+    pub(crate) is_prepared: bool,
+}
+
+/// The value of a set's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InSet {}
+
+/// What a driver has prepared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct OfDriver {
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) devices: Vec<Device>,
+}
+
+/// A device that a driver has prepared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Device {
+    #[serde(rename = "PoolName")]
+    pub(crate) pool: String,
+    #[serde(rename = "DeviceName")]
+    pub(crate) name: String,
+    #[serde(rename = "ShareID", default)]
+    pub(crate) share_id: Option<String>,
+    /// The requests of the claim that it is for; none: all of them.
+    #[serde(rename = "RequestNames", default, deserialize_with = "or_default")]
+    pub(crate) requests: Vec<String>,
+    #[serde(rename = "CDIDeviceIDs", default, deserialize_with = "or_default")]
+    pub(crate) cdi_devices: Vec<String>,
+}
+
+/// Go writes what is empty as `null`.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+impl Claim {
+    pub(crate) fn key(&self) -> Key {
+        Key { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+/// What names a claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// A claim that a pod is to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+    pub(crate) drivers: Set<String>,
+}
+
+/// All claims of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims(Map<Key, Claim>);
+
+impl Claims {
+    pub(crate) fn new(claims: Vec<Claim>) -> Self {
+        Self(claims.into_iter().map(|claim| (claim.key(), claim)).collect())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Claim> {
+        self.0.values()
+    }
+
+    /// Notes that a pod uses claims. Returns those that are still to be prepared.
+    ///
+    /// # Errors
+    /// A claim of the same name is still there. Nothing is noted.
+    pub(crate) fn add(&mut self, pod: &str, wanted: &[Wanted]) -> Result<Vec<Claim>, String> {
+        for claim in wanted {
+            if let Some(old) = self.0.get(&claim.key)
+                && old.uid != claim.uid
+            {
+                return Err(format!(
+                    "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
+                    claim.key.name, old.uid
+                ));
+            }
+        }
+        let mut unprepared = Vec::new();
+        for claim in wanted {
+            let known = self.0.entry(claim.key.clone()).or_insert_with(|| Claim {
+                uid: claim.uid.clone(),
+                name: claim.key.name.clone(),
+                namespace: claim.key.namespace.clone(),
+                drivers: claim.drivers.iter().map(|it| (it.clone(), OfDriver::default())).collect(),
+                ..Claim::default()
+            });
+            known.pods.insert(pod.to_owned(), InSet {});
+            if !known.is_prepared {
+                unprepared.push(known.clone());
+            }
+        }
+        Ok(unprepared)
+    }
+
+    /// Notes what a driver has prepared of a claim, in the place of what it had before.
+    pub(crate) fn set_devices(&mut self, key: &Key, driver: &str, devices: Vec<Device>) {
+        if let Some(claim) = self.0.get_mut(key) {
+            claim.drivers.insert(driver.to_owned(), OfDriver { devices });
+        }
+    }
+
+    /// Notes that all drivers have prepared a claim.
+    pub(crate) fn set_prepared(&mut self, key: &Key) {
+        if let Some(claim) = self.0.get_mut(key) {
+            claim.is_prepared = true;
+        }
+    }
+
+    /// The uids of all pods that use claims.
+    pub(crate) fn pods(&self) -> Set<String> {
+        self.0.values().flat_map(|claim| claim.pods.keys().cloned()).collect()
+    }
+
+    /// The claims that a pod uses.
+    pub(crate) fn of_pod(&self, pod: &str) -> Vec<Key> {
+        let used = self.0.iter().filter(|(_, claim)| claim.pods.contains_key(pod));
+        used.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Notes that a pod does not use claims any more which others use. Returns those that no other pod uses: the pod does until they
+    /// are [removed](Self::remove).
+    pub(crate) fn leave(&mut self, pod: &str) -> Vec<Claim> {
+        let mut unused = Vec::new();
+        for claim in self.0.values_mut().filter(|claim| claim.pods.contains_key(pod)) {
+            if claim.pods.len() > 1 {
+                claim.pods.remove(pod);
+            } else {
+                unused.push(claim.clone());
+            }
+        }
+        unused
+    }
+
+    /// Forgets a claim of which nothing is prepared any more.
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// The names of the CDI devices of a claim's requests, each once.
+    ///
+    /// # Errors
+    /// The claim is unknown.
+    pub(crate) fn cdi_devices(
+        &self,
+        key: &Key,
+        requests: &[String],
+    ) -> Result<Vec<String>, String> {
+        let claim = self.0.get(key).ok_or_else(|| {
+            format!(
+                "internal error: unable to get claim info for ResourceClaim {} in namespace {}",
+                key.name, key.namespace
+            )
+        })?;
+        let mut names = Vec::new();
+        for request in requests {
+            let devices = claim.drivers.values().flat_map(|driver| &driver.devices);
+            let of_request = devices.filter(|device| {
+                request.is_empty()
+                    || device.requests.is_empty()
+                    || device.requests.contains(request)
+            });
+            for name in of_request.flat_map(|device| &device.cdi_devices) {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// What is prepared of a claim.
+    pub(crate) fn prepared(&self, key: &Key) -> Option<PreparedClaim> {
+        let claim = self.0.get(key)?;
+        let of_driver = |(driver, of_driver): (&String, &OfDriver)| -> Vec<PreparedDevice> {
+            let devices = of_driver.devices.iter().map(|device| PreparedDevice {
+                driver: driver.clone(),
+                pool: device.pool.clone(),
+                device: device.name.clone(),
+                share_id: device.share_id.clone(),
+                cdi_devices: device.cdi_devices.clone(),
+            });
+            devices.collect()
+        };
+        Some(PreparedClaim {
+            name: claim.name.clone(),
+            namespace: claim.namespace.clone(),
+            devices: claim.drivers.iter().flat_map(of_driver).collect(),
+        })
+    }
+}
+
+/// What a driver answered about the claims that it was asked about: by uid, or why not.
+pub(crate) type Answers<T> = Map<String, Result<T, String>>;
+
+/// The answers to a call about each of these claims.
+///
+/// # Errors
+/// In a kubelet's words: a claim failed, or has no answer.
+pub(crate) fn check<T>(
+    call: &str,
+    asked: &[Claim],
+    answers: Answers<T>,
+) -> Result<Vec<(Key, T)>, String> {
+    let mut found = Vec::new();
+    for (uid, answer) in answers {
+        let Some(claim) = asked.iter().find(|claim| claim.uid == uid) else {
+            return Err(format!("{call} returned result for unknown claim UID {uid}"));
+        };
+        match answer {
+            Ok(answer) => found.push((claim.key(), answer)),
+            Err(error) => {
+                return Err(format!("{call} failed for ResourceClaim {}: {error}", claim.name));
+            }
+        }
+    }
+    match asked.len().saturating_sub(found.len()) {
+        0 => Ok(found),
+        skipped => Err(format!("{call} skipped {skipped} ResourceClaims")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The plugins of drivers that the watcher of plugins has found and that are registered at present, and which of them can be reached. A
+//! driver that is replaced has two for a while.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go RegisterPlugin, DeRegisterPlugin, ValidatePlugin, get.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use compact::{Map, Set};
+use plugins::{PluginHandler, PluginInfo};
+use tokio::sync::watch;
+
+use crate::grpc::Plugin;
+use crate::services::{Service, choose};
+
+/// A registered plugin.
+#[derive(Clone, Debug)]
+struct Registered {
+    plugin: Plugin,
+    /// Its socket accepted a connection when that was last tried.
+    is_reached: bool,
+}
+
+/// All registered plugins, by driver. A driver that has gone has none.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    drivers: Mutex<Map<String, Vec<Registered>>>,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
+}
+
+impl Registry {
+    /// The plugin of a driver: of several that which registered last, but rather one that can be reached.
+    ///
+    /// # Errors
+    /// There is none, in a kubelet's words.
+    pub(crate) fn plugin(&self, driver: &str) -> Result<Plugin, String> {
+        if driver.is_empty() {
+            return Err("DRA driver name is empty".to_owned());
+        }
+        let drivers = self.lock();
+        let plugins = drivers.get(driver).map(Vec::as_slice).unwrap_or_default();
+        let reached = plugins.iter().rev().find(|it| it.is_reached).or(plugins.last());
+        let found = reached.map(|it| it.plugin.clone());
+        found.ok_or_else(|| format!("DRA driver {driver} is not registered"))
+    }
+
+    /// Registers a plugin.
+    ///
+    /// # Errors
+    /// Another one has its endpoint.
+    pub(crate) fn add(&self, driver: &str, plugin: Plugin) -> Result<(), String> {
+        let mut drivers = self.lock();
+        let plugins = drivers.entry(driver.to_owned()).or_default();
+        if plugins.iter().any(|other| other.plugin.endpoint == plugin.endpoint) {
+            let endpoint = plugin.endpoint.display();
+            return Err(format!(
+                "endpoint {endpoint} already registered for DRA driver plugin {driver}"
+            ));
+        }
+        plugins.push(Registered { plugin, is_reached: true });
+        drop(drivers);
+        self.changed();
+        Ok(())
+    }
+
+    /// Forgets a plugin.
+    pub(crate) fn remove(&self, driver: &str, endpoint: &Path) {
+        if let Some(plugins) = self.lock().get_mut(driver) {
+            plugins.retain(|it| it.plugin.endpoint != endpoint);
+        }
+        self.changed();
+    }
+
+    /// The endpoints of all plugins.
+    pub(crate) fn endpoints(&self) -> Vec<PathBuf> {
+        let drivers = self.lock();
+        drivers.values().flatten().map(|it| it.plugin.endpoint.clone()).collect()
+    }
+
+    /// Notes whether the plugin at an endpoint can be reached.
+    pub(crate) fn reached(&self, endpoint: &Path, is_reached: bool) {
+        for registered in self.lock().values_mut().flatten() {
+            if registered.plugin.endpoint == endpoint && registered.is_reached != is_reached {
+                tracing::info!(endpoint = %endpoint.display(), is_reached, "connection to plugin changed");
+                registered.is_reached = is_reached;
+            }
+        }
+    }
+
+    /// The drivers that were registered, and have no plugin that can be reached.
+    pub(crate) fn missing(&self) -> Set<String> {
+        let drivers = self.lock();
+        let missing = drivers.iter().filter(|(_, plugins)| !plugins.iter().any(|it| it.is_reached));
+        missing.map(|(driver, _)| driver.clone()).collect()
+    }
+
+    /// Sees that plugins come and go, from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Map<String, Vec<Registered>>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the registry of plugins.
+pub(crate) struct DriverHandler {
+    pub(crate) registry: Arc<Registry>,
+}
+
+fn service(plugin: &PluginInfo) -> Result<Service, String> {
+    choose(&plugin.name, &plugin.endpoint.display().to_string(), &plugin.versions)
+}
+
+#[async_trait]
+impl PluginHandler for DriverHandler {
+    fn kind(&self) -> &'static str {
+        "DRAPlugin"
+    }
+
+    fn validate(&self, plugin: &PluginInfo) -> Result<(), String> {
+        service(plugin).map(drop)
+    }
+
+    async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
+        let (driver, endpoint) = (&plugin.name, plugin.endpoint.clone());
+        let service = service(plugin)?;
+        self.registry.add(driver, Plugin { endpoint, service })?;
+        tracing::info!(driver, endpoint = %plugin.endpoint.display(), ?service, "registered driver");
+        Ok(())
+    }
+
+    async fn deregister(&self, plugin: &PluginInfo) {
+        self.registry.remove(&plugin.name, &plugin.endpoint);
+        tracing::info!(driver = plugin.name, socket = %plugin.socket.display(), "driver is gone");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn plugin(endpoint: &str) -> Plugin {
+        Plugin { endpoint: PathBuf::from(endpoint), service: Service::V1 }
+    }
+
+    #[test]
+    fn last_plugin_of_a_driver_that_is_reached_is_called() {
+        let registry = Registry::default();
+        let missing = registry.plugin("d");
+        assert_eq!(missing, Err("DRA driver d is not registered".to_owned()));
+        assert_eq!(registry.plugin(""), Err("DRA driver name is empty".to_owned()));
+        registry.add("d", plugin("/1.sock")).unwrap();
+        registry.add("d", plugin("/2.sock")).unwrap();
+        let again = registry.add("d", plugin("/1.sock"));
+        let expected = "endpoint /1.sock already registered for DRA driver plugin d";
+        assert_eq!(again, Err(expected.to_owned()));
+        assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
+        registry.reached(Path::new("/2.sock"), false);
+        assert_eq!(registry.plugin("d"), Ok(plugin("/1.sock")));
+        registry.reached(Path::new("/1.sock"), false);
+        assert_eq!(registry.plugin("d"), Ok(plugin("/2.sock")));
+        assert!(registry.missing().contains("d"));
+        registry.reached(Path::new("/1.sock"), true);
+        assert!(!registry.missing().contains("d"));
+        registry.remove("d", Path::new("/1.sock"));
+        registry.remove("d", Path::new("/2.sock"));
+        assert!(registry.missing().contains("d"));
+        assert!(registry.plugin("d").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! ◆ Which of a driver's services the agent calls. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go validateSupportedServices.
+
+/// A version of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    V1,
+    V1beta1,
+}
+
+/// The full names of the services, the newest first. They are what drivers name as their versions.
+const NAMES: [(&str, Service); 2] =
+    [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];
+
+/// The first of the driver's services that the agent can call.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn choose(driver: &str, endpoint: &str, offered: &[String]) -> Result<Service, String> {
+    let wrong = |why: String| {
+        format!(
+            "invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: {why}"
+        )
+    };
+    if offered.is_empty() {
+        return Err(wrong(
+            "empty list of supported gRPC services (aka supported versions)".to_owned(),
+        ));
+    }
+    let known = |name: &String| NAMES.iter().find(|(known, _)| known == name);
+    let chosen = offered.iter().find_map(known).map(|(_, service)| *service);
+    chosen.ok_or_else(|| {
+        let offered: Vec<String> = offered.iter().map(|name| format!("{name:?}")).collect();
+        let known = NAMES.map(|(name, _)| format!("{name:?}"));
+        wrong(format!(
+            "none of services supported by the plugin ([{}]) are supported by the kubelet ([{}])",
+            offered.join(" "),
+            known.join(" ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(&["v1.DRAPlugin"], Some(Service::V1))]
+    #[case(&["v1beta1.DRAPlugin"], Some(Service::V1beta1))]
+    #[case(&["v1alpha1.DRAResourceHealth", "v1.DRAPlugin", "v1beta1.DRAPlugin"], Some(Service::V1))]
+    #[case(&["v1beta1.DRAPlugin", "v1.DRAPlugin"], Some(Service::V1beta1))]
+    #[case(&["v1alpha4.Node", "1.0.0"], None)]
+    #[case(&[], None)]
+    fn driver_is_called_by_the_first_service_that_is_known(
+        #[case] offered: &[&str],
+        #[case] expected: Option<Service>,
+    ) {
+        let offered: Vec<String> = offered.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(choose("d", "/d.sock", &offered).ok(), expected);
+    }
+
+    #[test]
+    fn drivers_are_refused_in_the_words_of_a_kubelet() {
+        let begin = "invalid supported gRPC versions of DRA driver plugin d at endpoint /d.sock: ";
+        let why = "empty list of supported gRPC services (aka supported versions)";
+        assert_eq!(choose("d", "/d.sock", &[]), Err(format!("{begin}{why}")));
+        let why = "none of services supported by the plugin ([\"a\" \"b\"]) are supported by the kubelet ([\"v1.DRAPlugin\" \
+                   \"v1beta1.DRAPlugin\"])";
+        let offered = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(choose("d", "/d.sock", &offered), Err(format!("{begin}{why}")));
+    }
+}

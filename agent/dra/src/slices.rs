@@ -1,0 +1,55 @@
+//! Deletes the ResourceSlices of drivers that are away, and sees which are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::cluster::ClaimCluster;
+use crate::registry::Registry;
+use crate::wipes::Wipes;
+
+/// How often it is seen whether plugins accept connections. The socket of one that was killed stays where it is.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a plugin may take to accept one.
+const DIAL: Duration = Duration::from_secs(5);
+
+/// Deletes ResourceSlices, until the future is dropped.
+pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>) {
+    let mut changes = registry.changes();
+    let mut wipes = Wipes::new(Instant::now().into_std());
+    loop {
+        let has_plugins = look(&registry).await;
+        let now = Instant::now().into_std();
+        wipes.follow(&registry.missing(), now);
+        for driver in wipes.due(now) {
+            let deleted = cluster.delete_slices(driver.as_deref()).await;
+            match &deleted {
+                Ok(()) => tracing::info!(driver, "deleted the node's ResourceSlices"),
+                Err(error) => {
+                    tracing::debug!(driver, error, "failed to delete ResourceSlices; will retry");
+                }
+            }
+            wipes.ended(&driver, deleted.is_ok(), Instant::now().into_std());
+        }
+        let next = wipes.next().map(Instant::from_std);
+        tokio::select! {
+            () = sleep(LOOK), if has_plugins => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            // Its sender lives as long as the registry.
+            Ok(()) = changes.changed() => {}
+        }
+    }
+}
+
+/// Notes which plugins accept connections. Returns whether there are any plugins.
+async fn look(registry: &Registry) -> bool {
+    let endpoints = registry.endpoints();
+    for endpoint in &endpoints {
+        let dialed = timeout(DIAL, UnixStream::connect(endpoint)).await;
+        registry.reached(endpoint, matches!(dialed, Ok(Ok(_))));
+    }
+    !endpoints.is_empty()
+}

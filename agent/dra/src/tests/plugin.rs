@@ -1,0 +1,173 @@
+//! A driver on a unix socket, which does what a test says and remembers its calls.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use compact::Map;
+use cri::dra as wire;
+use cri::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
+use plugins::PluginInfo;
+use tokio::net::UnixListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::http;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tower::ServiceExt as _;
+
+/// The driver's name.
+pub(crate) const DRIVER: &str = "gpu.example.com";
+
+/// What it does, and what it was asked. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Script(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    released: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// Devices by uid of the claim, as requests and CDI names; others have one, of all requests.
+    pub(crate) devices: Map<String, Vec<(Vec<String>, String)>>,
+    /// Devices have no CDI names.
+    pub(crate) nameless: bool,
+    /// Why the call fails as a whole.
+    pub(crate) fails: Option<String>,
+    /// Why claims fail, by uid.
+    pub(crate) claim_fails: Map<String, String>,
+    /// Claims that it forgets to answer about, by uid.
+    pub(crate) skips: Vec<String>,
+    /// Calls wait until this is no longer so.
+    pub(crate) holds: bool,
+    /// The calls, as `prepare uid,uid`.
+    pub(crate) calls: Vec<String>,
+}
+
+/// A driver that serves. It stops when it is dropped.
+pub(crate) struct Running {
+    serving: JoinHandle<()>,
+    endpoint: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Script {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.0.released.notify_waiters();
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    /// Serves a version of the contract on a socket in this directory.
+    pub(crate) fn serve(&self, directory: &Path, version: &'static str) -> Running {
+        let endpoint = directory.join("dra.sock");
+        let _ = std::fs::remove_file(&endpoint);
+        let listener = UnixListener::bind(&endpoint).unwrap();
+        let plugin = DraPluginServer::new(self.clone());
+        // The calls of v1beta1 have the messages of v1.
+        let service = plugin.map_request(move |mut request: http::Request<_>| {
+            let path = request.uri().path().to_owned();
+            let served = format!(".{version}.");
+            let path =
+                if path.contains(&served) { path.replace(&served, ".v1.") } else { "/".to_owned() };
+            *request.uri_mut() = path.parse().unwrap();
+            request
+        });
+        let serving = tasks::spawn(async move {
+            let incoming = UnixListenerStream::new(listener);
+            let _ = Server::builder().serve_with_incoming(service, incoming).await;
+        });
+        Running { serving, endpoint }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap()
+    }
+
+    async fn called(&self, call: &str, claims: &[wire::Claim]) -> Result<(), Status> {
+        let uids: Vec<&str> = claims.iter().map(|claim| claim.uid.as_str()).collect();
+        self.state().calls.push(format!("{call} {}", uids.join(",")));
+        loop {
+            let released = self.0.released.notified();
+            if !self.state().holds {
+                break;
+            }
+            released.await;
+        }
+        self.state().fails.clone().map_or(Ok(()), |why| Err(Status::internal(why)))
+    }
+
+    /// The error of each claim that has an answer.
+    fn answered(&self, claims: Vec<wire::Claim>) -> Vec<(String, String)> {
+        let state = self.state();
+        let answered = claims.into_iter().filter(|claim| !state.skips.contains(&claim.uid));
+        answered
+            .map(|claim| {
+                let error = state.claim_fails.get(&claim.uid).cloned().unwrap_or_default();
+                (claim.uid, error)
+            })
+            .collect()
+    }
+}
+
+impl Running {
+    /// As the watcher of plugins finds it.
+    pub(crate) fn info(&self, versions: &[&str]) -> PluginInfo {
+        PluginInfo {
+            kind: "DRAPlugin".to_owned(),
+            name: DRIVER.to_owned(),
+            endpoint: self.endpoint.clone(),
+            versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+            socket: self.endpoint.with_extension("reg.sock"),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl DraPlugin for Script {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<wire::NodePrepareResourcesRequest>,
+    ) -> Result<Response<wire::NodePrepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims;
+        self.called("prepare", &claims).await?;
+        let nameless = self.state().nameless;
+        let answers = self.answered(claims).into_iter().map(|(uid, error)| {
+            let devices = self.state().devices.get(&uid).cloned();
+            let devices =
+                devices.unwrap_or_else(|| vec![(Vec::new(), format!("{DRIVER}/gpu={uid}"))]);
+            let devices = devices.into_iter().map(|(request_names, name)| wire::Device {
+                request_names,
+                pool_name: "node".to_owned(),
+                device_name: "gpu-0".to_owned(),
+                cdi_device_ids: if nameless { Vec::new() } else { vec![name] },
+                share_id: None,
+            });
+            (uid, wire::NodePrepareResourceResponse { devices: devices.collect(), error })
+        });
+        Ok(Response::new(wire::NodePrepareResourcesResponse { claims: answers.collect() }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<wire::NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<wire::NodeUnprepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims;
+        self.called("unprepare", &claims).await?;
+        let answers = self.answered(claims).into_iter();
+        let answers =
+            answers.map(|(uid, error)| (uid, wire::NodeUnprepareResourceResponse { error }));
+        Ok(Response::new(wire::NodeUnprepareResourcesResponse { claims: answers.collect() }))
+    }
+}

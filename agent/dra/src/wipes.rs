@@ -1,0 +1,105 @@
+//! ◆ When the ResourceSlices of drivers are deleted: those of all drivers when the agent starts, those of one when it was away for a
+//! while, so that the scheduler places no pod on a node that cannot prepare its claims. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go sync, wipeResourceSlices.
+
+use std::time::{Duration, Instant};
+
+use compact::{Map, Set};
+
+/// How long a driver may be away.
+const ABSENCE: Duration = Duration::from_secs(30);
+
+/// How soon a deletion that failed is tried again, at first and at most. Each is twice the one before.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// A deletion.
+#[derive(Clone, Copy, Debug)]
+struct Wipe {
+    /// `None`: it is done.
+    due_at: Option<Instant>,
+    retry: Duration,
+}
+
+/// The deletions, by driver; `None`: of all drivers.
+#[derive(Debug)]
+pub(crate) struct Wipes(Map<Option<String>, Wipe>);
+
+impl Wipes {
+    /// Those of an agent that starts.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self([(None, Wipe { due_at: Some(now), retry: RETRY })].into_iter().collect())
+    }
+
+    /// Takes note of which drivers are away now.
+    pub(crate) fn follow(&mut self, missing: &Set<String>, now: Instant) {
+        self.0.retain(|driver, _| driver.as_ref().is_none_or(|driver| missing.contains(driver)));
+        for driver in missing.iter() {
+            let wipe = Wipe { due_at: now.checked_add(ABSENCE), retry: RETRY };
+            self.0.entry(Some(driver.clone())).or_insert(wipe);
+        }
+    }
+
+    /// The deletions that are due.
+    pub(crate) fn due(&self, now: Instant) -> Vec<Option<String>> {
+        let due = self.0.iter().filter(|(_, wipe)| wipe.due_at.is_some_and(|at| at <= now));
+        due.map(|(driver, _)| driver.clone()).collect()
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.values().filter_map(|wipe| wipe.due_at).min()
+    }
+
+    /// Takes note of what came of a deletion.
+    pub(crate) fn ended(&mut self, driver: &Option<String>, succeeded: bool, now: Instant) {
+        if let Some(wipe) = self.0.get_mut(driver) {
+            wipe.due_at = if succeeded { None } else { now.checked_add(wipe.retry) };
+            wipe.retry = wipe.retry.saturating_mul(2).min(RETRY_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(drivers: &[&str]) -> Set<String> {
+        drivers.iter().map(|driver| (*driver).to_owned()).collect()
+    }
+
+    #[test]
+    fn slices_of_all_drivers_are_deleted_first() {
+        let start = Instant::now();
+        let mut wipes = Wipes::new(start);
+        assert_eq!(wipes.due(start), [None]);
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            wipes.ended(&None, false, start);
+            waits.extend(wipes.next().map(|at| at.duration_since(start).as_secs()));
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        wipes.ended(&None, true, start);
+        wipes.follow(&missing(&[]), start);
+        assert_eq!(wipes.next(), None);
+    }
+
+    #[test]
+    fn slices_of_a_driver_are_deleted_once_when_it_was_away_for_30_seconds() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut wipes = Wipes::new(start);
+        wipes.ended(&None, true, start);
+        wipes.follow(&missing(&["a"]), at(0));
+        wipes.follow(&missing(&["a", "b"]), at(20));
+        assert_eq!(wipes.due(at(29)), []);
+        assert_eq!(wipes.due(at(30)), [Some("a".to_owned())]);
+        wipes.ended(&Some("a".to_owned()), true, at(30));
+        wipes.follow(&missing(&["a"]), at(40));
+        assert_eq!(wipes.next(), None, "b is back");
+        wipes.follow(&missing(&[]), at(50));
+        wipes.follow(&missing(&["a"]), at(60));
+        assert_eq!(wipes.next(), Some(at(90)));
+    }
+}
