@@ -416,4 +416,4 @@ fn whole(requests: Option<&Amounts>) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

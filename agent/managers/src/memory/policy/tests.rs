@@ -163,6 +163,6 @@ fn huge_pages_are_not_memory() {
     let blocks: Vec<(String, u64)> =
         policy.allocatable().into_iter().map(|block| (block.kind, block.size / GI)).collect();
     assert_eq!(blocks, [("hugepages-2Mi".to_owned(), 1), (MEMORY.to_owned(), 8)]);
-    let nothing = StaticPolicy::new(&[], &Map::new()).unwrap_err();
+    let nothing = StaticPolicy::new(&[], &Map::new(), false).unwrap_err();
     assert_eq!(nothing, "[memorymanager] you should specify the system reserved memory");
 }
