@@ -198,20 +198,48 @@ mod tests {
     use super::*;
 
     const STATIC: &str = include_str!("../../tests/vectors/cpu_manager_state.json");
+    const PODS: &str = include_str!("../../tests/vectors/cpu_manager_state.pods.json");
     const NONE: &str = include_str!("../../tests/vectors/cpu_manager_state.none.json");
 
     #[rstest]
-    #[case("static", STATIC)]
-    #[case("none", NONE)]
-    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+    #[case("static", STATIC, false)]
+    #[case("none", NONE, false)]
+    #[case("static", PODS, true)]
+    fn state_of_a_kubelet_is_read_and_written(
+        #[case] policy: &str,
+        #[case] text: &str,
+        #[case] pod_level: bool,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, text).unwrap();
-        let state = read(directory.path(), policy, false).unwrap().unwrap();
+        let state = read(directory.path(), policy, pod_level).unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read(directory.path(), policy, false), Ok(None));
-        write(directory.path(), policy, &state, false).unwrap();
+        assert_eq!(read(directory.path(), policy, pod_level), Ok(None));
+        write(directory.path(), policy, &state, pod_level).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn second_format_is_read_with_the_gate_and_the_third_is_not_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, STATIC).unwrap();
+        let state = read(directory.path(), "static", true).unwrap().unwrap();
+        assert_eq!(read(directory.path(), "static", false), Ok(Some(state.clone())));
+        assert!(state.pods.is_empty());
+        for text in [PODS.to_owned(), PODS.replace("1-3,9-11\"}}", "1-3\"}}")] {
+            std::fs::write(&file, text).unwrap();
+            let error = read(directory.path(), "static", false).unwrap_err();
+            assert!(error.contains("checkpoint is corrupted"), "{error}");
+        }
+        let error = read(directory.path(), "static", true).unwrap_err();
+        assert!(error.contains("checkpoint is corrupted"), "changed: {error}");
+        // No pod has anything: the formats still differ, by their checksums.
+        write(directory.path(), "none", &State::default(), true).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(!written.contains("podEntries") && written != NONE, "{written}");
+        read(directory.path(), "none", false).unwrap_err();
     }
 
     #[test]

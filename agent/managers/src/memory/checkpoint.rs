@@ -182,20 +182,43 @@ mod tests {
     use super::*;
 
     const STATIC: &str = include_str!("../../tests/vectors/memory_manager_state.json");
+    const PODS: &str = include_str!("../../tests/vectors/memory_manager_state.pods.json");
     const NONE: &str = include_str!("../../tests/vectors/memory_manager_state.none.json");
 
     #[rstest]
-    #[case("Static", STATIC)]
-    #[case("None", NONE)]
-    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+    #[case("Static", STATIC, false)]
+    #[case("None", NONE, false)]
+    #[case("Static", PODS, true)]
+    fn state_of_a_kubelet_is_read_and_written(
+        #[case] policy: &str,
+        #[case] text: &str,
+        #[case] pod_level: bool,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, text).unwrap();
-        let state = read(directory.path(), policy, false).unwrap().unwrap();
+        let state = read(directory.path(), policy, pod_level).unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read(directory.path(), policy, false), Ok(None));
-        write(directory.path(), policy, &state, false).unwrap();
+        assert_eq!(read(directory.path(), policy, pod_level), Ok(None));
+        write(directory.path(), policy, &state, pod_level).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn first_format_is_read_with_the_gate_and_the_second_is_not_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, STATIC).unwrap();
+        let state = read(directory.path(), "Static", true).unwrap().unwrap();
+        assert_eq!(read(directory.path(), "Static", false), Ok(Some(state.clone())));
+        assert!(state.pods.is_empty());
+        std::fs::write(&file, PODS).unwrap();
+        let error = read(directory.path(), "Static", false).unwrap_err();
+        assert!(error.contains("checkpoint is corrupted"), "{error}");
+        write(directory.path(), "None", &State::default(), true).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(!written.contains("podEntries") && written != NONE, "{written}");
+        read(directory.path(), "None", false).unwrap_err();
     }
 
     #[rstest]

@@ -4,6 +4,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::super::checkpoint;
 use super::super::options::Options;
 use super::super::policy::tests::layout;
 use super::super::set::{format, parse};
@@ -173,4 +174,56 @@ fn exclusive_containers_alone_get_processors_in_the_scope_of_containers() {
     }
     assert_eq!(of, [Some("8".to_owned()), None, None]);
     assert!(state.pods.is_empty());
+}
+
+/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on this machine, with the
+/// files that they leave.
+const VECTORS: &str = include_str!("../../../tests/vectors/pod_level.jsonl");
+
+#[test]
+fn processors_and_their_files_are_those_of_a_kubelet() {
+    for line in VECTORS.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let (name, expected) = (case["name"].as_str().unwrap(), &case["cpus"]);
+        let full_cores = case["options"]["full-pcpus-only"] == "true";
+        let options = Options { pod_level: true, full_cores, ..Options::default() };
+        let policy = StaticPolicy::new(layout(), options, 1, CpuSet::new()).unwrap();
+        let mut state = policy.start(State::default()).unwrap();
+        let pod = made(&case["spec"]);
+        let hints = policy.pod_level_hints(&state, &pod);
+        assert_eq!(shown(&hints), expected["hints"], "{name}");
+        let nodes: Option<Vec<usize>> = serde_json::from_value(case["nodes"].clone()).unwrap();
+        let allocated = policy.allocate_pod(&mut state, &pod, nodes.map(Mask::of));
+        let error = allocated.err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), expected["error"].as_str(), "{name}");
+        if error.is_some() {
+            continue;
+        }
+        assert_eq!(file(&state), expected["state"], "{name}");
+        let containers: Vec<&str> = pod.init_and_apps().map(|it| it.name.as_str()).collect();
+        let (last, others) = containers.split_last().unwrap();
+        for container in others {
+            policy.remove(&mut state, "u1", container);
+        }
+        assert_eq!(file(&state), expected["removed"], "{name}");
+        policy.remove(&mut state, "u1", last);
+        assert_eq!(file(&state), expected["removedAll"], "{name}");
+    }
+}
+
+fn shown(hints: &Hints) -> Value {
+    let of = |list: &Option<Vec<crate::topology::hint::Hint>>| -> Value {
+        let hints = list.iter().flatten();
+        hints.map(|hint| format!("{} {}", hint.nodes.unwrap(), hint.preferred)).collect()
+    };
+    hints.iter().map(|(kind, list)| (kind.clone(), of(list))).collect()
+}
+
+fn file(state: &State) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    checkpoint::write(directory.path(), "static", state, true).unwrap();
+    let known = checkpoint::read(directory.path(), "static", true).unwrap();
+    assert_eq!(known.as_ref(), Some(state));
+    serde_json::from_slice(&std::fs::read(directory.path().join(checkpoint::FILE)).unwrap())
+        .unwrap()
 }

@@ -4,6 +4,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::super::checkpoint;
 use super::*;
 use crate::numa::Node;
 use crate::topology::hint::Mask;
@@ -158,4 +159,82 @@ fn exclusive_containers_alone_get_memory_in_the_scope_of_containers() {
     policy.remove(&mut state, "u1", "b");
     let error = policy.allocate(&mut state, &pod, &pod.containers()[1], Hint::default());
     assert!(error.unwrap_err().contains("failed to get the default NUMA affinity"));
+}
+
+/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on such a machine with huge
+/// pages, with the files that they leave.
+const VECTORS: &str = include_str!("../../../tests/vectors/pod_level.jsonl");
+
+#[test]
+fn memory_and_its_files_are_those_of_a_kubelet() {
+    let huge_pages = Map::from([(2 << 20, 512)]);
+    let node = |id| Node { id, memory: 10 * GI, huge_pages: huge_pages.clone(), ..Node::default() };
+    let nodes: Vec<Node> = (0..2).map(node).collect();
+    let reserved = Map::from([(0, Amounts::from([("memory".to_owned(), GI)]))]);
+    for line in VECTORS.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let (name, expected) = (case["name"].as_str().unwrap(), &case["memory"]);
+        if expected.is_null() {
+            continue;
+        }
+        let policy = StaticPolicy::new(&nodes, &reserved, true).unwrap();
+        let mut state = policy.start(State::default()).unwrap();
+        let pod = made(&case["spec"]);
+        let hints = policy.pod_level_hints(&state, &pod);
+        assert_eq!(shown(&hints), expected["hints"], "{name}");
+        let nodes: Option<Vec<usize>> = serde_json::from_value(case["nodes"].clone()).unwrap();
+        let chosen = Hint { nodes: nodes.map(Mask::of), preferred: false };
+        let allocated = policy.allocate_pod(&mut state, &pod, chosen);
+        let error = allocated.err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), expected["error"].as_str(), "{name}");
+        if error.is_some() {
+            continue;
+        }
+        assert_eq!(file(&state), sorted(&expected["state"]), "{name}");
+        let containers: Vec<&str> = pod.init_and_apps().map(|it| it.name.as_str()).collect();
+        let (last, others) = containers.split_last().unwrap();
+        for container in others {
+            policy.remove(&mut state, "u1", container);
+        }
+        assert_eq!(file(&state), sorted(&expected["removed"]), "{name}");
+        policy.remove(&mut state, "u1", last);
+        assert_eq!(file(&state), sorted(&expected["removedAll"]), "{name}");
+    }
+}
+
+fn shown(hints: &Hints) -> Value {
+    let of = |list: &Option<Vec<Hint>>| -> Value {
+        let hints = list.iter().flatten();
+        hints.map(|hint| format!("{} {}", hint.nodes.unwrap(), hint.preferred)).collect()
+    };
+    hints.iter().map(|(kind, list)| (kind.clone(), of(list))).collect()
+}
+
+fn file(state: &State) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    checkpoint::write(directory.path(), "Static", state, true).unwrap();
+    let known = checkpoint::read(directory.path(), "Static", true).unwrap();
+    assert_eq!(known.as_ref(), Some(state));
+    let text = std::fs::read(directory.path().join(checkpoint::FILE)).unwrap();
+    sorted(&serde_json::from_slice(&text).unwrap())
+}
+
+/// The file with its blocks in one order; without its checksum if there are several, whose order in a kubelet is random.
+fn sorted(file: &Value) -> Value {
+    let mut file = file.clone();
+    let mut several = false;
+    let containers = file["entries"]["u1"].as_object().cloned().unwrap_or_default();
+    for (container, _) in containers {
+        let blocks = file["entries"]["u1"][&container].as_array_mut().unwrap();
+        blocks.sort_by_key(|block| block["type"].to_string());
+        several |= blocks.len() > 1;
+    }
+    if let Some(blocks) = file["podEntries"]["u1"]["memoryBlocks"].as_array_mut() {
+        blocks.sort_by_key(|block| block["type"].to_string());
+        several |= blocks.len() > 1;
+    }
+    if several {
+        file["checksum"] = Value::Null;
+    }
+    file
 }
