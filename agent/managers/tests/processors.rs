@@ -210,27 +210,28 @@ fn whole(uid: &str, cpu: &str, memory: &str) -> Pod {
 }
 
 #[rstest]
-#[case::pod("pod", [("8", "0"), ("1,9", "0")], [true, false])]
-#[case::container("container", [("8", "0"), ("0-7,9-15", "")], [true, false])]
+#[case::pod("pod", two_nodes(), [("8", "0"), ("1,9", "0")], "0-15")]
+#[case::container("container", machine::machine(1, 8, 2, 4), [("8", "0"), ("0-7,9-15", "")], "0-15")]
 #[tokio::test]
 async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
     #[case] scope: &str,
+    #[case] machine: TempDir,
     #[case] expected: [(&str, &str); 2],
-    #[case] exclusive: [bool; 2],
+    #[case] all: &str,
 ) {
-    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let root = tempfile::tempdir().unwrap();
     let expected = expected.map(|(cpus, nodes)| (cpus.to_owned(), nodes.to_owned()));
     let pod = whole("u1", "3", "100Mi");
     for start in ["first", "second"] {
         let managers = managers(&root, &machine, pod_level(scope)).unwrap();
         assert_eq!(assigned(&managers, &pod).await, expected, "{start}");
         let own = ["own", "shared"].map(|name| managers.has_own_cpus(pod.uid(), name));
-        assert_eq!(own, exclusive, "{start}");
+        assert_eq!(own, [true, false], "{start}");
     }
     let managers = managers(&root, &machine, pod_level(scope)).unwrap();
     managers.release(pod.uid());
     let state = std::fs::read_to_string(root.path().join("cpu_manager_state")).unwrap();
-    assert!(state.contains(r#""defaultCpuSet":"0-15","checksum""#), "{state}");
+    assert!(state.contains(&format!(r#""defaultCpuSet":"{all}","checksum""#)), "{state}");
     let state = std::fs::read_to_string(root.path().join("memory_manager_state")).unwrap();
     assert!(!state.contains("ntries") && state.contains(r#""numberOfAssignments":0"#), "{state}");
 }
@@ -254,6 +255,10 @@ async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
         "containers": [container("own", "9", "9Mi")]})),
     "TopologyAffinityError",
     "Pod Scope pod with pod-level resources failed admission with a container-level topology manager")]
+// As in a kubelet, a container that requests nothing is to be on all nodes, of which one is used alone.
+#[case::shared_container_on_several_nodes(
+    json!({"topologyManagerScope": "container"}), whole("u1", "3", "100Mi"), "UnexpectedAdmissionError",
+    "Allocate failed due to [memorymanager] preferred hint violates NUMA node allocation, which is unexpected")]
 #[tokio::test]
 async fn pods_without_their_pod_level_resources_are_rejected(
     #[case] change: Value,
