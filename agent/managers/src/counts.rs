@@ -81,7 +81,7 @@ impl Counts {
         self.0[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
-    /// Counts that a request failed, which was counted before or is not counted.
+    /// Counts a failure, without a request.
     pub(crate) fn error(&self, asked: Asked) {
         self.0[asked as usize][1].fetch_add(1, Ordering::Relaxed);
     }

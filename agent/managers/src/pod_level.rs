@@ -81,11 +81,11 @@ mod tests {
         let pod = json!({"metadata": {"name": "p", "uid": "u1"}, "spec": spec});
         let pod = Pod::new(serde_json::from_value(pod).unwrap());
         assert_eq!(Management::of(&pod, true), expected);
-        let without = match expected {
+        let without_gate = match expected {
             Management::PodLevel => Management::Shared,
-            other => other,
+            Management::Containers | Management::Shared => Management::Containers,
         };
-        assert_eq!(Management::of(&pod, false), without);
+        assert_eq!(Management::of(&pod, false), without_gate);
     }
 
     #[rstest]

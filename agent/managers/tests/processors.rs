@@ -210,14 +210,13 @@ fn whole(uid: &str, cpu: &str, memory: &str) -> Pod {
 }
 
 #[rstest]
-#[case::pod("pod", two_nodes(), [("8", "0"), ("1,9", "0")], "0-15")]
-#[case::container("container", machine::machine(1, 8, 2, 4), [("8", "0"), ("0-7,9-15", "")], "0-15")]
+#[case::pod("pod", two_nodes(), [("8", "0"), ("1,9", "0")])]
+#[case::container("container", machine::machine(1, 8, 2, 4), [("8", "0"), ("0-7,9-15", "")])]
 #[tokio::test]
 async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
     #[case] scope: &str,
     #[case] machine: TempDir,
     #[case] expected: [(&str, &str); 2],
-    #[case] all: &str,
 ) {
     let root = tempfile::tempdir().unwrap();
     let expected = expected.map(|(cpus, nodes)| (cpus.to_owned(), nodes.to_owned()));
@@ -231,7 +230,7 @@ async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
     let managers = managers(&root, &machine, pod_level(scope)).unwrap();
     managers.release(pod.uid());
     let state = std::fs::read_to_string(root.path().join("cpu_manager_state")).unwrap();
-    assert!(state.contains(&format!(r#""defaultCpuSet":"{all}","checksum""#)), "{state}");
+    assert!(state.contains(r#""defaultCpuSet":"0-15","checksum""#), "{state}");
     let state = std::fs::read_to_string(root.path().join("memory_manager_state")).unwrap();
     assert!(!state.contains("ntries") && state.contains(r#""numberOfAssignments":0"#), "{state}");
 }
@@ -274,6 +273,30 @@ async fn pods_without_their_pod_level_resources_are_rejected(
     let managers = managers(&root, &machine, fields).unwrap();
     let rejected = managers.allocate(&pod, None).await.unwrap_err();
     assert_eq!((rejected.reason.as_str(), rejected.message.as_str()), (reason, message));
+}
+
+#[tokio::test]
+async fn requests_of_pods_are_counted_in_the_scope_of_pods() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    fields["topologyManagerPolicy"] = json!("best-effort");
+    let managers = managers(&root, &machine, fields).unwrap();
+    let pods = [whole("u1", "3", "100Mi"), whole("u2", "1", "100Mi"), whole("u3", "3", "1Mi")];
+    for pod in &pods {
+        let _ = managers.allocate(pod, None).await;
+    }
+    let counts = managers.counts();
+    let count = |name: &str| counts.iter().find(|it| it.name == name).unwrap().count;
+    for (name, requests, errors) in [
+        ("kubelet_topology_manager_admission", 3, 2),
+        // One for each exclusive container of the pods that have processors.
+        ("kubelet_cpu_manager_pinning", 2, 1),
+        // The first pod and its exclusive container, and the last pod.
+        ("kubelet_memory_manager_pinning", 3, 1),
+    ] {
+        let seen = ["requests", "errors"].map(|what| count(&format!("{name}_{what}_total")));
+        assert_eq!(seen, [requests, errors], "{name}");
+    }
 }
 
 #[tokio::test]

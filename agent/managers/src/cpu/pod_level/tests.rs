@@ -61,7 +61,7 @@ fn allocated(pod: &Pod) -> (State, String, Vec<String>) {
 #[case::shared("2", &[("a", ""), ("b", "")], "1,9", &["1,9", "1,9"])]
 #[case::mixed("4", &[("a", "1"), ("b", ""), ("c", "")], "1-2,9-10", &["1", "2,9-10", "2,9-10"])]
 #[case::fraction("4", &[("a", "1500m"), ("b", "2")], "1-2,9-10", &["2,10", "1,9"])]
-#[case::pool_of_no_container("4", &[("a", "2")], "1-2,9-10", &["1,9"])]
+#[case::pool_without_containers("4", &[("a", "2")], "1-2,9-10", &["1,9"])]
 #[case::init_containers_that_end(
     "2", &[("init-1", "2"), ("init-2", ""), ("a", "1"), ("b", "")], "1,9", &["1,9", "1,9", "1", "9"])]
 #[case::sidecars(
