@@ -77,8 +77,8 @@ impl Settings {
 
     /// Whether managers follow pod-level resources: the gate PodLevelResourceManagers.
     pub(crate) fn pod_level(&self) -> bool {
-        let gates = self.file.feature_gates.clone().unwrap_or_default();
-        FeatureGates::new(&gates.into_iter().collect()).enabled("PodLevelResourceManagers")
+        let gates = self.file.feature_gates.as_ref().map(FeatureGates::new);
+        gates.is_some_and(|gates| gates.enabled("PodLevelResourceManagers"))
     }
 
     fn reserved(&self, name: &str) -> Quantity {
