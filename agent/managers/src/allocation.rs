@@ -11,6 +11,8 @@ use k8s_openapi::api::core::v1::Container;
 use crate::NodeManagers;
 use crate::counts::Asked;
 use crate::cpu::policy::CpuError;
+use crate::memory::pod_level::MemoryError;
+use crate::pod_level::Management;
 use crate::topology::hint::{Hint, Hints};
 use crate::topology::merge::{Policy, merge};
 
@@ -18,21 +20,42 @@ use crate::topology::merge::{Policy, merge};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAllocated {
     /// Not on memory nodes that the policy allows.
-    #[error("Resources cannot be allocated with Topology locality")]
-    Affinity,
+    #[error("{0}")]
+    Affinity(&'static str),
     /// Not without sharing a core.
     #[error(transparent)]
     Cores(CpuError),
+    /// Not without leaving nothing to containers that share what is left.
+    #[error("{0}")]
+    EmptyPool(String),
     /// For another reason.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Unexpected(String),
 }
 
+/// Why a pod is not on memory nodes that the policy allows; of a pod with pod-level resources, for each scope.
+const AFFINITY: &str = "Resources cannot be allocated with Topology locality";
+const POD_LEVEL_AFFINITY: [&str; 2] = [
+    "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+    "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
+];
+
+impl From<CpuError> for NotAllocated {
+    fn from(error: CpuError) -> Self {
+        match error {
+            CpuError::Alignment(_) => Self::Cores(error),
+            CpuError::EmptyPool(why) => Self::EmptyPool(why),
+            CpuError::Other(why) => Self::Unexpected(why),
+        }
+    }
+}
+
 impl NotAllocated {
     fn reason(&self) -> &'static str {
         match self {
-            Self::Affinity => "TopologyAffinityError",
+            Self::Affinity(_) => "TopologyAffinityError",
             Self::Cores(_) => "SMTAlignmentError",
+            Self::EmptyPool(_) => "EmptyPodSharedPoolError",
             Self::Unexpected(_) => "UnexpectedAdmissionError",
         }
     }
@@ -86,29 +109,74 @@ impl NodeManagers {
 
     async fn allocate_containers(&self, pod: &Pod, runs: &[String]) -> Result<(), NotAllocated> {
         let topology = &self.0.topology;
-        let of_pod = if topology.for_pods && topology.policy != Policy::None {
-            Some(self.choose(self.pod_hints(pod))?)
-        } else {
-            None
+        let management = Management::of(pod, topology.pod_level);
+        let for_pods = topology.for_pods && topology.policy != Policy::None;
+        if management == Management::PodLevel && for_pods {
+            return self.allocate_pod_level(pod);
+        }
+        let affinity = match management {
+            Management::PodLevel => POD_LEVEL_AFFINITY[0],
+            Management::Containers | Management::Shared => AFFINITY,
+        };
+        let of_pod = match for_pods {
+            true => Some(self.choose(self.pod_hints(pod), affinity)?),
+            false => None,
         };
         for container in pod.init_and_apps() {
             if topology.policy != Policy::None {
                 let hint = match of_pod {
                     Some(hint) => hint,
-                    None => self.choose(self.container_hints(pod, container))?,
+                    None => self.choose(self.container_hints(pod, container), affinity)?,
                 };
-                let mut chosen = self.chosen();
-                let of_pod = chosen.entry(pod.uid().as_str().to_owned()).or_default();
-                of_pod.insert(container.name.clone(), hint);
+                self.remember(pod, container, hint);
             }
             self.allocate_container(pod, container, runs).await?;
         }
         Ok(())
     }
 
-    fn choose(&self, hints: Vec<Hints>) -> Result<Hint, NotAllocated> {
+    /// Allocates for a pod with pod-level resources as a whole. Like a kubelet's, its containers get devices when they are created.
+    fn allocate_pod_level(&self, pod: &Pod) -> Result<(), NotAllocated> {
+        let devices = self.0.devices.as_ref().map(|devices| devices.pod_hints(pod));
+        let hints = vec![
+            devices.unwrap_or_default(),
+            self.0.cpus.pod_level_hints(pod),
+            self.0.memory.pod_level_hints(pod),
+        ];
+        let chosen = self.choose(hints, POD_LEVEL_AFFINITY[1])?;
+        for container in pod.init_and_apps() {
+            self.remember(pod, container, chosen);
+        }
+        let counts = &self.0.counts;
+        let of_cpus = self.0.cpus.allocate_pod(pod, chosen.nodes);
+        match &of_cpus {
+            Ok(()) => counts.requests(Asked::Cpus, self.0.cpus.count_exclusive(pod)),
+            Err(_) => counts.error(Asked::Cpus),
+        }
+        of_cpus?;
+        let of_memory = self.0.memory.allocate_pod(pod, chosen);
+        match &of_memory {
+            Ok(()) => counts.requests(Asked::Memory, self.0.memory.count_requests(pod)),
+            Err(_) => {
+                counts.request(Asked::Memory);
+                counts.error(Asked::Memory);
+            }
+        }
+        of_memory.map_err(|error| match error {
+            MemoryError::EmptyPool(why) => NotAllocated::EmptyPool(why),
+            MemoryError::Other(why) => NotAllocated::Unexpected(why),
+        })
+    }
+
+    fn choose(&self, hints: Vec<Hints>, affinity: &'static str) -> Result<Hint, NotAllocated> {
         let (best, admitted) = merge(self.0.topology.policy, &self.0.topology.nodes, &hints);
-        if admitted { Ok(best) } else { Err(NotAllocated::Affinity) }
+        if admitted { Ok(best) } else { Err(NotAllocated::Affinity(affinity)) }
+    }
+
+    fn remember(&self, pod: &Pod, container: &Container, chosen: Hint) {
+        let mut all = self.chosen();
+        let of_pod = all.entry(pod.uid().as_str().to_owned()).or_default();
+        of_pod.insert(container.name.clone(), chosen);
     }
 
     /// The memory nodes that were chosen for a container.
@@ -150,10 +218,7 @@ impl NodeManagers {
         if self.0.cpus.pins(pod, container) {
             of_cpus = self.0.counts.count(Asked::Cpus, of_cpus);
         }
-        of_cpus.map_err(|error| match error {
-            CpuError::Alignment(_) => NotAllocated::Cores(error),
-            CpuError::Other(why) => NotAllocated::Unexpected(why),
-        })?;
+        of_cpus?;
         let mut of_memory = self.0.memory.allocate(pod, container, chosen);
         if self.0.memory.pins(pod) {
             of_memory = self.0.counts.count(Asked::Memory, of_memory);

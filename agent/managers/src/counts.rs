@@ -66,14 +66,24 @@ impl Counts {
     pub(crate) fn count<T, E>(&self, asked: Asked, outcome: Result<T, E>) -> Result<T, E> {
         self.request(asked);
         if outcome.is_err() {
-            self.0[asked as usize][1].fetch_add(1, Ordering::Relaxed);
+            self.error(asked);
         }
         outcome
     }
 
     /// Counts a request that cannot fail.
     pub(crate) fn request(&self, asked: Asked) {
-        self.0[asked as usize][0].fetch_add(1, Ordering::Relaxed);
+        self.requests(asked, 1);
+    }
+
+    /// Counts several requests at once.
+    pub(crate) fn requests(&self, asked: Asked, how_many: usize) {
+        self.0[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a failure, without a request.
+    pub(crate) fn error(&self, asked: Asked) {
+        self.0[asked as usize][1].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts of all that managers can be asked for.

@@ -6,6 +6,7 @@
 //! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers, `migration` reads the format before |
 //! | `memory` | memory: `policy` ◆ decides whose is on which memory nodes; `checkpoint` remembers |
 //! | `topology` ◆ | memory nodes: what each kind of resource would like, and what a container gets |
+//! | `pod_level` ◆ | how pods with pod-level resources are treated; `cpu` and `memory` have files of that name, which allocate for them |
 //! | `numa` | reads the machine's memory nodes and processors |
 //! | `settings` ◆ | the policies, of a KubeletConfiguration |
 //! | `allocation` | gives a pod what it asks for, one pod after the other, in a kubelet's order |
@@ -23,6 +24,7 @@
 mod allocation;
 mod counts;
 mod numa;
+mod pod_level;
 mod pod_resources;
 mod reconcile;
 mod settings;
@@ -38,6 +40,7 @@ mod cpu {
     pub(crate) mod manager;
     pub(crate) mod migration;
     pub(crate) mod options;
+    mod pod_level;
     pub(crate) mod policy;
     pub(crate) mod set;
     mod take;
@@ -60,7 +63,9 @@ mod memory {
 
     mod checkpoint;
     pub(crate) mod manager;
+    pub(crate) mod pod_level;
     pub(crate) mod policy;
+    pub(crate) mod requests;
     pub(crate) mod state;
 }
 
@@ -133,6 +138,8 @@ struct Topology {
     policy: Policy,
     /// Whether they are chosen for a pod as a whole.
     for_pods: bool,
+    /// Whether pods with pod-level resources get what they request.
+    pod_level: bool,
     nodes: Nodes,
 }
 
@@ -156,9 +163,10 @@ impl NodeManagers {
             .map_err(|error| format!("failed to make {}: {error}", root_dir.display()))?;
         let nodes = numa::read(&settings.machine);
         let (policy, for_pods, of_topology) = settings.topology(&nodes)?;
-        let topology = Topology { policy, for_pods, nodes: of_topology };
-        let cpus = CpuManager::open(&root_dir, settings.cpus(&nodes, policy)?)?;
-        let memory = MemoryManager::open(&root_dir, settings.memory(&nodes)?)?;
+        let pod_level = settings.pod_level();
+        let topology = Topology { policy, for_pods, pod_level, nodes: of_topology };
+        let cpus = CpuManager::open(&root_dir, settings.cpus(&nodes, policy)?, pod_level)?;
+        let memory = MemoryManager::open(&root_dir, settings.memory(&nodes)?, pod_level)?;
         let directory = root_dir.join(DEVICE_PLUGINS);
         let opened =
             DeviceManager::open(&directory, topology.nodes.ids.clone()).and_then(|manager| {

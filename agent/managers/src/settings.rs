@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::local_node::allocatable::allocatable;
-use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
+use agent::local_node::kubelet_config::{Gates as FeatureGates, GoDuration, KubeletConfiguration};
 use api::quantity::Quantity;
 use compact::Map;
 
@@ -15,7 +15,8 @@ use crate::cpu::layout::Layout;
 use crate::cpu::options::{Gates, Options, go_bool};
 use crate::cpu::policy::StaticPolicy as StaticCpus;
 use crate::cpu::set::parse;
-use crate::memory::policy::{Amounts, StaticPolicy as StaticMemory};
+use crate::memory::policy::StaticPolicy as StaticMemory;
+use crate::memory::requests::Amounts;
 use crate::numa::Node;
 use crate::topology::merge::{Nodes, Policy};
 
@@ -74,6 +75,12 @@ impl Settings {
         gates.and_then(|gates| gates.get(name).copied()).unwrap_or(default)
     }
 
+    /// Whether managers follow pod-level resources: the gate PodLevelResourceManagers.
+    pub(crate) fn pod_level(&self) -> bool {
+        let gates = self.file.feature_gates.as_ref().map(FeatureGates::new);
+        gates.is_some_and(|gates| gates.enabled("PodLevelResourceManagers"))
+    }
+
     fn reserved(&self, name: &str) -> Quantity {
         let amount = self.reserved.get(name).and_then(|amount| Quantity::parse(amount).ok());
         amount.unwrap_or(Quantity::ZERO)
@@ -113,6 +120,7 @@ impl Settings {
                 let gates = Gates {
                     alpha: self.gate("CPUManagerPolicyAlphaOptions", false),
                     beta: self.gate("CPUManagerPolicyBetaOptions", true),
+                    pod_level: self.pod_level(),
                 };
                 let specific = self.file.reserved_system_cpus.as_deref().unwrap_or_default();
                 let specific = parse(specific).ok_or_else(|| {
@@ -140,7 +148,7 @@ impl Settings {
             "" | "None" => Ok(None),
             "Static" => {
                 let reserved = self.reserved_memory(nodes)?;
-                StaticMemory::new(nodes, &reserved).map(Some)
+                StaticMemory::new(nodes, &reserved, self.pod_level()).map(Some)
             }
             "BestEffort" => {
                 Err("policy \"BestEffort\" is not available for platform \"linux\"".to_owned())

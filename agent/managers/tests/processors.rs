@@ -184,6 +184,131 @@ async fn requests_are_counted_with_those_that_failed() {
     }
 }
 
+/// The configuration of managers that follow pod-level resources.
+fn pod_level(scope: &str) -> Value {
+    json!({
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "64Mi"}}],
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": scope,
+        "featureGates": {"PodLevelResourceManagers": true},
+    })
+}
+
+/// A pod with pod-level resources, an exclusive container with one processor, and one that requests nothing.
+fn whole(uid: &str, cpu: &str, memory: &str) -> Pod {
+    let amounts = json!({"cpu": cpu, "memory": memory});
+    let shared = json!({"name": "shared", "image": "app"});
+    pod_of(
+        uid,
+        json!({
+            "resources": {"requests": amounts, "limits": amounts},
+            "containers": [container("own", "1", "1Mi"), shared],
+        }),
+    )
+}
+
+#[rstest]
+#[case::pod("pod", two_nodes(), [("8", "0"), ("1,9", "0")])]
+#[case::container("container", machine::machine(1, 8, 2, 4), [("8", "0"), ("0-7,9-15", "")])]
+#[tokio::test]
+async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
+    #[case] scope: &str,
+    #[case] machine: TempDir,
+    #[case] expected: [(&str, &str); 2],
+) {
+    let root = tempfile::tempdir().unwrap();
+    let expected = expected.map(|(cpus, nodes)| (cpus.to_owned(), nodes.to_owned()));
+    let pod = whole("u1", "3", "100Mi");
+    for start in ["first", "second"] {
+        let managers = managers(&root, &machine, pod_level(scope)).unwrap();
+        assert_eq!(assigned(&managers, &pod).await, expected, "{start}");
+        let own = ["own", "shared"].map(|name| managers.has_own_cpus(pod.uid(), name));
+        assert_eq!(own, [true, false], "{start}");
+    }
+    let managers = managers(&root, &machine, pod_level(scope)).unwrap();
+    managers.release(pod.uid());
+    let state = std::fs::read_to_string(root.path().join("cpu_manager_state")).unwrap();
+    assert!(state.contains(r#""defaultCpuSet":"0-15","checksum""#), "{state}");
+    let state = std::fs::read_to_string(root.path().join("memory_manager_state")).unwrap();
+    assert!(!state.contains("ntries") && state.contains(r#""numberOfAssignments":0"#), "{state}");
+}
+
+#[rstest]
+#[case::no_pool_in_best_effort(
+    json!({"topologyManagerPolicy": "best-effort", "topologyManagerScope": "pod"}), whole("u1", "1", "100Mi"),
+    "EmptyPodSharedPoolError",
+    "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers")]
+#[case::no_memory_to_share(
+    json!({"topologyManagerPolicy": "best-effort", "topologyManagerScope": "pod"}), whole("u1", "2", "1Mi"),
+    "EmptyPodSharedPoolError",
+    "pod rejected, sum of exclusive container memory requests equals pod budget, leaving no memory for shared containers")]
+#[case::no_pool_in_restricted(
+    json!({}), whole("u1", "1", "100Mi"), "TopologyAffinityError",
+    "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager")]
+#[case::scope_of_containers(
+    json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "container"}),
+    pod_of("u1", json!({
+        "resources": {"requests": {"cpu": "9", "memory": "9Mi"}, "limits": {"cpu": "9", "memory": "9Mi"}},
+        "containers": [container("own", "9", "9Mi")]})),
+    "TopologyAffinityError",
+    "Pod Scope pod with pod-level resources failed admission with a container-level topology manager")]
+// As in a kubelet, a container that requests nothing is to be on all nodes, of which one is used alone.
+#[case::shared_container_on_several_nodes(
+    json!({"topologyManagerScope": "container"}), whole("u1", "3", "100Mi"), "UnexpectedAdmissionError",
+    "Allocate failed due to [memorymanager] preferred hint violates NUMA node allocation, which is unexpected")]
+#[tokio::test]
+async fn pods_without_their_pod_level_resources_are_rejected(
+    #[case] change: Value,
+    #[case] pod: Pod,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    for (name, value) in change.as_object().unwrap() {
+        fields[name] = value.clone();
+    }
+    let managers = managers(&root, &machine, fields).unwrap();
+    let rejected = managers.allocate(&pod, None).await.unwrap_err();
+    assert_eq!((rejected.reason.as_str(), rejected.message.as_str()), (reason, message));
+}
+
+#[tokio::test]
+async fn requests_of_pods_are_counted_in_the_scope_of_pods() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    fields["topologyManagerPolicy"] = json!("best-effort");
+    let managers = managers(&root, &machine, fields).unwrap();
+    let pods = [whole("u1", "3", "100Mi"), whole("u2", "1", "100Mi"), whole("u3", "3", "1Mi")];
+    for pod in &pods {
+        let _ = managers.allocate(pod, None).await;
+    }
+    let counts = managers.counts();
+    let count = |name: &str| counts.iter().find(|it| it.name == name).unwrap().count;
+    for (name, requests, errors) in [
+        ("kubelet_topology_manager_admission", 3, 2),
+        // One for each exclusive container of the pods that have processors.
+        ("kubelet_cpu_manager_pinning", 2, 1),
+        // The first pod and its exclusive container, and the last pod.
+        ("kubelet_memory_manager_pinning", 3, 1),
+    ] {
+        let seen = ["requests", "errors"].map(|what| count(&format!("{name}_{what}_total")));
+        assert_eq!(seen, [requests, errors], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn pods_with_pod_level_resources_share_the_node_without_the_gate() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    fields["featureGates"] = json!({});
+    let managers = managers(&root, &machine, fields).unwrap();
+    let shared = ("0-15".to_owned(), String::new());
+    assert_eq!(assigned(&managers, &whole("u1", "3", "100Mi")).await, [shared.clone(), shared]);
+}
+
 #[tokio::test]
 async fn another_policy_than_before_ends_the_node() {
     let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());

@@ -27,7 +27,7 @@ pub use validate::labels::label_problems;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 /// The gates that the agent has a switch for, or whose value is judged with the fields that need it.
-const GATES: [&str; 13] = [
+const GATES: [&str; 14] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CSIVolumeHealth",
@@ -39,6 +39,7 @@ const GATES: [&str; 13] = [
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "MemoryQoS",
+    "PodLevelResourceManagers",
     "QOSReserved",
     "RotateKubeletServerCertificate",
 ];

@@ -1,7 +1,8 @@
 //! The file that remembers which containers have which processors: a kubelet's `cpu_manager_state`.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state, the second format: that of a kubelet without the gate
-//! PodLevelResourceManagers.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state: the second format, and with the gate PodLevelResourceManagers the third, which
+//! has the processors of pods too. With the gate, a file of the second format is read as one without such pods, and the next change
+//! replaces it. Without it, one of the third is corrupted, as for a kubelet.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +11,11 @@ use compact::Map;
 use serde::{Deserialize, Serialize};
 
 use super::policy::State;
-use super::set::{format, parse};
+use super::set::{CpuSet, format, parse};
 use crate::state_file::{self, checksum, map};
+
+/// The end of the text that the checksum is of.
+const CHECKSUM: &str = "Checksum:(checksum.Checksum)0}";
 
 /// The name of the file.
 pub(super) const FILE: &str = "cpu_manager_state";
@@ -23,17 +27,27 @@ pub(super) struct File {
     default_cpu_set: String,
     #[serde(skip_serializing_if = "Map::is_empty")]
     entries: Map<String, BTreeMap<String, String>>,
+    /// Of the third format.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pod_entries: Map<String, PodEntry>,
     checksum: u64,
 }
 
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodEntry {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cpu_set: String,
+}
+
 impl File {
-    /// A file with its checksum.
+    /// A file of the second format with its checksum.
     pub(super) fn new(
         policy_name: String,
         default_cpu_set: String,
         entries: Map<String, BTreeMap<String, String>>,
     ) -> Self {
-        let mut file = Self { policy_name, default_cpu_set, entries, checksum: 0 };
+        let mut file = Self { policy_name, default_cpu_set, entries, ..Self::default() };
         file.checksum = checksum(&file.text("CPUManagerCheckpoint"));
         file
     }
@@ -43,18 +57,50 @@ impl File {
         state_file::replace(&directory.join(FILE), &serde_json::to_vec(self)?)
     }
 
-    /// The file of these bytes.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        file.check().map(|()| file)
+    /// The same in the third format.
+    fn with_pods(mut self, pods: &Map<String, CpuSet>) -> Self {
+        let entry = |cpus: &CpuSet| PodEntry { cpu_set: format(cpus) };
+        self.pod_entries = pods.iter().map(|(uid, cpus)| (uid.clone(), entry(cpus))).collect();
+        self.checksum = checksum(&self.text_with_pods(pods));
+        self
     }
 
-    /// The text that the checksum is of, with this name of the type.
+    /// The file of these bytes, in the second format.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        file.check()?;
+        Ok(Self { pod_entries: Map::new(), ..file })
+    }
+
+    /// The file of these bytes, if they have the third format.
+    fn parse_with_pods(bytes: &[u8]) -> Option<(Self, Map<String, CpuSet>)> {
+        let file: Self = serde_json::from_slice(bytes).ok()?;
+        let mut pods = Map::new();
+        for (uid, entry) in &file.pod_entries {
+            pods.insert(uid.clone(), parse(&entry.cpu_set)?);
+        }
+        let is_right = checksum(&file.text_with_pods(&pods)) == file.checksum;
+        is_right.then_some((file, pods))
+    }
+
+    /// The text that the checksum is of, in the third format.
+    fn text_with_pods(&self, pods: &Map<String, CpuSet>) -> String {
+        let of_pod = |cpus: &CpuSet| {
+            let elements = map(cpus.iter().map(|cpu| (cpu, "{}")));
+            format!("{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){elements}}}}}")
+        };
+        let pods = map(pods.iter().map(|(uid, cpus)| (uid, of_pod(cpus))));
+        let second = self.text("CPUManagerCheckpoint");
+        let (before, checksum) = second.split_at(second.len() - CHECKSUM.len());
+        format!("{before}PodEntries:(state.PodCPUAssignments){pods} {checksum}")
+    }
+
+    /// The text that the checksum is of, in the second format, with this name of the type.
     fn text(&self, name: &str) -> String {
         let entries = self.entries.iter().map(|(pod, containers)| (pod, map(containers)));
         format!(
             "(*state.{name}){{PolicyName:(string){} DefaultCPUSet:(string){} \
-             Entries:(map[string]map[string]string){} Checksum:(checksum.Checksum)0}}",
+             Entries:(map[string]map[string]string){} {CHECKSUM}",
             self.policy_name,
             self.default_cpu_set,
             map(entries)
@@ -85,24 +131,32 @@ impl File {
     }
 }
 
-/// Reads the file; `None`: there is none.
+/// Reads the file; `None`: there is none. `pod_level`: whether it may have the third format.
 ///
 /// # Errors
 /// In a kubelet's words: it cannot be followed.
-pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
+pub(super) fn read(
+    directory: &Path,
+    policy: &str,
+    pod_level: bool,
+) -> Result<Option<State>, String> {
     let path = directory.join(FILE);
     let state = state_file::read(&path).and_then(|bytes| {
         let Some(bytes) = bytes else {
             return Ok(None);
         };
-        let file = File::parse(&bytes)?;
+        let third = if pod_level { File::parse_with_pods(&bytes) } else { None };
+        let (file, pods) = match third {
+            Some(third) => third,
+            None => (File::parse(&bytes)?, Map::new()),
+        };
         if file.policy_name != policy {
             return Err(format!(
                 "configured policy {policy:?} differs from state checkpoint policy {:?}",
                 file.policy_name
             ));
         }
-        file.state().map(Some)
+        file.state().map(|state| Some(State { pods, ..state }))
     });
     state.map_err(|error| not_restored(&path, &error))
 }
@@ -116,16 +170,23 @@ pub(super) fn not_restored(path: &Path, error: &str) -> String {
     )
 }
 
-/// Writes the file.
+/// Writes the file, in the third format if `pod_level`.
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::Result<()> {
+pub(super) fn write(
+    directory: &Path,
+    policy: &str,
+    state: &State,
+    pod_level: bool,
+) -> std::io::Result<()> {
     let containers = |containers: &Map<String, _>| -> BTreeMap<String, String> {
         containers.iter().map(|(container, cpus)| (container.clone(), format(cpus))).collect()
     };
     let entries = state.exclusive.iter().map(|(pod, of_pod)| (pod.clone(), containers(of_pod)));
-    File::new(policy.to_owned(), format(&state.shared), entries.collect()).store(directory)
+    let file = File::new(policy.to_owned(), format(&state.shared), entries.collect());
+    let file = if pod_level { file.with_pods(&state.pods) } else { file };
+    file.store(directory)
 }
 
 #[cfg(test)]
@@ -137,20 +198,48 @@ mod tests {
     use super::*;
 
     const STATIC: &str = include_str!("../../tests/vectors/cpu_manager_state.json");
+    const PODS: &str = include_str!("../../tests/vectors/cpu_manager_state.pods.json");
     const NONE: &str = include_str!("../../tests/vectors/cpu_manager_state.none.json");
 
     #[rstest]
-    #[case("static", STATIC)]
-    #[case("none", NONE)]
-    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+    #[case("static", STATIC, false)]
+    #[case("none", NONE, false)]
+    #[case("static", PODS, true)]
+    fn state_of_a_kubelet_is_read_and_written(
+        #[case] policy: &str,
+        #[case] text: &str,
+        #[case] pod_level: bool,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, text).unwrap();
-        let state = read(directory.path(), policy).unwrap().unwrap();
+        let state = read(directory.path(), policy, pod_level).unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read(directory.path(), policy), Ok(None));
-        write(directory.path(), policy, &state).unwrap();
+        assert_eq!(read(directory.path(), policy, pod_level), Ok(None));
+        write(directory.path(), policy, &state, pod_level).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn second_format_is_read_with_the_gate_and_the_third_is_not_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, STATIC).unwrap();
+        let state = read(directory.path(), "static", true).unwrap().unwrap();
+        assert_eq!(read(directory.path(), "static", false), Ok(Some(state.clone())));
+        assert!(state.pods.is_empty());
+        for text in [PODS.to_owned(), PODS.replace("1-3,9-11\"}}", "1-3\"}}")] {
+            std::fs::write(&file, text).unwrap();
+            let error = read(directory.path(), "static", false).unwrap_err();
+            assert!(error.contains("checkpoint is corrupted"), "{error}");
+        }
+        let error = read(directory.path(), "static", true).unwrap_err();
+        assert!(error.contains("checkpoint is corrupted"), "changed: {error}");
+        // No pod has anything: the formats still differ, by their checksums.
+        write(directory.path(), "none", &State::default(), true).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(!written.contains("podEntries") && written != NONE, "{written}");
+        read(directory.path(), "none", false).unwrap_err();
     }
 
     #[test]
@@ -171,7 +260,7 @@ mod tests {
     fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(FILE), text).unwrap();
-        let error = read(directory.path(), "static").unwrap_err();
+        let error = read(directory.path(), "static", false).unwrap_err();
         let expected = format!(
             "could not restore state from checkpoint: {why}, please drain this node and delete"
         );

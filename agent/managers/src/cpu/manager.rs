@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::pod::Pod;
-use compact::Map;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 
 use super::checkpoint;
-use super::policy::{CpuError, State, StaticPolicy, pinned};
+use super::policy::{CpuError, State, StaticPolicy};
 use super::set::{CpuSet, format};
 use crate::topology::hint::{Hints, Mask};
 
@@ -18,6 +18,8 @@ use crate::topology::hint::{Hints, Mask};
 #[derive(Debug)]
 pub(crate) struct CpuManager {
     directory: PathBuf,
+    /// Whether the file has the processors of pods with pod-level resources.
+    pod_level: bool,
     inner: Mutex<Inner>,
 }
 
@@ -28,6 +30,8 @@ struct Inner {
     state: State,
     /// The processors that the runtime was told of for containers, by uid and name.
     told: Map<(String, String), CpuSet>,
+    /// The containers that share what is left of the processors of their pod, by uid.
+    pooled: Map<String, Set<String>>,
 }
 
 /// What a container is created with.
@@ -39,13 +43,18 @@ pub(crate) struct Processors {
 }
 
 impl CpuManager {
-    /// A manager that keeps its file in this directory. `None`: the policy `none`.
+    /// A manager that keeps its file in this directory. `None`: the policy `none`. `pod_level`: whether pods with pod-level resources can
+    /// have processors.
     ///
     /// # Errors
     /// In a kubelet's words: the file says something else than the configuration or the machine.
-    pub(crate) fn open(directory: &Path, policy: Option<StaticPolicy>) -> Result<Self, String> {
+    pub(crate) fn open(
+        directory: &Path,
+        policy: Option<StaticPolicy>,
+        pod_level: bool,
+    ) -> Result<Self, String> {
         let name = policy_name(policy.as_ref());
-        let known = checkpoint::read(directory, name)?;
+        let known = checkpoint::read(directory, name, pod_level)?;
         let is_new = known.is_none();
         let known = known.unwrap_or_default();
         let state = match &policy {
@@ -53,11 +62,11 @@ impl CpuManager {
             Some(policy) => policy.start(known.clone())?,
         };
         if is_new || state != known {
-            checkpoint::write(directory, name, &state)
+            checkpoint::write(directory, name, &state, pod_level)
                 .map_err(|error| format!("failed to write the state of processors: {error}"))?;
         }
-        let inner = Inner { policy, state, told: Map::new() };
-        Ok(Self { directory: directory.to_owned(), inner: Mutex::new(inner) })
+        let inner = Inner { policy, state, told: Map::new(), pooled: Map::new() };
+        Ok(Self { directory: directory.to_owned(), pod_level, inner: Mutex::new(inner) })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -71,12 +80,18 @@ impl CpuManager {
 
     /// Whether a container gets processors for itself.
     pub(crate) fn pins(&self, pod: &Pod, container: &Container) -> bool {
-        self.is_static() && pinned(pod, container) > 0
+        let inner = self.inner();
+        inner.policy.as_ref().is_some_and(|policy| policy.requested(pod, container) > 0)
+    }
+
+    /// How many containers of the pod get processors for themselves.
+    pub(crate) fn count_exclusive(&self, pod: &Pod) -> usize {
+        self.inner().policy.as_ref().map_or(0, |policy| policy.count_exclusive(pod))
     }
 
     fn write(&self, inner: &Inner) {
         let name = policy_name(inner.policy.as_ref());
-        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state) {
+        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state, self.pod_level) {
             tracing::error!(%error, "failed to write the state of processors");
         }
     }
@@ -101,10 +116,30 @@ impl CpuManager {
         Ok(())
     }
 
+    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that.
+    ///
+    /// # Errors
+    /// It cannot have that.
+    pub(crate) fn allocate_pod(&self, pod: &Pod, nodes: Option<Mask>) -> Result<(), CpuError> {
+        let mut inner = self.inner();
+        let Inner { policy: Some(policy), state, pooled, .. } = &mut *inner else {
+            return Ok(());
+        };
+        let is_new = policy.allocate_pod(state, pod, nodes)?;
+        let shares = |container: &&Container| policy.requested(pod, container) == 0;
+        let names = pod.init_and_apps().filter(shares).map(|container| container.name.clone());
+        pooled.insert(pod.uid().as_str().to_owned(), names.collect());
+        if is_new {
+            self.write(&inner);
+        }
+        Ok(())
+    }
+
     /// Frees what pods have that are not active.
     pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
         let mut inner = self.inner();
         inner.told.retain(|(uid, _), _| is_active(uid));
+        inner.pooled.retain(|uid, _| is_active(uid));
         let Inner { policy: Some(policy), state, .. } = &mut *inner else {
             return;
         };
@@ -126,10 +161,11 @@ impl CpuManager {
     /// The processors of a container that is created.
     pub(crate) fn of_container(&self, uid: &str, container: &str) -> Processors {
         let inner = self.inner();
-        let exclusive = inner.state.of(uid, container);
+        let own = inner.state.of(uid, container);
+        let is_pooled = inner.pooled.get(uid).is_some_and(|names| names.contains(container));
         Processors {
-            text: format(exclusive.unwrap_or(&inner.state.shared)),
-            are_exclusive: exclusive.is_some(),
+            text: format(own.unwrap_or(&inner.state.shared)),
+            are_exclusive: own.is_some() && !is_pooled,
         }
     }
 
@@ -155,7 +191,7 @@ impl CpuManager {
         self.inner().told.insert((uid.to_owned(), container.to_owned()), cpus);
     }
 
-    /// The processors that a container has for itself.
+    /// The processors that a container has for itself, or shares with others of its pod alone.
     pub(crate) fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
         self.inner().state.of(uid, container).cloned().unwrap_or_default()
     }
@@ -174,6 +210,11 @@ impl CpuManager {
     pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
         let inner = self.inner();
         inner.policy.as_ref().map(|it| it.pod_hints(&inner.state, pod)).unwrap_or_default()
+    }
+
+    pub(crate) fn pod_level_hints(&self, pod: &Pod) -> Hints {
+        let inner = self.inner();
+        inner.policy.as_ref().map(|it| it.pod_level_hints(&inner.state, pod)).unwrap_or_default()
     }
 }
 

@@ -29,13 +29,16 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
     /// Whole caches first.
     pub(crate) by_cache: bool,
+    /// Pods with pod-level resources get processors, instead of sharing the node's (gate PodLevelResourceManagers).
+    pub(crate) pod_level: bool,
 }
 
-/// Which options may be used.
+/// Which options may be used, and what is done without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gates {
     pub(crate) alpha: bool,
     pub(crate) beta: bool,
+    pub(crate) pod_level: bool,
 }
 
 /// A boolean as Go parses it.
@@ -55,7 +58,7 @@ impl Options {
     /// # Errors
     /// In a kubelet's words: an option is unknown, needs a gate, or excludes another.
     pub(crate) fn parse(given: &BTreeMap<String, String>, gates: Gates) -> Result<Self, String> {
-        let mut options = Self::default();
+        let mut options = Self { pod_level: gates.pod_level, ..Self::default() };
         for (name, value) in given {
             let (field, is_allowed, level) = match name.as_str() {
                 FULL_CORES => (&mut options.full_cores, true, ""),
@@ -123,7 +126,7 @@ mod tests {
     #[case::exclusive(&[(ACROSS_NODES, "true"), (BY_CACHE, "true")], "static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time")]
     fn options_are_checked_as_by_a_kubelet(#[case] given: &[(&str, &str)], #[case] problem: &str) {
         let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let gates = Gates { alpha: false, beta: true };
+        let gates = Gates { beta: true, ..Gates::default() };
         let parsed = Options::parse(&given.collect(), gates);
         assert_eq!(parsed.err().unwrap_or_default(), problem);
     }

@@ -1,11 +1,11 @@
 //! ◆ The policy `static`: containers of Guaranteed pods that request whole processors have them for themselves. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. Without the gate PodLevelResourceManagers, pods with resources as
-//! a whole share the processors.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. `pod_level` allocates for pods with pod-level resources in the
+//! scope `pod` of the topology manager.
 
 use api::pod::{Pod, is_sidecar};
 use api::qos::{QosClass, qos_class};
-use api::totals::{Kind, amount};
+use api::totals::{Amounts, Kind, amount};
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
@@ -14,6 +14,7 @@ use super::layout::{Layout, Part};
 use super::options::Options;
 use super::set::{CpuSet, format};
 use super::take::packed;
+use crate::pod_level::Management;
 use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 
 /// Which processors containers have.
@@ -21,12 +22,14 @@ use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 pub(crate) struct State {
     /// Those that are shared.
     pub(crate) shared: CpuSet,
-    /// Those of one container each, by uid of the pod.
+    /// Those of containers, by uid of the pod: of one container each, or of the containers that share what is left of a pod's.
     pub(crate) exclusive: Map<String, Map<String, CpuSet>>,
+    /// Those of pods with pod-level resources, by uid, of which their containers have parts.
+    pub(crate) pods: Map<String, CpuSet>,
 }
 
 impl State {
-    /// The processors that a container has for itself.
+    /// The processors that a container has instead of the shared ones.
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.exclusive.get(uid)?.get(container)
     }
@@ -38,6 +41,9 @@ pub(crate) enum CpuError {
     /// It would share a core.
     #[error("SMT Alignment Error: {0}")]
     Alignment(String),
+    /// Containers of the pod would share none.
+    #[error("{0}")]
+    EmptyPool(String),
     /// For another reason.
     #[error("{0}")]
     Other(String),
@@ -97,7 +103,8 @@ impl StaticPolicy {
         Ok(policy)
     }
 
-    fn take(&self, available: &CpuSet, count: usize) -> Result<CpuSet, String> {
+    /// Takes so many of these.
+    pub(super) fn take(&self, available: &CpuSet, count: usize) -> Result<CpuSet, String> {
         let (layout, order) = (&self.layout, self.options.order());
         if self.options.across_nodes {
             let group = if self.options.full_cores { layout.cpus_per_core() } else { 1 };
@@ -151,6 +158,7 @@ impl StaticPolicy {
                 known.extend(cpus);
             }
         }
+        known.extend(state.pods.values().flatten());
         if known != all {
             return Err(format!(
                 "current set of available CPUs {:?} doesn't match with CPUs in state {:?}",
@@ -166,7 +174,7 @@ impl StaticPolicy {
         &self.layout.cpus.set() - &self.reserved
     }
 
-    fn available(&self, state: &State) -> CpuSet {
+    pub(super) fn available(&self, state: &State) -> CpuSet {
         &state.shared - &self.reserved
     }
 
@@ -181,7 +189,7 @@ impl StaticPolicy {
         container: &Container,
         nodes: Option<Mask>,
     ) -> Result<bool, CpuError> {
-        let count = pinned(pod, container);
+        let count = self.requested(pod, container);
         if count == 0 {
             return Ok(false);
         }
@@ -192,14 +200,7 @@ impl StaticPolicy {
             return Ok(false);
         }
         let free = &self.available(state) | &self.reusable(uid);
-        let mut taken = CpuSet::new();
-        if let Some(nodes) = nodes {
-            let aligned = self.aligned(nodes, &free);
-            let count = count.min(aligned.len());
-            taken = self.take(&aligned, count).map_err(CpuError::Other)?;
-        }
-        let rest = self.take(&(&free - &taken), count - taken.len());
-        taken.extend(rest.map_err(CpuError::Other)?);
+        let taken = self.take_near(&free, count, nodes)?;
         state.shared = &state.shared - &taken;
         self.reuse(pod, container, &taken);
         let of_pod = state.exclusive.entry(uid.to_owned()).or_default();
@@ -207,7 +208,26 @@ impl StaticPolicy {
         Ok(true)
     }
 
-    fn check_cores(&self, state: &State, count: usize) -> Result<(), CpuError> {
+    /// Takes so many of these: first those of the chosen nodes.
+    pub(super) fn take_near(
+        &self,
+        free: &CpuSet,
+        count: usize,
+        nodes: Option<Mask>,
+    ) -> Result<CpuSet, CpuError> {
+        let mut taken = CpuSet::new();
+        if let Some(nodes) = nodes {
+            let aligned = self.aligned(nodes, free);
+            let count = count.min(aligned.len());
+            taken = self.take(&aligned, count).map_err(CpuError::Other)?;
+        }
+        let rest = self.take(&(free - &taken), count - taken.len());
+        taken.extend(rest.map_err(CpuError::Other)?);
+        Ok(taken)
+    }
+
+    /// Checks that so many processors are whole cores, if containers get only whole ones.
+    pub(super) fn check_cores(&self, state: &State, count: usize) -> Result<(), CpuError> {
         let each = self.layout.cpus_per_core();
         if !self.options.full_cores || each == 0 {
             return Ok(());
@@ -258,7 +278,8 @@ impl StaticPolicy {
         sockets.into_iter().collect()
     }
 
-    /// Frees the processors of a container. Those that others of the pod have too stay theirs. Returns whether it had any.
+    /// Frees the processors of a container. Those that others of the pod have too stay theirs, and those of a pod with pod-level
+    /// resources stay the pod's until its last container has none. Returns whether it had any.
     pub(crate) fn remove(&self, state: &mut State, uid: &str, container: &str) -> bool {
         let Some(of_pod) = state.exclusive.get_mut(uid) else {
             return false;
@@ -269,17 +290,22 @@ impl StaticPolicy {
         for others in of_pod.values() {
             cpus = &cpus - others;
         }
-        if of_pod.is_empty() {
+        let is_last = of_pod.is_empty();
+        if is_last {
             state.exclusive.remove(uid);
         }
-        state.shared.extend(cpus);
+        match state.pods.get(uid) {
+            None => state.shared.extend(cpus),
+            Some(_) if !is_last => {}
+            Some(_) => state.shared.extend(state.pods.remove(uid).unwrap_or_default()),
+        }
         true
     }
 
     /// Where the processors of a container would best be.
     pub(crate) fn container_hints(&self, state: &State, pod: &Pod, container: &Container) -> Hints {
-        let count = requested(pod, container);
-        if count == 0 || pod.spec().resources.is_some() {
+        let count = self.requested(pod, container);
+        if count == 0 {
             return Hints::new();
         }
         let uid = pod.uid().as_str();
@@ -293,15 +319,15 @@ impl StaticPolicy {
 
     /// Where the processors of a pod would best be.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Pod) -> Hints {
-        let count = requested_by_pod(pod);
-        if count == 0 || pod.spec().resources.is_some() {
+        let count = self.requested_by_pod(pod);
+        if count == 0 {
             return Hints::new();
         }
         let uid = pod.uid().as_str();
         let mut assigned = CpuSet::new();
         for container in pod.init_and_apps() {
             if let Some(cpus) = state.of(uid, &container.name) {
-                if cpus.len() != requested(pod, container) {
+                if cpus.len() != self.requested(pod, container) {
                     return Hints::from([("cpu".to_owned(), Some(Vec::new()))]);
                 }
                 assigned.extend(cpus);
@@ -314,7 +340,8 @@ impl StaticPolicy {
         Hints::from([("cpu".to_owned(), Some(of))])
     }
 
-    fn hints(&self, available: &CpuSet, reusable: &CpuSet, count: usize) -> Vec<Hint> {
+    /// The sets of nodes that have so many processors, with all of the reusable ones.
+    pub(super) fn hints(&self, available: &CpuSet, reusable: &CpuSet, count: usize) -> Vec<Hint> {
         let cpus = &self.layout.cpus;
         let nodes: Vec<usize> = cpus.parts(Part::Node).into_iter().collect();
         let mut least = nodes.len();
@@ -340,6 +367,38 @@ impl StaticPolicy {
         of
     }
 
+    fn management(&self, pod: &Pod) -> Management {
+        Management::of(pod, self.options.pod_level)
+    }
+
+    /// How many processors a container requests for itself.
+    pub(crate) fn requested(&self, pod: &Pod, container: &Container) -> usize {
+        let is_exclusive = self.management(pod).is_exclusive(container);
+        if qos_class(pod) != QosClass::Guaranteed || !is_exclusive {
+            return 0;
+        }
+        whole(Kind::Requests.of(container.resources.as_ref()))
+    }
+
+    /// How many the pod needs at most at once.
+    pub(super) fn requested_by_pod(&self, pod: &Pod) -> usize {
+        if self.management(pod) == Management::PodLevel {
+            let requests = Kind::Requests.of(pod.spec().resources.as_ref());
+            return if qos_class(pod) == QosClass::Guaranteed { whole(requests) } else { 0 };
+        }
+        let (mut sidecars, mut most) = (0, 0);
+        for init in pod.init_containers() {
+            let count = self.requested(pod, init);
+            if is_sidecar(init) {
+                sidecars += count;
+            } else {
+                most = most.max(sidecars + count);
+            }
+        }
+        let apps: usize = pod.containers().iter().map(|app| self.requested(pod, app)).sum();
+        most.max(apps + sidecars)
+    }
+
     /// Whether the nodes are on no more sockets than are needed.
     fn is_on_sockets(&self, nodes: Mask, least: usize) -> bool {
         match self.layout.nodes.checked_div(self.layout.sockets) {
@@ -349,36 +408,12 @@ impl StaticPolicy {
     }
 }
 
-/// How many processors a container requests for itself.
-pub(crate) fn requested(pod: &Pod, container: &Container) -> usize {
-    if qos_class(pod) != QosClass::Guaranteed {
-        return 0;
-    }
-    let requests = Kind::Requests.of(container.resources.as_ref());
+/// How many whole processors a list requests; 0: none, or not only whole ones.
+fn whole(requests: Option<&Amounts>) -> usize {
     let cpu = requests.and_then(|requests| requests.get("cpu")).map(amount);
     let whole = cpu.filter(|cpu| cpu.value() * 1000 == cpu.milli_value());
     whole.and_then(|cpu| usize::try_from(cpu.value()).ok()).unwrap_or_default()
 }
 
-/// How many of these a container gets for itself.
-pub(crate) fn pinned(pod: &Pod, container: &Container) -> usize {
-    if pod.spec().resources.is_some() { 0 } else { requested(pod, container) }
-}
-
-/// How many the pod needs at most at once.
-fn requested_by_pod(pod: &Pod) -> usize {
-    let (mut sidecars, mut most) = (0, 0);
-    for init in pod.init_containers() {
-        let count = requested(pod, init);
-        if is_sidecar(init) {
-            sidecars += count;
-        } else {
-            most = most.max(sidecars + count);
-        }
-    }
-    let apps: usize = pod.containers().iter().map(|app| requested(pod, app)).sum();
-    most.max(apps + sidecars)
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,8 @@
 //! The file that remembers which containers have memory of which nodes: a kubelet's `memory_manager_state`.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state, the first format: that of a kubelet without the gate
-//! PodLevelResourceManagers.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state: the first format, and with the gate PodLevelResourceManagers the second,
+//! which has the memory of pods too. With the gate, a file of the first format is read as one without such pods, and the next change
+//! replaces it. Without it, one of the second is corrupted, as for a kubelet.
 
 use std::path::Path;
 
@@ -21,8 +22,21 @@ struct File {
     machine_state: Machine,
     #[serde(skip_serializing_if = "Map::is_empty")]
     entries: Blocks,
+    /// Of the second format.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pod_entries: Map<String, PodEntry>,
     checksum: u64,
 }
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodEntry {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory_blocks: Vec<Block>,
+}
+
+/// The end of the text that the checksum is of.
+const CHECKSUM: &str = "Checksum:(checksum.Checksum)0}";
 
 fn of_table(table: &Table) -> String {
     let Table { total, system_reserved, allocatable, reserved, free } = table;
@@ -52,7 +66,19 @@ fn of_block(block: &Block) -> String {
 }
 
 impl File {
-    /// The text that the checksum is of, with this name of the type.
+    /// The text that the checksum is of, in the second format.
+    fn text_with_pods(&self) -> String {
+        let of_pod = |entry: &PodEntry| {
+            let blocks = list(entry.memory_blocks.iter().map(of_block));
+            format!("{{MemoryBlocks:([]state.Block){blocks}}}")
+        };
+        let pods = map(self.pod_entries.iter().map(|(uid, entry)| (uid, of_pod(entry))));
+        let first = self.text("MemoryManagerCheckpoint");
+        let (before, checksum) = first.split_at(first.len() - CHECKSUM.len());
+        format!("{before}PodEntries:(state.PodMemoryAssignments){pods} {checksum}")
+    }
+
+    /// The text that the checksum is of, in the first format, with this name of the type.
     fn text(&self, name: &str) -> String {
         let machine = self.machine_state.iter().map(|(id, node)| (id, of_node(node)));
         let containers = |containers: &Map<String, Vec<Block>>| {
@@ -61,14 +87,19 @@ impl File {
         let entries = self.entries.iter().map(|(pod, of_pod)| (pod, containers(of_pod)));
         format!(
             "(*state.{name}){{PolicyName:(string){} MachineState:(state.NUMANodeMap){} \
-             Entries:(state.ContainerMemoryAssignments){} Checksum:(checksum.Checksum)0}}",
+             Entries:(state.ContainerMemoryAssignments){} {CHECKSUM}",
             self.policy_name,
             map(machine),
             map(entries)
         )
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Checks the file; without the second format, it has no pods.
+    fn check(&mut self, pod_level: bool) -> Result<(), String> {
+        if pod_level && checksum(&self.text_with_pods()) == self.checksum {
+            return Ok(());
+        }
+        self.pod_entries.clear();
         // A kubelet of any version writes the first name; 0 stands for none.
         let names = ["MemoryManagerCheckpoint", "MemoryManagerCheckpointV1"];
         let is_right = |name: &&str| checksum(&self.text(name)) == self.checksum;
@@ -79,25 +110,31 @@ impl File {
     }
 }
 
-/// Reads the file; `None`: there is none.
+/// Reads the file; `None`: there is none. `pod_level`: whether it may have the second format.
 ///
 /// # Errors
 /// In a kubelet's words: it cannot be followed.
-pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, String> {
+pub(super) fn read(
+    directory: &Path,
+    policy: &str,
+    pod_level: bool,
+) -> Result<Option<State>, String> {
     let path = directory.join(FILE);
     let state = state_file::read(&path).and_then(|bytes| {
         let Some(bytes) = bytes else {
             return Ok(None);
         };
-        let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        file.check()?;
+        let mut file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+        file.check(pod_level)?;
         if file.policy_name != policy {
             return Err(format!(
                 "[memorymanager] configured policy {policy:?} differs from state checkpoint policy {:?}",
                 file.policy_name
             ));
         }
-        Ok(Some(State { machine: file.machine_state, blocks: file.entries }))
+        let pods = file.pod_entries.into_iter().map(|(uid, entry)| (uid, entry.memory_blocks));
+        let pods = pods.collect();
+        Ok(Some(State { machine: file.machine_state, blocks: file.entries, pods }))
     });
     state.map_err(|error| {
         format!(
@@ -108,18 +145,31 @@ pub(super) fn read(directory: &Path, policy: &str) -> Result<Option<State>, Stri
     })
 }
 
-/// Writes the file.
+/// Writes the file, in the second format if `pod_level`.
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn write(directory: &Path, policy: &str, state: &State) -> std::io::Result<()> {
+pub(super) fn write(
+    directory: &Path,
+    policy: &str,
+    state: &State,
+    pod_level: bool,
+) -> std::io::Result<()> {
     let mut file = File {
         policy_name: policy.to_owned(),
         machine_state: state.machine.clone(),
         entries: state.blocks.clone(),
-        checksum: 0,
+        ..File::default()
     };
-    file.checksum = checksum(&file.text("MemoryManagerCheckpoint"));
+    let text = if pod_level {
+        let entry = |blocks: &Vec<Block>| PodEntry { memory_blocks: blocks.clone() };
+        let pods = state.pods.iter().map(|(uid, blocks)| (uid.clone(), entry(blocks)));
+        file.pod_entries = pods.collect();
+        file.text_with_pods()
+    } else {
+        file.text("MemoryManagerCheckpoint")
+    };
+    file.checksum = checksum(&text);
     state_file::replace(&directory.join(FILE), &serde_json::to_vec(&file)?)
 }
 
@@ -132,20 +182,43 @@ mod tests {
     use super::*;
 
     const STATIC: &str = include_str!("../../tests/vectors/memory_manager_state.json");
+    const PODS: &str = include_str!("../../tests/vectors/memory_manager_state.pods.json");
     const NONE: &str = include_str!("../../tests/vectors/memory_manager_state.none.json");
 
     #[rstest]
-    #[case("Static", STATIC)]
-    #[case("None", NONE)]
-    fn state_of_a_kubelet_is_read_and_written(#[case] policy: &str, #[case] text: &str) {
+    #[case("Static", STATIC, false)]
+    #[case("None", NONE, false)]
+    #[case("Static", PODS, true)]
+    fn state_of_a_kubelet_is_read_and_written(
+        #[case] policy: &str,
+        #[case] text: &str,
+        #[case] pod_level: bool,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(FILE);
         std::fs::write(&file, text).unwrap();
-        let state = read(directory.path(), policy).unwrap().unwrap();
+        let state = read(directory.path(), policy, pod_level).unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read(directory.path(), policy), Ok(None));
-        write(directory.path(), policy, &state).unwrap();
+        assert_eq!(read(directory.path(), policy, pod_level), Ok(None));
+        write(directory.path(), policy, &state, pod_level).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+
+    #[test]
+    fn first_format_is_read_with_the_gate_and_the_second_is_not_without() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        std::fs::write(&file, STATIC).unwrap();
+        let state = read(directory.path(), "Static", true).unwrap().unwrap();
+        assert_eq!(read(directory.path(), "Static", false), Ok(Some(state.clone())));
+        assert!(state.pods.is_empty());
+        std::fs::write(&file, PODS).unwrap();
+        let error = read(directory.path(), "Static", false).unwrap_err();
+        assert!(error.contains("checkpoint is corrupted"), "{error}");
+        write(directory.path(), "None", &State::default(), true).unwrap();
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(!written.contains("podEntries") && written != NONE, "{written}");
+        read(directory.path(), "None", false).unwrap_err();
     }
 
     #[rstest]
@@ -157,7 +230,7 @@ mod tests {
     fn state_that_cannot_be_followed_names_the_remedy(#[case] text: &str, #[case] why: &str) {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(FILE), text).unwrap();
-        let error = read(directory.path(), "Static").unwrap_err();
+        let error = read(directory.path(), "Static", false).unwrap_err();
         let expected = format!(
             "could not restore state from checkpoint: {why}, please drain this node and delete"
         );

@@ -9,7 +9,8 @@ use api::pod::{Pod, is_sidecar};
 use k8s_openapi::api::core::v1::Container;
 
 use super::checkpoint;
-use super::policy::{StaticPolicy, concerns};
+use super::pod_level::MemoryError;
+use super::policy::StaticPolicy;
 use super::state::{Block, State};
 use crate::topology::hint::{Hint, Hints};
 
@@ -17,6 +18,8 @@ use crate::topology::hint::{Hint, Hints};
 #[derive(Debug)]
 pub(crate) struct MemoryManager {
     directory: PathBuf,
+    /// Whether the file has the memory of pods with pod-level resources.
+    pod_level: bool,
     inner: Mutex<Inner>,
 }
 
@@ -28,13 +31,18 @@ struct Inner {
 }
 
 impl MemoryManager {
-    /// A manager that keeps its file in this directory. `None`: the policy `None`.
+    /// A manager that keeps its file in this directory. `None`: the policy `None`. `pod_level`: whether pods with pod-level resources can
+    /// have memory.
     ///
     /// # Errors
     /// In a kubelet's words: the file says something else than the configuration or the machine.
-    pub(crate) fn open(directory: &Path, policy: Option<StaticPolicy>) -> Result<Self, String> {
+    pub(crate) fn open(
+        directory: &Path,
+        policy: Option<StaticPolicy>,
+        pod_level: bool,
+    ) -> Result<Self, String> {
         let name = policy_name(policy.as_ref());
-        let known = checkpoint::read(directory, name)?;
+        let known = checkpoint::read(directory, name, pod_level)?;
         let is_new = known.is_none();
         let known = known.unwrap_or_default();
         let state = match &policy {
@@ -42,11 +50,11 @@ impl MemoryManager {
             Some(policy) => policy.start(known.clone())?,
         };
         if is_new || state != known {
-            checkpoint::write(directory, name, &state)
+            checkpoint::write(directory, name, &state, pod_level)
                 .map_err(|error| format!("failed to write the state of memory: {error}"))?;
         }
         let inner = Mutex::new(Inner { policy, state });
-        Ok(Self { directory: directory.to_owned(), inner })
+        Ok(Self { directory: directory.to_owned(), pod_level, inner })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -60,12 +68,17 @@ impl MemoryManager {
 
     /// Whether containers of this pod get memory of certain nodes.
     pub(crate) fn pins(&self, pod: &Pod) -> bool {
-        self.is_static() && concerns(pod)
+        self.inner().policy.as_ref().is_some_and(|policy| policy.concerns(pod))
+    }
+
+    /// How often a pod with pod-level resources asks for memory.
+    pub(crate) fn count_requests(&self, pod: &Pod) -> usize {
+        self.inner().policy.as_ref().map_or(0, |policy| policy.count_requests(pod))
     }
 
     fn write(&self, inner: &Inner) {
         let name = policy_name(inner.policy.as_ref());
-        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state) {
+        if let Err(error) = checkpoint::write(&self.directory, name, &inner.state, self.pod_level) {
             tracing::error!(%error, "failed to write the state of memory");
         }
     }
@@ -85,6 +98,21 @@ impl MemoryManager {
             return Ok(());
         };
         if policy.allocate(state, pod, container, chosen)? {
+            self.write(&inner);
+        }
+        Ok(())
+    }
+
+    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that.
+    ///
+    /// # Errors
+    /// It cannot have that.
+    pub(crate) fn allocate_pod(&self, pod: &Pod, chosen: Hint) -> Result<(), MemoryError> {
+        let mut inner = self.inner();
+        let Inner { policy: Some(policy), state } = &mut *inner else {
+            return Ok(());
+        };
+        if policy.allocate_pod(state, pod, chosen)? {
             self.write(&inner);
         }
         Ok(())
@@ -149,6 +177,11 @@ impl MemoryManager {
     pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
         let inner = self.inner();
         inner.policy.as_ref().map(|it| it.pod_hints(&inner.state, pod)).unwrap_or_default()
+    }
+
+    pub(crate) fn pod_level_hints(&self, pod: &Pod) -> Hints {
+        let inner = self.inner();
+        inner.policy.as_ref().map(|it| it.pod_level_hints(&inner.state, pod)).unwrap_or_default()
     }
 }
 

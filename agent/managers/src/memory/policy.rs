@@ -1,29 +1,25 @@
 //! ◆ The policy `Static`: the memory of Guaranteed pods is on as few memory nodes as have it, and no two groups of nodes overlap. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go, without the gate PodLevelResourceManagers.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go. `pod_level` allocates for pods with pod-level resources in
+//! the scope `pod` of the topology manager.
 
 use api::pod::{Pod, is_sidecar};
-use api::qos::{QosClass, qos_class};
 use api::quantity::{Format, Quantity};
-use api::totals::{Kind, amount};
 use compact::Map;
 use k8s_openapi::api::core::v1::Container;
 
+use super::requests::{Amounts, HUGE_PAGES, MEMORY, concerns, requested, requested_by_pod};
 use super::state::{Block, Machine, NodeState, State, Table, release, reserve};
 use crate::numa::Node;
 use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
-
-const MEMORY: &str = "memory";
-const HUGE_PAGES: &str = "hugepages-";
-
-/// Bytes by kind of memory.
-pub(crate) type Amounts = Map<String, u64>;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct StaticPolicy {
     /// The nodes when nothing is given to containers.
     empty: Machine,
+    /// Whether pods with pod-level resources get memory (gate PodLevelResourceManagers).
+    pub(super) pod_level: bool,
     /// What init containers of the pod that is being admitted had, by nodes and kind, and later ones may have too.
     reusable: (String, Map<(Mask, String), u64>),
 }
@@ -33,7 +29,11 @@ impl StaticPolicy {
     ///
     /// # Errors
     /// In a kubelet's words: no memory is reserved.
-    pub(crate) fn new(nodes: &[Node], reserved: &Map<usize, Amounts>) -> Result<Self, String> {
+    pub(crate) fn new(
+        nodes: &[Node],
+        reserved: &Map<usize, Amounts>,
+        pod_level: bool,
+    ) -> Result<Self, String> {
         let total: u64 = reserved.values().filter_map(|of| of.get(MEMORY)).sum();
         if total == 0 {
             return Err("[memorymanager] you should specify the system reserved memory".to_owned());
@@ -61,7 +61,7 @@ impl StaticPolicy {
             (node.id, node_state)
         };
         let empty = nodes.iter().map(of_node).collect();
-        Ok(Self { empty, reusable: Default::default() })
+        Ok(Self { empty, pod_level, reusable: Default::default() })
     }
 
     /// The state as it is to be when the agent starts: that of an earlier one, or nothing given.
@@ -80,7 +80,12 @@ impl StaticPolicy {
         }
         let mut expected = self.empty.clone();
         for (pod, containers) in &state.blocks {
-            for (container, blocks) in containers {
+            let of_containers = containers.iter().map(|(name, blocks)| (name.as_str(), blocks));
+            let assigned: Vec<(&str, &Vec<Block>)> = match state.pods.get(pod) {
+                Some(blocks) if !blocks.is_empty() => vec![("", blocks)],
+                Some(_) | None => of_containers.collect(),
+            };
+            for (container, blocks) in assigned {
                 for block in blocks {
                     let problem = |what: &str| {
                         format!(
@@ -133,7 +138,7 @@ impl StaticPolicy {
         container: &Container,
         chosen: Hint,
     ) -> Result<bool, String> {
-        if !concerns(pod) {
+        if !self.concerns(pod) {
             return Ok(false);
         }
         let uid = pod.uid().as_str();
@@ -141,12 +146,38 @@ impl StaticPolicy {
             self.reuse(pod, container, &blocks);
             return Ok(false);
         }
-        let requests = requested(container);
-        let machine = &state.machine;
+        let requests = requested(pod, container, self.pod_level);
+        let nodes = self.place(&state.machine, pod, &requests, chosen)?;
+        let ids = nodes.nodes();
+        let block = |(kind, size): (&String, &u64)| Block {
+            nodes: ids.clone(),
+            kind: kind.clone(),
+            size: *size,
+        };
+        let blocks: Vec<Block> = requests.iter().map(block).collect();
+        for block in &blocks {
+            let size = block.size.saturating_sub(self.reusable(uid, nodes, &block.kind));
+            reserve(&mut state.machine, &ids, &block.kind, size);
+        }
+        self.reuse(pod, container, &blocks);
+        let of_pod = state.blocks.entry(uid.to_owned()).or_default();
+        of_pod.insert(container.name.clone(), blocks.clone());
+        take_from_init_containers(state, pod, container, &blocks);
+        Ok(true)
+    }
+
+    /// The nodes that memory is taken of: the chosen ones, or those that have enough.
+    pub(super) fn place(
+        &self,
+        machine: &Machine,
+        pod: &Pod,
+        requests: &Amounts,
+        chosen: Hint,
+    ) -> Result<Mask, String> {
         let nodes = match chosen.nodes {
             Some(nodes) => nodes,
             None => {
-                let all = self.find(machine, pod, &requests);
+                let all = self.find(machine, pod, requests);
                 let memory = all.as_ref().map(|of| of.get(MEMORY).map_or(&[][..], Vec::as_slice));
                 let found = memory.ok_or("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")?;
                 let found = best(found.iter().copied());
@@ -158,10 +189,10 @@ impl StaticPolicy {
                 found.nodes.unwrap_or_default()
             }
         };
-        let nodes = match has_free(machine, nodes, &requests) {
+        let nodes = match has_free(machine, nodes, requests) {
             true => nodes,
             false => {
-                let all = self.find(machine, pod, &requests).unwrap_or_default();
+                let all = self.find(machine, pod, requests).unwrap_or_default();
                 let memory = all.get(MEMORY).into_iter().flatten().copied();
                 let wider =
                     memory.filter(|hint| hint.nodes.is_some_and(|it| it.and(nodes) == nodes));
@@ -181,22 +212,7 @@ impl StaticPolicy {
         if splits_a_group(machine, nodes) {
             return Err("[memorymanager] preferred hint violates NUMA node allocation".to_owned());
         }
-        let ids = nodes.nodes();
-        let block = |(kind, size): (&String, &u64)| Block {
-            nodes: ids.clone(),
-            kind: kind.clone(),
-            size: *size,
-        };
-        let blocks: Vec<Block> = requests.iter().map(block).collect();
-        for block in &blocks {
-            let size = block.size.saturating_sub(self.reusable(uid, nodes, &block.kind));
-            reserve(&mut state.machine, &ids, &block.kind, size);
-        }
-        self.reuse(pod, container, &blocks);
-        let of_pod = state.blocks.entry(uid.to_owned()).or_default();
-        of_pod.insert(container.name.clone(), blocks.clone());
-        take_from_init_containers(state, pod, container, &blocks);
-        Ok(true)
+        Ok(nodes)
     }
 
     fn reusable(&self, uid: &str, nodes: Mask, kind: &str) -> u64 {
@@ -222,7 +238,8 @@ impl StaticPolicy {
         }
     }
 
-    /// Frees the memory of a container. Returns whether it had any.
+    /// Frees the memory of a container; that of a pod with pod-level resources when its last container has none. Returns whether it had
+    /// any.
     pub(crate) fn remove(&self, state: &mut State, uid: &str, container: &str) -> bool {
         let Some(of_pod) = state.blocks.get_mut(uid) else {
             return false;
@@ -230,10 +247,16 @@ impl StaticPolicy {
         let Some(blocks) = of_pod.remove(container) else {
             return false;
         };
-        if of_pod.is_empty() {
+        let is_last = of_pod.is_empty();
+        if is_last {
             state.blocks.remove(uid);
         }
-        for block in &blocks {
+        let freed = match state.pods.get(uid) {
+            None => blocks,
+            Some(_) if !is_last => Vec::new(),
+            Some(_) => state.pods.remove(uid).unwrap_or_default(),
+        };
+        for block in &freed {
             release(&mut state.machine, block);
         }
         true
@@ -241,10 +264,10 @@ impl StaticPolicy {
 
     /// Where the memory of a container would best be.
     pub(crate) fn container_hints(&self, state: &State, pod: &Pod, container: &Container) -> Hints {
-        if !concerns(pod) {
+        if !self.concerns(pod) {
             return Hints::new();
         }
-        let requests = requested(container);
+        let requests = requested(pod, container, self.pod_level);
         match state.of(pod.uid().as_str(), &container.name) {
             Some(blocks) => same_again(blocks, &requests),
             None => as_hints(self.find(&state.machine, pod, &requests)),
@@ -253,8 +276,8 @@ impl StaticPolicy {
 
     /// Where the memory of a pod would best be.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Pod) -> Hints {
-        let requests = requested_by_pod(pod);
-        if !concerns(pod) || requests.is_empty() {
+        let requests = requested_by_pod(pod, self.pod_level);
+        if !self.concerns(pod) || requests.is_empty() {
             return Hints::new();
         }
         let uid = pod.uid().as_str();
@@ -263,6 +286,11 @@ impl StaticPolicy {
             Some(blocks) => same_again(blocks, &requests),
             None => as_hints(self.find(&state.machine, pod, &requests)),
         }
+    }
+
+    /// Whether memory is given to a pod's containers.
+    pub(crate) fn concerns(&self, pod: &Pod) -> bool {
+        concerns(pod, self.pod_level)
     }
 
     /// The sets of nodes that have what is requested, by kind; `None`: there is none.
@@ -307,17 +335,13 @@ impl StaticPolicy {
     }
 }
 
-/// Whether memory is given to a pod's containers.
-pub(crate) fn concerns(pod: &Pod) -> bool {
-    qos_class(pod) == QosClass::Guaranteed && pod.spec().resources.is_none()
-}
-
-fn as_hints(found: Option<Map<String, Vec<Hint>>>) -> Hints {
+/// Hints as those of a manager.
+pub(super) fn as_hints(found: Option<Map<String, Vec<Hint>>>) -> Hints {
     found.into_iter().flatten().map(|(kind, hints)| (kind, Some(hints))).collect()
 }
 
 /// The hints of what a container has already; none if it has something else than it requests.
-fn same_again(blocks: &[Block], requests: &Amounts) -> Hints {
+pub(super) fn same_again(blocks: &[Block], requests: &Amounts) -> Hints {
     let is_requested = |block: &Block| requests.get(&block.kind) == Some(&block.size);
     if blocks.len() != requests.len() || !blocks.iter().all(is_requested) {
         return Hints::new();
@@ -385,40 +409,6 @@ fn take_from_init_containers(
             }
         }
     }
-}
-
-/// The bytes that a container requests of each kind.
-pub(crate) fn requested(container: &Container) -> Amounts {
-    let requests = Kind::Requests.of(container.resources.as_ref()).into_iter().flatten();
-    let memory = requests.filter(|(kind, _)| *kind == MEMORY || kind.starts_with(HUGE_PAGES));
-    memory
-        .map(|(kind, size)| (kind.clone(), u64::try_from(amount(size).value()).unwrap_or_default()))
-        .collect()
-}
-
-/// The bytes that a pod requests at most at once.
-fn requested_by_pod(pod: &Pod) -> Amounts {
-    let (mut sidecars, mut most, mut apps) = (Amounts::new(), Amounts::new(), Amounts::new());
-    for init in pod.init_containers() {
-        for (kind, size) in requested(init) {
-            let running = sidecars.entry(kind.clone()).or_default();
-            if is_sidecar(init) {
-                *running += size;
-            } else {
-                let known = most.entry(kind).or_default();
-                *known = (*known).max(*running + size);
-            }
-        }
-    }
-    for (kind, size) in pod.containers().iter().flat_map(requested) {
-        *apps.entry(kind).or_default() += size;
-    }
-    let get = |amounts: &Amounts, kind: &String| amounts.get(kind).copied().unwrap_or_default();
-    let total = |(kind, size): (String, u64)| {
-        let size = (size + get(&sidecars, &kind)).max(get(&most, &kind));
-        (kind, size)
-    };
-    apps.into_iter().map(total).collect()
 }
 
 /// The name of the resource of huge pages of this size.

@@ -59,6 +59,8 @@ pub(crate) type Blocks = Map<String, Map<String, Vec<Block>>>;
 pub(crate) struct State {
     pub(crate) machine: Machine,
     pub(crate) blocks: Blocks,
+    /// The memory of pods with pod-level resources, by uid: their containers have parts of it.
+    pub(crate) pods: Map<String, Vec<Block>>,
 }
 
 impl State {

@@ -121,3 +121,12 @@ fn distances_are_known_if_the_closest_nodes_are_wanted() {
         settings(json!({"topologyManagerPolicy": "best-effort"})).topology(&many).unwrap_err();
     assert_eq!(error, "unsupported on machines with more than 8 NUMA Nodes");
 }
+
+#[rstest]
+#[case::default(json!({}), false)]
+#[case::on(json!({"featureGates": {"PodLevelResourceManagers": true}}), true)]
+#[case::all_alpha(json!({"featureGates": {"AllAlpha": true}}), true)]
+#[case::off(json!({"featureGates": {"AllAlpha": true, "PodLevelResourceManagers": false}}), false)]
+fn pod_level_resources_are_managed_with_their_gate(#[case] fields: Value, #[case] expected: bool) {
+    assert_eq!(settings(fields).pod_level(), expected);
+}

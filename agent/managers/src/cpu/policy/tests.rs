@@ -9,7 +9,7 @@ use super::*;
 use crate::numa;
 
 /// Two sockets, each a memory node, of four cores with two threads: core n has the processors n and n + 8.
-fn layout() -> Layout {
+pub(in crate::cpu) fn layout() -> Layout {
     let root = numa::tests::machine(2, 4, 2, 4);
     Layout::of(&numa::read(root.path()))
 }

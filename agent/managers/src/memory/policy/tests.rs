@@ -13,7 +13,7 @@ fn policy(count: usize) -> (StaticPolicy, State) {
     let node = |id| Node { id, memory: 10 * GI, ..Node::default() };
     let nodes: Vec<Node> = (0..count).map(node).collect();
     let reserved = Map::from([(0, Amounts::from([(MEMORY.to_owned(), GI)]))]);
-    let policy = StaticPolicy::new(&nodes, &reserved).unwrap();
+    let policy = StaticPolicy::new(&nodes, &reserved, false).unwrap();
     let state = policy.start(State::default()).unwrap();
     (policy, state)
 }
@@ -159,10 +159,10 @@ fn huge_pages_are_not_memory() {
     let node =
         Node { id: 0, memory: 10 * GI, huge_pages: Map::from([(2 << 20, 512)]), ..Node::default() };
     let reserved = Map::from([(0, Amounts::from([(MEMORY.to_owned(), GI)]))]);
-    let policy = StaticPolicy::new(&[node], &reserved).unwrap();
+    let policy = StaticPolicy::new(&[node], &reserved, false).unwrap();
     let blocks: Vec<(String, u64)> =
         policy.allocatable().into_iter().map(|block| (block.kind, block.size / GI)).collect();
     assert_eq!(blocks, [("hugepages-2Mi".to_owned(), 1), (MEMORY.to_owned(), 8)]);
-    let nothing = StaticPolicy::new(&[], &Map::new()).unwrap_err();
+    let nothing = StaticPolicy::new(&[], &Map::new(), false).unwrap_err();
     assert_eq!(nothing, "[memorymanager] you should specify the system reserved memory");
 }
