@@ -443,14 +443,18 @@ async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory)
     let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
     let calls: Vec<Call> = unfinished.iter().flat_map(|one| one.recording.calls()).collect();
     let answered = cleanup::answered_pods(&calls);
-    let left = tokio::time::timeout(LAST_REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
+    let left =
+        tokio::time::timeout(LAST_REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
     // Every rule has ended: there is no other owner.
     if let Some(Shared { images: Ok(images), .. }) = Arc::into_inner(shared) {
         images.stop().await;
     }
     directory.remove();
     left.unwrap_or_else(|_| {
-        vec![format!("the runtime did not remove the pods of {run} within {} s", LAST_REMOVAL.as_secs())]
+        vec![format!(
+            "the runtime did not remove the pods of {run} within {} s",
+            LAST_REMOVAL.as_secs()
+        )]
     })
 }
 
