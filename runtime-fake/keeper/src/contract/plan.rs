@@ -120,7 +120,7 @@ pub struct LaunchPlan {
     pub stdin: bool,
     /// Its standard input is closed when the first client's is.
     pub stdin_once: bool,
-    /// The oom_score_adj; clamped to what the host allows.
+    /// The oom_score_adj; without CAP_SYS_RESOURCE the kernel rejects a lower value than the current one.
     pub oom_score_adj: Option<i32>,
     /// Its cgroup, if the host allows one.
     #[serde(default)]

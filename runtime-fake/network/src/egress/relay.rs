@@ -6,7 +6,7 @@
 //!                  UDP, ping: logged and dropped ── relay: send ── destination; answers from a raw socket
 //! ```
 //!
-//! A default route to the namespace itself lets its sockets have any address. So each side of a TCP connection is the
+//! A local default route (`local default dev lo`) lets sockets of this namespace have any address. So each side of a TCP connection is the
 //! kernel's own, with its windows: nothing is lost between them. It needs no device and no program.
 //!
 //! `packet` ◆, `rules` ◆ and [`Failure`] decide; `sockets` are in the bridge's namespace; `streams` and

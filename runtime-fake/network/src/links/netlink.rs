@@ -165,7 +165,8 @@ impl Netlink {
         self.send(&bytes, doing)?;
         loop {
             let answer = self.receive(doing)?;
-            for message in messages(&answer).filter(|message| message.sequence == sequence) {
+            let mut messages = messages(&answer);
+            if let Some(message) = messages.find(|message| message.sequence == sequence) {
                 match message.outcome() {
                     Some(nix::libc::ENODEV) => return Ok(None),
                     Some(code) => return Err(NetlinkError::refused(doing, code)),

@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request drop config.port_mappings.protocol",
             "RunPodSandbox request drop config.port_mappings",
         ];
-    Must "CRI-NET-005": "A host port with a host_ip forwards to the pod at that address only.",
+    Must "CRI-NET-005": "A host port with a host_ip accepts connections at that address only, and forwards them to the pod.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_has_address, faults [
             "RunPodSandbox request drop config.port_mappings.host_ip",

@@ -41,8 +41,8 @@ If the destination is an existing directory, the copy is created in it, as with 
 begin with / or a dot. Relative paths in a container are relative to its working directory.
 
 With crib's runtime, the image needs no tar, and files copied into a container are owned by the container's user. With \
-other runtimes, tar runs in the container, as with kubectl. Modes, times and links are kept. When copying to this machine, \
-links that point outside of the copied tree and set-user-ID bits are dropped.")
+other runtimes, tar runs in the container, as with kubectl. Modes, times and links are kept. A copy to this machine drops \
+set-user-ID, set-group-ID and sticky bits, and links that point outside of the copied tree.")
 )]
 pub(crate) struct CpArgs {
     /// What to copy: a local path, POD:PATH, or - for a tar archive on standard input
