@@ -88,7 +88,7 @@ async fn taken_port_that_a_file_names_is_an_error() {
             "set another --port or --address, or --port 0 to disable the server",
         ),
         (format!("healthzPort: {port}\n"), "set another --healthz-port, or 0 to disable it"),
-        (format!("readOnlyPort: {port}\n"), "set another --read-only-port, or 0 for none"),
+        (format!("readOnlyPort: {port}\n"), "set another --read-only-port, or 0 to disable it"),
     ] {
         let config = joined.place.file("kubelet.yaml", &format!("{header}{fields}"));
         let ended = joined.agent_with_server(&["--config", &config]).end().await;

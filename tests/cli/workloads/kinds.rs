@@ -83,7 +83,7 @@ async fn run_refuses_urls_and_misspelt_kinds() {
     let url = "https://example.com/pod.yaml";
     let ended = place.crib(&["run", &manifest, "-f", url]).await.exits(2);
     for words in [
-        "https://example.com/pod.yaml: a URL is not read",
+        "https://example.com/pod.yaml: URLs are not supported",
         "p.yaml:2:7: kind: kind \"Pdo\" is not known, did you mean \"Pod\"?",
     ] {
         assert!(ended.err.contains(words), "{words}: {}", ended.err);

@@ -45,7 +45,7 @@ async fn pod_and_claim_run_as_kubectl_printed_them() {
     ended.out_has("| token\n");
     for warning in [
         "pod default/p: volume kube-api-access-2jbdp has no file of kube-root-ca.crt: it is the CA of a cluster's API server, and crib run has no API server",
-        "persistentvolumeclaim default/data is as new: PersistentVolume pvc-05c5a4a5, to which its cluster bound it, is not in the manifests",
+        "persistentvolumeclaim default/data is treated as unbound: PersistentVolume pvc-05c5a4a5, to which its cluster bound it, is not in the manifests",
     ] {
         let line = format!("crib: warning: {warning}\n");
         ended.err_has(&line);
@@ -183,7 +183,7 @@ async fn pod_on_the_hosts_network_asks_a_name_server_that_it_reaches() {
     let manifest = pod("p", "cat /etc/resolv.conf")
         .replace("spec:\n", "spec:\n  hostNetwork: true\n  dnsPolicy: ClusterFirstWithHostNet\n");
     let manifest = place.file("p.yaml", &manifest);
-    let says = "pod default/p has hostNetwork, and an ordinary user's host does not reach Services";
+    let says = "pod default/p has hostNetwork and, without root, cannot reach Services";
     if nix::unistd::geteuid().is_root() {
         let ended = place.crib(&["run", &manifest]).await.exits(0);
         assert!(!ended.err.contains(says), "{}", ended.err);

@@ -268,7 +268,7 @@ async fn node_ports_are_told_when_they_listen_and_refused_when_another_service_h
     let plain = place.file("plain.yaml", &format!("{MIRROR}{plain}"));
     let strict = place.crib(&["run", "--strict", &plain]).await.exits(3);
     let refusal =
-        format!("crib: --strict: service default/d: port 1: the host's TCP port {port} is taken");
+        format!("crib: --strict: service default/d: port 1: the host's TCP port {port} is in use");
     strict.err_has(&refusal);
 
     let lasting = MIRROR.replace("      kill %1\n", "      wait\n");

@@ -182,7 +182,8 @@ async fn changed_config_map_is_told() {
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("up").await;
     replace(&place, "m.yaml", &map("two"));
-    errors_until(&mut running, "crib: configmap default/m is updated: volumes follow").await;
+    errors_until(&mut running, "crib: configmap default/m was updated: volumes are updated too")
+        .await;
     running.interrupt().await.exits(130);
 }
 
