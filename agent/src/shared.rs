@@ -8,6 +8,7 @@ use std::sync::Arc;
 use api::pod::Pod;
 use file_tree::Trash;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
 use crate::checks::dialer::Dialer;
@@ -107,6 +108,18 @@ impl Shared {
             });
         }
         node
+    }
+
+    /// Whether the CPU quota of the pod as a whole is enforced: not where its containers have CPUs of their own, or, with resources for
+    /// the pod, all of them. Kubernetes 1.36, gate DisableCPUQuotaWithExclusiveCPUs; pkg/kubelet/cm/container_manager_linux.go
+    /// PodHasExclusiveCPUs.
+    pub(crate) fn enforces_cpu_quota(&self, pod: &Pod) -> bool {
+        let has_own = |it: &Container| self.managers.has_own_cpus(pod.uid(), &it.name);
+        let is_exclusive = match pod.spec().resources {
+            Some(_) => pod.init_and_apps().all(has_own),
+            None => pod.init_and_apps().any(has_own),
+        };
+        self.node.cpu_quota && !is_exclusive
     }
 
     /// The node with what its runtime said last that it can do. A RuntimeClass that is no object is called as its handler is, and any

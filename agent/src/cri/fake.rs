@@ -246,6 +246,12 @@ impl FakeCri {
         named.max_by_key(|container| container.spec.attempt).map(|container| container.spec.clone())
     }
 
+    /// What sandboxes were created with.
+    #[must_use]
+    pub fn sandbox_specs(&self) -> Vec<SandboxSpec> {
+        self.lock().sandboxes.values().map(|sandbox| sandbox.spec.clone()).collect()
+    }
+
     /// Forgets every sandbox and container, as after the machine was started again.
     pub fn forget_all(&self) {
         let mut inner = self.lock();

@@ -5,6 +5,7 @@ use crate::cri::{Code, CriError};
 use crate::decide::plan::{PodPlan, Resize, SandboxStep};
 use crate::decide::resize::steps::{NewLimits, Step, steps};
 use crate::execute::Progress;
+use crate::node::Node;
 use crate::observed::SandboxId;
 use crate::pod_spec::spec::resources;
 
@@ -26,7 +27,9 @@ impl Job {
     }
 
     async fn resize_in(&self, sandbox: &SandboxId, resize: &Resize) -> Result<(), String> {
-        let (node, actuated) = (&self.shared.node, self.actuated.now());
+        let cpu_quota = self.shared.enforces_cpu_quota(&self.pod);
+        let node = &Node { cpu_quota, ..self.shared.node.clone() };
+        let actuated = self.actuated.now();
         let limits = NewLimits::of(&self.pod, resize, &actuated, node);
         if limits.any() {
             let usage = self.shared.cri.memory_usage(sandbox).await.map_err(|error| {

@@ -231,7 +231,8 @@ impl Job {
         let Some(cgroups) = &self.shared.cgroups else {
             return Ok(());
         };
-        cgroups.ensure(&self.pod, has_sandbox).await.map_err(|error| {
+        let quota = self.shared.enforces_cpu_quota(&self.pod);
+        cgroups.ensure(&self.pod, has_sandbox, quota).await.map_err(|error| {
             const REASON: &str = "FailedToCreatePodContainer";
             let message = format!("unable to ensure pod container exists: {error}");
             let events = &self.shared.events;
@@ -247,7 +248,8 @@ impl Job {
         grants: &PodGrants,
         warn: bool,
     ) -> Result<SandboxSpec, Failure> {
-        let node = self.shared.node_now();
+        let mut node = self.shared.node_now();
+        node.cpu_quota = self.shared.enforces_cpu_quota(&self.pod);
         let (mut spec, warnings) =
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();

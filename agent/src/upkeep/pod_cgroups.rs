@@ -153,8 +153,9 @@ impl PodCgroups {
         blocking(move || inner.weigh(when)).await;
     }
 
-    /// Makes the cgroup of a pod before its sandbox, or that of a pod with a sandbox if it is gone.
-    pub(crate) async fn ensure(&self, pod: &Pod, has_sandbox: bool) -> io::Result<()> {
+    /// Makes the cgroup of a pod before its sandbox, or that of a pod with a sandbox if it is gone. `quota`: whether its CPU quota is
+    /// enforced.
+    pub(crate) async fn ensure(&self, pod: &Pod, has_sandbox: bool, quota: bool) -> io::Result<()> {
         let Some(path) = pod_path(pod, &self.0.node) else {
             return Ok(());
         };
@@ -165,7 +166,8 @@ impl PodCgroups {
                 return Ok(());
             }
             inner.weigh(Weigh::NewPods);
-            let values = of_pod(&pod, &inner.node, inner.config.pod_pids_limit);
+            let node = Node { cpu_quota: quota, ..inner.node.clone() };
+            let values = of_pod(&pod, &node, inner.config.pod_pids_limit);
             inner.groups.make(&path, &values)
         })
         .await

@@ -7,7 +7,7 @@ use super::*;
 const ALL: &str = "/own/kubepods";
 
 /// A scene whose agent makes the cgroups of pods.
-fn scene() -> (Scene, FakeCgroups) {
+pub(super) fn scene() -> (Scene, FakeCgroups) {
     let mut scene = Scene::without_agent(seconds(10));
     let cgroups = FakeCgroups::default();
     scene.cgroups = Some(cgroups.clone());
@@ -27,7 +27,7 @@ fn shares(cgroups: &FakeCgroups, path: &str) -> Option<i64> {
     cgroups.values(path)?.cpu_shares
 }
 
-fn class(name: &str) -> String {
+pub(super) fn class(name: &str) -> String {
     format!("{ALL}/{name}")
 }
 

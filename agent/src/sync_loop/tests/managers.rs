@@ -1,5 +1,7 @@
 //! What containers get for themselves, from managers that a test answers for.
 
+use rstest::rstest;
+
 use super::*;
 use crate::managers::DeviceResources;
 use crate::pod_spec::admission::Rejection;
@@ -81,6 +83,44 @@ async fn container_is_created_with_what_it_was_assigned() {
     let expected =
         ["allocate pod-u1 [unknown]", "prepare side", "created side", "prepare app", "created app"];
     assert_eq!(calls, expected, "in the order of a kubelet");
+}
+
+/// Whether the sandbox and the cgroup of a pod have a CPU quota, which some of its containers have processors for.
+#[rstest]
+#[case::none(&[], false, true)]
+#[case::one(&["app"], false, false)]
+#[case::one_of_a_pod_with_resources(&["app"], true, true)]
+#[case::all_of_a_pod_with_resources(&["app", "side"], true, false)]
+#[tokio::test(start_paused = true)]
+async fn pod_with_own_cpus_has_no_quota(
+    #[case] own: &[&str],
+    #[case] has_resources: bool,
+    #[case] expected: bool,
+) {
+    let (scene, cgroups) = cgroups::scene();
+    scene.managers.set(|answers| {
+        for name in own {
+            let assigned = Assigned { cpus_are_exclusive: true, ..Assigned::default() };
+            answers.assigned.insert((*name).to_owned(), Ok(assigned));
+        }
+    });
+    let both = json!({"cpu": "1", "memory": "64Mi"});
+    let sized = |name: &str| {
+        let mut sized = container(name, name);
+        sized["resources"] = json!({"requests": both, "limits": both});
+        sized
+    };
+    let mut spec = json!({"containers": [sized("app"), sized("side")]});
+    if has_resources {
+        let all = json!({"cpu": "2", "memory": "128Mi"});
+        spec["resources"] = json!({"requests": all, "limits": all});
+    }
+    scene.run(&pod_with("u1", spec)).await;
+    let quota = if expected { 200_000 } else { -1 };
+    let values = cgroups.values(&cgroups::class("podu1")).unwrap();
+    assert_eq!(values.cpu_quota.map(|(quota, _)| quota), Some(quota));
+    let sandbox = scene.fake.sandbox_specs().pop().unwrap();
+    assert_eq!(sandbox.resources.cpu_quota, quota);
 }
 
 #[tokio::test(start_paused = true)]
