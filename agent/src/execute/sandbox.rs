@@ -249,13 +249,16 @@ impl Job {
         warn: bool,
     ) -> Result<SandboxSpec, Failure> {
         let mut node = self.shared.node_now();
-        node.cpu_quota = self.shared.enforces_cpu_quota(&self.pod);
         let (mut spec, warnings) =
             spec::sandbox(&self.pod, attempt, grants, &node).map_err(|error| {
                 let message = error.to_string();
                 self.event(None, &Happening::FailedCreateSandbox(message.clone()));
                 Failure { refused: true, ..pod_failure("ConfigPodSandboxError", message) }
             })?;
+        if node.cpu_quota && !self.shared.enforces_cpu_quota(&self.pod) {
+            node.cpu_quota = false;
+            spec.resources.cpu_quota = -1;
+        }
         for warning in warnings.iter().filter(|_| warn) {
             tracing::warn!(pod = %self.pod.full_name(), reason = warning.reason, warning = %warning.message, "pod DNS configuration was adjusted");
             if !warning.of_node {

@@ -106,7 +106,7 @@ async fn pod_with_own_cpus_has_no_quota(
     });
     let both = json!({"cpu": "1", "memory": "64Mi"});
     let sized = |name: &str| {
-        let mut sized = container(name, name);
+        let mut sized = container(name, "app");
         sized["resources"] = json!({"requests": both, "limits": both});
         sized
     };
