@@ -103,12 +103,17 @@ async fn logs_take_objects_labels_and_default_containers() {
     let is_of_side =
         |line: &&str| line.starts_with("[pod/web-") && line.ends_with("/side] from side");
     assert!(lines.iter().all(is_of_side) && lines[0] != lines[1], "{of_pods}");
-    // Followed logs of several containers come together.
+    // Followed logs of several containers come together, in no order.
     let mut followed =
         place.start(&["logs", "-f", "-l", "app=web", "--all-containers", "--prefix", "--tail=1"]);
-    for container in ["init", "main", "side"] {
-        followed.line_with(&format!("/{container}] from {container}")).await;
+    let mut each = Vec::new();
+    for _ in 0..6 {
+        let line = followed.line_with("] from ").await;
+        each.push(line.rsplit('/').next().unwrap().to_owned());
     }
+    each.sort();
+    each.dedup();
+    assert_eq!(each, ["init] from init", "main] from main", "side] from side"]);
     for (args, code, expected) in [
         (&["deploy/none"][..], 1, "crib: deployments.apps \"none\" not found\n"),
         (&["-l", "app=none"], 0, "crib: no resources found in default namespace\n"),
