@@ -197,6 +197,7 @@ use images::Images;
 use images::collector::ImageCollector;
 use local_node::shutdown::ShutdownTimes;
 use machine::cgroups::ControlGroups;
+use machine::cgroups::timed::TimedCgroups;
 use machine::logind::Logind;
 use machine::{Machine, OomKill};
 use managers::Managers;
@@ -402,7 +403,10 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let (pressure_sender, pressure) = watch::channel(Pressure::default());
     let (pods_sender, pods) = watch::channel::<Arc<[Pod]>>(Arc::default());
     let known = Pods { pods: pods.clone(), reports: reports.clone() };
-    let cgroups = PodCgroups::start(of_node.cgroups, &config, &node, known);
+    let groups = of_node.cgroups.map(|groups| -> Arc<dyn ControlGroups> {
+        Arc::new(TimedCgroups::new(groups, measures.clone()))
+    });
+    let cgroups = PodCgroups::start(groups, &config, &node, known);
     if let Some(cgroups) = cgroups.clone() {
         let mut capacity = node.capacity.clone();
         capacity.extend(machine.processes().map(|it| ("pid".to_owned(), it.limit.to_string())));

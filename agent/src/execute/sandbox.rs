@@ -138,6 +138,7 @@ impl Job {
         }
         let Prepared { volumes, failed, .. } = prepared;
         volumes::record(&self.shared, &self.pod, &failed);
+        volumes::count(&self.shared, &self.pod, |name| volumes.contains_key(name));
         // Containers may use what is only out of date.
         let missing = failed.iter();
         let missing: Vec<&MountError> =

@@ -1,18 +1,21 @@
 //! Prepares the volumes of a pod, has drivers mount and unmount theirs, and brings those up to date that show objects or fields.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use api::pod::Pod;
+use api::pod::{Pod, PodUid};
 use jiff::Timestamp;
 
 use super::chain;
 use crate::pod_spec::spec::HostVolume;
 use crate::reporting::events::{EventType, Happening};
+use crate::reporting::measures::VolumeOperation;
 use crate::shared::Shared;
 use crate::storage::drivers::{DriverSource, DriverVolume, Expansion, MountedVolume};
 use crate::storage::volumes::content::ContentInputs;
 use crate::storage::volumes::{
     MountError, PodDirs, Prepared, VolumeError, VolumeInputs, give_to_group, may_be_of_driver,
+    plugin,
 };
 use tasks::{blocking, brief};
 
@@ -41,8 +44,11 @@ pub(super) async fn mount(
     prepared: &mut Prepared,
 ) {
     for volume in std::mem::take(&mut prepared.of_drivers) {
-        let name = volume.name.clone();
-        match mount_one(shared, dirs, pod, &volume).await {
+        let (name, since) = (volume.name.clone(), Instant::now());
+        let mounted = mount_one(shared, dirs, pod, &volume).await;
+        let operation = VolumeOperation::mount(volume.plugin(), mounted.is_err());
+        shared.measures.changed_volume(operation, since.elapsed());
+        match mounted {
             Ok(mounted) => {
                 prepared.volumes.insert(name, mounted);
             }
@@ -145,8 +151,34 @@ fn record_expansion(shared: &Shared, pod: &Pod, volume: &DriverVolume, expansion
     }
 }
 
+/// Counts the volumes that a pod is to have, and those of them that containers can mount.
+pub(super) fn count(shared: &Shared, pod: &Pod, is_mounted: impl Fn(&str) -> bool) {
+    let objects = shared.objects.current();
+    let volumes = pod.mounted_volumes();
+    let volumes = volumes.map(|it| (plugin::name(pod, it, &objects), is_mounted(&it.name)));
+    shared.measures.has_volumes(pod.uid(), volumes.collect());
+}
+
+/// Counts the volumes of a pod that runs, and that an earlier agent has mounted.
+pub(crate) fn count_adopted(shared: &Shared, pod: &Pod) {
+    if !shared.measures.knows_volumes(pod.uid()) {
+        count(shared, pod, |_| true);
+    }
+}
+
 /// Has drivers unmount the volumes of a pod that has ended, and removes its volumes.
-pub(crate) async fn remove(shared: &Arc<Shared>, dirs: &PodDirs) -> Result<(), VolumeError> {
+pub(crate) async fn remove(
+    shared: &Arc<Shared>,
+    dirs: &PodDirs,
+    uid: &PodUid,
+) -> Result<(), VolumeError> {
+    let since = Instant::now();
+    let removed = remove_all(shared, dirs).await;
+    shared.measures.removed_volumes(uid, removed.is_err(), since.elapsed());
+    removed
+}
+
+async fn remove_all(shared: &Arc<Shared>, dirs: &PodDirs) -> Result<(), VolumeError> {
     if let Some(drivers) = &shared.drivers {
         drivers.unmount(&dirs.pod).await?;
     }
@@ -175,6 +207,7 @@ async fn with_inputs<T: Send + 'static>(
             claims: &shared.claims,
             in_memory: &shared.in_memory,
             has_memory_volumes,
+            measures: &shared.measures,
         };
         work(&pod, inputs, now)
     };

@@ -8,6 +8,7 @@ use compact::{Map, Set};
 
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod timed;
 
 /// Values of a cgroup. What is `None` or absent stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

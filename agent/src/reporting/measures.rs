@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::pod::ContainerKind;
+use api::pod::{ContainerKind, PodUid};
 use compact::Map;
 use jiff::Timestamp;
 
@@ -100,6 +100,31 @@ fn size_name(bytes: u64) -> &'static str {
 /// The upper bounds of numbers of containers.
 const CONTAINERS_BOUNDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 
+/// The upper bounds of durations of changes of volumes, in seconds.
+const VOLUME_BOUNDS: &[f64] =
+    &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+/// A change of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeOperation {
+    /// A kubelet's name of what makes such volumes: `kubernetes.io/configmap`.
+    pub plugin: String,
+    /// `volume_mount` or `volume_unmount`.
+    pub operation: &'static str,
+    /// It failed.
+    pub failed: bool,
+}
+
+impl VolumeOperation {
+    /// A volume was mounted for a pod, or its files were brought up to date.
+    pub(crate) fn mount(plugin: String, failed: bool) -> Self {
+        Self { plugin, operation: "volume_mount", failed }
+    }
+}
+
+/// The volumes of a pod: the plugin of each, and whether it is mounted.
+pub type PodVolumes = Vec<(String, bool)>;
+
 /// The numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
@@ -113,6 +138,12 @@ pub struct Measured {
     pub work: Map<WorkKind, Histogram>,
     /// How long pulls of images took, by a kubelet's name of their size.
     pub pulls: Map<&'static str, Histogram>,
+    /// How long changes of cgroups took: `create`, `update` or `destroy`.
+    pub cgroups: Map<&'static str, Histogram>,
+    /// How long changes of volumes took.
+    pub volume_changes: Map<VolumeOperation, Histogram>,
+    /// The volumes of pods that containers are to mount.
+    pub volumes: Map<PodUid, PodVolumes>,
     /// How many containers pods have.
     pub containers: Histogram,
     /// How often things happened.
@@ -127,6 +158,9 @@ impl Default for Measured {
             last_relist: None,
             work: Map::new(),
             pulls: Map::new(),
+            cgroups: Map::new(),
+            volume_changes: Map::new(),
+            volumes: Map::new(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
         }
@@ -173,6 +207,46 @@ impl Measures {
         durations.observe(took.as_secs_f64());
     }
 
+    /// Counts a change of a cgroup.
+    pub(crate) fn changed_cgroup(&self, operation: &'static str, took: Duration) {
+        let mut measured = self.lock();
+        let durations = measured.cgroups.entry(operation);
+        let durations = durations.or_insert_with(|| Histogram::new(DEFAULT_BOUNDS));
+        durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts a change of a volume.
+    pub(crate) fn changed_volume(&self, operation: VolumeOperation, took: Duration) {
+        let mut measured = self.lock();
+        let durations = measured.volume_changes.entry(operation);
+        let durations = durations.or_insert_with(|| Histogram::new(VOLUME_BOUNDS));
+        durations.observe(took.as_secs_f64());
+    }
+
+    /// Notes the volumes of a pod.
+    pub(crate) fn has_volumes(&self, uid: &PodUid, volumes: PodVolumes) {
+        self.lock().volumes.insert(uid.clone(), volumes);
+    }
+
+    /// Whether the volumes of a pod are noted.
+    pub(crate) fn knows_volumes(&self, uid: &PodUid) -> bool {
+        self.lock().volumes.contains_key(uid)
+    }
+
+    /// Counts the end of all volumes of a pod that are mounted. They are removed together, so each takes as long as all. Those of a
+    /// failure are tried again.
+    pub(crate) fn removed_volumes(&self, uid: &PodUid, failed: bool, took: Duration) {
+        let volumes = match failed {
+            true => self.lock().volumes.get(uid).cloned(),
+            false => self.lock().volumes.remove(uid),
+        };
+        let mounted = volumes.into_iter().flatten().filter(|(_, is_mounted)| *is_mounted);
+        for (plugin, _) in mounted {
+            let operation = VolumeOperation { plugin, operation: "volume_unmount", failed };
+            self.changed_volume(operation, took);
+        }
+    }
+
     /// Counts a new pod with so many containers.
     pub(crate) fn has_containers(&self, count: usize) {
         self.lock().containers.observe(count as f64);
@@ -207,6 +281,28 @@ mod tests {
         let pulls = measures.now().pulls;
         assert_eq!(pulls.get(name).map(Histogram::sum), Some(3.0));
         assert_eq!(pulls.len(), 1);
+    }
+
+    #[test]
+    fn mounted_volumes_count_until_they_are_removed() {
+        let measures = Measures::default();
+        let uid = PodUid::new("u1");
+        let volumes = [("a", true), ("a", true), ("b", false)];
+        let volumes = volumes.map(|(plugin, is_mounted)| (plugin.to_owned(), is_mounted));
+        measures.has_volumes(&uid, volumes.to_vec());
+        assert!(measures.knows_volumes(&uid));
+        measures.removed_volumes(&uid, true, Duration::from_secs(1));
+        assert!(measures.knows_volumes(&uid), "they are tried again");
+        measures.removed_volumes(&uid, false, Duration::from_secs(1));
+        assert!(!measures.knows_volumes(&uid));
+        // Another end of it has nothing to remove.
+        measures.removed_volumes(&uid, false, Duration::from_secs(1));
+        let changes = measures.now().volume_changes;
+        let changes: Vec<(bool, u64)> =
+            changes.iter().map(|(it, durations)| (it.failed, durations.count())).collect();
+        assert_eq!(changes, [(false, 2), (true, 2)]);
+        let changed = measures.now().volume_changes.keys().all(|it| it.plugin == "a");
+        assert!(changed);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use api::pod::Pod;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolume};
 
+use super::volumes::plugin;
+
 /// The directory of such volumes in `<pod>/volumes`, which has one directory for each, and in `<pod>/volumeDevices`, which has a link
 /// for each block device.
 pub const DIRECTORY: &str = "kubernetes.io~csi";
@@ -26,6 +28,20 @@ pub struct DriverVolume {
     pub source: DriverSource,
     /// The pod may not write to it.
     pub readonly: bool,
+}
+
+impl DriverVolume {
+    /// The name that a kubelet's metrics have for volumes of its driver.
+    pub(crate) fn plugin(&self) -> String {
+        let driver = match &self.source {
+            DriverSource::Inline(source) => Some(source.driver.as_str()),
+            DriverSource::Persistent(volume) => {
+                let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+                csi.map(|csi| csi.driver.as_str())
+            }
+        };
+        plugin::of_driver(driver.unwrap_or_default())
+    }
 }
 
 /// What a driver mounts.

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use api::pod::{Pod, PodUid};
 use compact::Map;
@@ -17,6 +18,7 @@ use crate::local_node::eviction::local_storage::LocalUsage;
 use crate::machine::Machine;
 use crate::pod_spec::spec::memory::is_in_memory;
 use crate::pod_spec::spec::{HostVolume, ImageSpec};
+use crate::reporting::measures::{Measures, VolumeOperation};
 use crate::storage::drivers::{DriverError, DriverSource, DriverVolume};
 use crate::upkeep::logs::files;
 
@@ -38,6 +40,7 @@ mod error;
 mod group;
 pub mod in_memory;
 mod nested;
+pub(crate) mod plugin;
 pub mod subpath;
 pub(crate) mod termination;
 pub(crate) mod token;
@@ -63,6 +66,8 @@ pub(crate) struct VolumeInputs<'a> {
     pub(crate) in_memory: &'a InMemory,
     /// The runtime keeps emptyDir volumes in memory.
     pub(crate) has_memory_volumes: bool,
+    /// Where is counted how long it took.
+    pub(crate) measures: &'a Measures,
 }
 
 /// A volume that was not prepared, or not brought up to date.
@@ -177,7 +182,7 @@ impl PodDirs {
         now: Timestamp,
         prepared: &mut Prepared,
     ) {
-        let name = &volume.name;
+        let (name, since) = (&volume.name, Instant::now());
         let made = match content::kind(volume) {
             Some(kind) => {
                 let path = self.files_of(pod, volume, kind, inputs.in_memory);
@@ -189,6 +194,12 @@ impl PodDirs {
             }
             None => self.volume(pod, volume, inputs),
         };
+        // What a driver has yet to mount, and what fails before anything is mounted, is no mount.
+        if !matches!(made, Ok(Found::OfDriver(_)) | Err(VolumeError::Claim(_))) {
+            let plugin = plugin::name(pod, volume, inputs.content.objects);
+            let operation = VolumeOperation::mount(plugin, made.is_err());
+            inputs.measures.changed_volume(operation, since.elapsed());
+        }
         match made {
             Ok(Found::Host(volume)) => {
                 prepared.volumes.insert(name.clone(), volume);

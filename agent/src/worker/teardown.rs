@@ -254,7 +254,7 @@ impl Worker {
     /// SyncTerminatedPod).
     async fn remove_volumes(&mut self) {
         for failures in 0.. {
-            match execute::volumes::remove(&self.shared, &self.dirs).await {
+            match execute::volumes::remove(&self.shared, &self.dirs, self.uid()).await {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid(), error = &error as &dyn std::error::Error, "failed to remove volumes");

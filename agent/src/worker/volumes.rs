@@ -179,6 +179,7 @@ impl Worker {
         if !observed.sandboxes.iter().any(|sandbox| sandbox.ready) {
             return;
         }
+        execute::volumes::count_adopted(&self.shared, pod);
         if self.volumes.take_renewal(now) {
             execute::volumes::renew(&self.shared, &self.dirs, pod).await;
         }

@@ -275,13 +275,23 @@ async fn local_volume_of_a_claim_is_measured() {
         let found = metric(&text, &format!("kubelet_volume_stats_{name}{labels}"));
         assert!(found.is_some_and(|(value, _)| value > 0.0), "{name} in {text}");
     }
+    let plugin = "kubernetes.io/local-volume";
+    let mounts = format!(
+        r#"storage_operation_duration_seconds_count{{migrated="false",operation_name="volume_mount",status="success",volume_plugin="{plugin}"}}"#
+    );
+    let mounted = format!(
+        r#"volume_manager_total_volumes{{plugin_name="{plugin}",state="actual_state_of_world"}}"#
+    );
+    for name in [&mounts, &mounted] {
+        assert_eq!(metric(&text, name).map(|(value, _)| value), Some(1.0), "{name} in {text}");
+    }
     served.end().await;
 }
 
 #[tokio::test]
 async fn probes_are_counted_while_they_are_in_use() {
     let served = served().await;
-    let probes = "    readinessProbe: {exec: {command: ['true']}, periodSeconds: 1}\n    \
+    let probes = "    readinessProbe: {exec: {command: ['true']}, periodSeconds: 1, timeoutSeconds: 30}\n    \
                   livenessProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1000}\n    command:";
     let uid =
         served.joined.create_pod(&pod("probed", "sleep 3600").replace("    command:", probes));

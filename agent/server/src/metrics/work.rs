@@ -47,6 +47,16 @@ const WORK: Description<'_> = histogram(
     "kubelet_pod_worker_duration_seconds",
     "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 );
+const CGROUPS: Description<'_> = histogram(
+    "kubelet_cgroup_manager_duration_seconds",
+    "[ALPHA] Seconds that changes of cgroups took, by the kind of change",
+);
+const VOLUME_CHANGES: Description<'_> =
+    histogram("storage_operation_duration_seconds", "[ALPHA] Seconds that changes of volumes took");
+const VOLUMES: Description<'_> = gauge(
+    "volume_manager_total_volumes",
+    "[ALPHA] Volumes that containers are to mount, and those that they can mount",
+);
 const REQUESTS: Description<'_> = counter(
     "rest_client_requests_total",
     "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
@@ -118,6 +128,33 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     for (kind, durations) in &measured.work {
         metrics.add_histogram(&WORK, &[("operation_type", kind.as_str())], durations);
     }
+    for (operation, durations) in &measured.cgroups {
+        metrics.add_histogram(&CGROUPS, &[("operation_type", operation)], durations);
+    }
+    for (change, durations) in &measured.volume_changes {
+        let labels = [
+            ("migrated", "false"),
+            ("operation_name", change.operation),
+            ("status", if change.failed { "fail-unknown" } else { "success" }),
+            ("volume_plugin", &change.plugin),
+        ];
+        metrics.add_histogram(&VOLUME_CHANGES, &labels, durations);
+    }
+    add_volume_counts(metrics, measured.volumes.values().flatten());
+}
+
+/// Adds how many volumes there are of each plugin.
+fn add_volume_counts<'a>(metrics: &mut Metrics, volumes: impl Iterator<Item = &'a (String, bool)>) {
+    let mut counts: Map<(&str, &str), u64> = Map::new();
+    for (plugin, is_mounted) in volumes {
+        *counts.entry((plugin, "desired_state_of_world")).or_default() += 1;
+        if *is_mounted {
+            *counts.entry((plugin, "actual_state_of_world")).or_default() += 1;
+        }
+    }
+    for ((plugin, state), count) in counts {
+        metrics.add(&VOLUMES, &[("plugin_name", plugin), ("state", state)], count as f64);
+    }
 }
 
 /// Adds the requests to the API server.
@@ -179,7 +216,8 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use agent::histogram::{DEFAULT_BOUNDS, Histogram};
-    use agent::reporting::measures::WorkKind;
+    use agent::reporting::measures::{VolumeOperation, WorkKind};
+    use api::pod::PodUid;
 
     use super::*;
     use crate::stats::summary::{ClaimReference, FsStats, VolumeHealth};
@@ -231,6 +269,41 @@ mod tests {
         has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
         has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");
         has(&text, r#"kubelet_pod_worker_duration_seconds_sum{operation_type="create"} 0.5"#);
+    }
+
+    #[test]
+    fn volumes_and_cgroups_have_the_names_of_a_kubelet() {
+        let mount = VolumeOperation {
+            plugin: "kubernetes.io/secret".to_owned(),
+            operation: "volume_mount",
+            failed: true,
+        };
+        let of = |name: &str, is_mounted| (format!("kubernetes.io/{name}"), is_mounted);
+        let measured = Measured {
+            cgroups: [("create", once(0.02))].into(),
+            volume_changes: [(mount, once(0.02))].into(),
+            volumes: [
+                (PodUid::new("a"), vec![of("secret", true), of("secret", false)]),
+                (PodUid::new("b"), vec![of("secret", true)]),
+            ]
+            .into(),
+            ..Measured::default()
+        };
+        let text = text(|metrics| add_measured(metrics, &measured));
+        has(&text, r#"kubelet_cgroup_manager_duration_seconds_count{operation_type="create"} 1"#);
+        has(
+            &text,
+            r#"storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="fail-unknown",volume_plugin="kubernetes.io/secret"} 1"#,
+        );
+        let total = "volume_manager_total_volumes";
+        for (state, count) in [("desired_state_of_world", 3), ("actual_state_of_world", 2)] {
+            has(
+                &text,
+                &format!(
+                    r#"{total}{{plugin_name="kubernetes.io/secret",state="{state}"}} {count}"#
+                ),
+            );
+        }
     }
 
     #[test]

@@ -41,6 +41,7 @@ fn prepare_in(dirs: &PodDirs, pod: &Pod, objects: &ObjectMap, in_memory: &InMemo
         claims: &claim::Claims::new(dirs.pod.join("../../claims"), None),
         in_memory,
         has_memory_volumes: false,
+        measures: &Measures::default(),
     };
     dirs.prepare(pod, inputs, Timestamp::UNIX_EPOCH).unwrap()
 }
