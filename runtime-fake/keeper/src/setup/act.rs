@@ -30,12 +30,15 @@ const UNABLE: i32 = 125;
 
 /// Acts out `plan` until its end.
 pub(crate) fn play(plan: &ActPlan) -> ! {
+    // One that is sent as soon as it runs is kept.
+    let blocked = block_signals();
     // The end of the report pipe tells the keeper that it runs.
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-behave");
     // Orphans of execs: the first process of a process namespace has to reap them.
     sys::ignore_children();
-    let signals = Signals::take().unwrap_or_else(|error| unable("receive signals", &error.into()));
+    let signals = blocked.and_then(|blocked| Signals::receive(&blocked));
+    let signals = signals.unwrap_or_else(|error| unable("receive signals", &error.into()));
     let start = Instant::now();
     let mut done = Progress::default();
     // Kept, so that it stays allocated.
@@ -78,27 +81,32 @@ fn unable(what: impl Display, error: &std::io::Error) -> ! {
     sys::exit(UNABLE)
 }
 
-/// The signals that would end a program.
+/// Blocks the signals that would end a program. The first process of a process namespace would not get those that it has no handler
+/// for.
+fn block_signals() -> nix::Result<SigSet> {
+    let mut all = SigSet::empty();
+    for signal in [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+        Signal::SIGTERM,
+    ] {
+        all.add(signal);
+    }
+    all.thread_block()?;
+    Ok(all)
+}
+
+/// Blocked signals that have come.
 struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks them. The first process of a process namespace would not get those that it has no handler for.
-    fn take() -> nix::Result<Self> {
-        let mut all = SigSet::empty();
-        for signal in [
-            Signal::SIGHUP,
-            Signal::SIGINT,
-            Signal::SIGQUIT,
-            Signal::SIGUSR1,
-            Signal::SIGUSR2,
-            Signal::SIGALRM,
-            Signal::SIGTERM,
-        ] {
-            all.add(signal);
-        }
-        all.thread_block()?;
+    fn receive(blocked: &SigSet) -> nix::Result<Self> {
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        Ok(Self(SignalFd::with_flags(&all, flags)?))
+        Ok(Self(SignalFd::with_flags(blocked, flags)?))
     }
 
     /// The next signal, if one comes within `time`.
