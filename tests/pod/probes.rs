@@ -26,8 +26,8 @@ fn with_probes(pod: &str, container: &str, probes: &str) -> String {
 async fn liveness_probe_restarts_container_and_readiness_probe_does_not() {
     let node = Node::start().await.unwrap();
     let pod = manifest("p", "Always", &[("app", &format!("rm -f /shared/*; {FOREVER}"))]);
-    let probes = "    livenessProbe: {exec: {command: [test, '!', -e, /shared/bad]}, periodSeconds: 1, failureThreshold: 2, \
-                  terminationGracePeriodSeconds: 5}\n    \
+    let probes = "    livenessProbe: {exec: {command: [test, '!', -e, /shared/bad]}, periodSeconds: 1, timeoutSeconds: 30, \
+                  failureThreshold: 2, terminationGracePeriodSeconds: 5}\n    \
                   readinessProbe: {exec: {command: [test, -e, /shared/up]}, periodSeconds: 1, failureThreshold: 1}\n";
     node.write_manifest("p.yaml", &with_probes(&pod, "app", probes)).unwrap();
     let app = ready(&node, "p", "app").await;

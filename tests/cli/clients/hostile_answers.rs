@@ -116,7 +116,19 @@ async fn no_string_of_an_answer_steers_terminal() {
     let container = json!({"metadata": {"name": "main"}, "image": {"image": "crib.local/host"}, "labels": {"l": "v"},
         "annotations": {"x": "y"}, "command": ["sleep", "1000"], "log_path": "c.log"});
     let container_file = place.file("container.json", &container.to_string());
-    let events = place.start(&["-r", listen, "events"]);
+    let mut events = place.start(&["-r", listen, "events"]);
+    // The first pod may be there before the subscription is: pods until one is told. They are made beside the recording.
+    let direct = harness::Client::new(&place.path("s"));
+    loop {
+        let first = direct.run_pod(fixture::sandbox("first")).await.unwrap();
+        let told = events.line_with(&first[..13]);
+        let told = tokio::time::timeout(std::time::Duration::from_secs(1), told).await;
+        direct.stop_pod(&first).await.unwrap();
+        direct.remove_pod(&first).await.unwrap();
+        if told.is_ok() {
+            break;
+        }
+    }
     ask(&["pull", "crib.local/host"]).await;
     let pod = ask(&["runp", &pod_file]).await;
     let id = ask(&["create", &pod, &container_file, &pod_file]).await;

@@ -5,23 +5,41 @@ use crate::runs::run::{CANNOT_PULL, FOREVER, HELLO};
 use crate::tmux::Terminal;
 use crate::tools::check::start_proxy;
 
-/// Pods that run until they are told to end, each with two containers, and names that differ in the end.
+/// Pods that run until they are told to end, each with two containers, and names that differ in the end. A container makes a file
+/// when it has a handler for SIGTERM.
 fn many(place: &Place, count: usize) -> String {
+    let handlers = place.path("handlers");
+    std::fs::create_dir(&handlers).unwrap();
+    let volume = format!("{{name: v, hostPath: {{path: {}}}}}", handlers.display());
     let mut text = String::new();
     for number in 0..count {
         let name = format!("a-pod-with-a-long-name-{number:02}");
-        let container = |name: &str| {
+        let container = |container: &str| {
+            let script = format!(
+                "trap \"exit 0\" TERM; touch /handlers/{container}-{number}; sleep 1000 & wait"
+            );
             format!(
-                "  - name: {name}\n    image: crib.local/host\n    command: [sh, -c, 'trap \"exit 0\" TERM; sleep 1000 & wait']\n"
+                "  - name: {container}\n    image: crib.local/host\n    command: [sh, -c, '{script}']\n    \
+                 volumeMounts: [{{name: v, mountPath: /handlers}}]\n"
             )
         };
         text += &format!(
-            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 10\n  containers:\n{}{}",
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  terminationGracePeriodSeconds: 10\n  \
+             volumes: [{volume}]\n  containers:\n{}{}",
             container("one"),
             container("two")
         );
     }
     place.file("many.yaml", &text)
+}
+
+/// Waits until all containers of so many pods have a handler for SIGTERM.
+async fn have_handlers(place: &Place, pods: usize) {
+    eventually("all handlers", || {
+        let files = std::fs::read_dir(place.path("handlers")).unwrap().count();
+        if files == 2 * pods { vec![] } else { vec![format!("{files} handlers")] }
+    })
+    .await;
 }
 
 fn count(screen: &[String], text: &str) -> usize {
@@ -50,6 +68,7 @@ async fn view_fits_terminals_of_every_size() {
         terminal.wait("all pods, and containers of some", |screen| !shows(screen)).await;
         let screen = terminal.screen().await;
         assert!(screen.len() < usize::from(rows) + 1, "{screen:#?}");
+        have_handlers(&place, 15).await;
         terminal.key("C-c").await;
         let history = terminal.end(130).await;
         assert_eq!(count(&history, "✓ default/a-pod"), 15, "{history:#?}");
@@ -78,6 +97,7 @@ async fn resized_view_leaves_nothing_of_the_one_before() {
             })
             .await;
     }
+    have_handlers(&place, 4).await;
     terminal.key("C-c").await;
     let history = terminal.end(130).await;
     let ending = |line: &String| line.starts_with("crib: ending the pods, ");

@@ -187,6 +187,13 @@ pub(crate) fn condition(object: &Value, kind: &str) -> Value {
     conditions.find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
 }
 
+/// A pod that is ready when its script has made the file `/dev/shm/set`: before its shell has a handler for SIGTERM, the signal would
+/// be ignored.
+pub(crate) fn pod_with_handler(name: &str, script: &str) -> String {
+    let probe = "exec: {command: [test, -e, /dev/shm/set]}, periodSeconds: 1, timeoutSeconds: 30";
+    pod(name, script) + &format!("    readinessProbe: {{{probe}}}\n")
+}
+
 /// A pod whose container runs this script.
 pub(crate) fn pod(name: &str, script: &str) -> String {
     format!(

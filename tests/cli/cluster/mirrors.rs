@@ -5,7 +5,7 @@ use harness::streaming::{self, Streams, Transport};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, NODE, condition, pod, wait};
+use super::joined::{Joined, NODE, condition, pod, pod_with_handler, wait};
 use super::server_client::Served;
 use crate::command::*;
 
@@ -104,7 +104,8 @@ async fn mirror_pod_follows_the_manifest() {
     let agent = joined.agent(&["--manifests", &manifests]);
     let before = joined.wait_for_pod("web-n1", "ready", is_ready).await;
     let earlier = joined.running().await;
-    put(&joined, "web.yaml", &pod("web", "trap 'exit 7' TERM; while :; do sleep 0.1; done"));
+    let quick = "trap 'exit 7' TERM; touch /dev/shm/set; while :; do sleep 0.1; done";
+    put(&joined, "web.yaml", &pod_with_handler("web", quick));
     let is_another = |pod: &Value| !pod.is_null() && uid(pod) != uid(&before);
     joined.wait_for_pod("web-n1", "another one", is_another).await;
     let running = joined.running().await;

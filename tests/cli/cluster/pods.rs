@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, condition, pod, wait};
+use super::joined::{Joined, condition, pod, pod_with_handler, wait};
 use crate::command::*;
 
 #[tokio::test]
@@ -33,9 +33,10 @@ async fn deleted_pod_ends_with_its_grace_period_before_its_object_goes() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);
     // It ends by itself when it is asked to: were it killed, its exit code would say so.
-    let script = "trap 'exit 7' TERM; while :; do sleep 0.1; done";
-    joined.create_pod(&pod("web", script));
-    joined.wait_for_phase("web", "Running").await;
+    let script = "trap 'exit 7' TERM; touch /dev/shm/set; while :; do sleep 0.1; done";
+    joined.create_pod(&pod_with_handler("web", script));
+    let is_ready = |pod: &Value| condition(pod, "Ready")["status"] == "True";
+    joined.wait_for_pod("web", "ready", is_ready).await;
     let mut watch = joined
         .server
         .store()

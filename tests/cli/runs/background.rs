@@ -34,11 +34,14 @@ pub(crate) async fn out(place: &Place, args: &[&str]) -> String {
     ended.out
 }
 
-/// Waits until a container says that it is up.
+/// Waits until a container says that it is up. Before, it has no handler for SIGTERM, and would take its whole grace period.
 async fn is_up(place: &Place, args: &[&str]) {
     let mut all = vec!["logs", "--follow"];
     all.extend(args);
-    place.start(&all).line_with("up").await;
+    let mut logs = place.start(&all);
+    logs.line_with("up").await;
+    // One that is dropped may still be there when the place is looked at.
+    logs.child.kill().await.unwrap();
 }
 
 /// Waits until the only run has printed all of these words, in the foreground or later.
@@ -128,9 +131,11 @@ async fn name_in_use_is_refused_and_free_again_after_down() {
         "crib: a run named web exists: end it with `crib down web`, or choose another name\n"
     );
     assert_eq!(commands(&place).len(), 1, "{:#?}", place.left());
+    is_up(&place, &["web"]).await;
     out(&place, &["down", "web"]).await;
     let quiet = start(&place, &["web", "--quiet", &manifest]).await;
     assert_eq!(quiet.err, "");
+    is_up(&place, &["web"]).await;
     out(&place, &["down", "web"]).await;
 }
 
@@ -166,6 +171,7 @@ async fn command_ends_when_all_containers_have_started() {
     start(&place, &["web", &manifest]).await;
     let exec = ["exec", "web", "-c", "main", "echo", "in it"];
     assert_eq!(out(&place, &exec).await, "in it\n");
+    is_up(&place, &["web"]).await;
     out(&place, &["down", "web"]).await;
 }
 
@@ -202,7 +208,9 @@ async fn watched_manifests_are_applied_in_background() {
     place.file("manifests/b.yaml", &pod("b", FOREVER));
     let words = ["crib: pod default/b is new", "default/b: Pending → Running"];
     printed(&place, &started, &words).await;
-    is_up(&place, &["b"]).await;
+    for pod in ["a", "b"] {
+        is_up(&place, &[pod]).await;
+    }
     assert_eq!(out(&place, &["down", "web"]).await, "web: 2 Running\n");
 }
 
@@ -346,7 +354,9 @@ async fn down_waits_for_runtime_of_killed_run() {
 async fn timeout_ends_run_in_background() {
     let place = Place::new();
     let _downs = Downs(&place);
-    let manifest = place.file("web.yaml", &pod("web", FOREVER));
+    // The time may be over when it has started, and its handler for SIGTERM is not there yet.
+    let manifest = pod("web", FOREVER).replace("PeriodSeconds: 60", "PeriodSeconds: 10");
+    let manifest = place.file("web.yaml", &manifest);
     let ended = place.crib(&["run", "--name", "web", "--timeout", "3s", &manifest]).await;
     // On a slow machine it is over before the pod has started.
     assert!(matches!(ended.code, Some(0 | 124)), "{ended:?}");

@@ -25,7 +25,7 @@ async fn pod_of_run_is_described_with_its_events() {
         .replace("{name: web}", "{name: web, namespace: shop, labels: {app: web}}")
         .replace("spec:\n", "spec:\n  volumes: [{name: v, emptyDir: {}}]\n")
         + "    env: [{name: A, value: b}]\n    volumeMounts: [{name: v, mountPath: /tmp}]\n    \
-           readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1}\n";
+           readinessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1, timeoutSeconds: 30}\n";
     let file = place.file("web.yaml", &manifest);
     let mut running = place.start(&["run", &file]);
     running.line_with("up").await;
@@ -39,7 +39,7 @@ async fn pod_of_run_is_described_with_its_events() {
             "Status:           Running",
             "    State:          Running",
             "    Restart Count:  0",
-            "    Readiness:      exec [true] delay=0s timeout=1s period=1s #success=1 #failure=3",
+            "    Readiness:      exec [true] delay=0s timeout=30s period=1s #success=1 #failure=3",
             "      A:  b",
             "    Type:       EmptyDir (a temporary directory that shares a pod's lifetime)",
             "  ContainersReady            True",

@@ -79,6 +79,13 @@ const STEPS: &[Step] = &[
         "job.batch/migrate condition met\n",
     ),
     (
+        &["wait", "--for=condition=Ready", "pod/pair", "--timeout=50s"],
+        0,
+        "pod/pair condition met\n",
+    ),
+    (&["rollout", "status", "deploy/web"], 0, "deployment \"web\" successfully rolled out\n"),
+    // Just before its state is shown: it is another one for a moment when the container starts again.
+    (
         &[
             "wait",
             "--for=jsonpath={.status.containerStatuses[0].state.waiting.reason}=CrashLoopBackOff",
@@ -88,12 +95,6 @@ const STEPS: &[Step] = &[
         0,
         "pod/bad condition met\n",
     ),
-    (
-        &["wait", "--for=condition=Ready", "pod/pair", "--timeout=50s"],
-        0,
-        "pod/pair condition met\n",
-    ),
-    (&["rollout", "status", "deploy/web"], 0, "deployment \"web\" successfully rolled out\n"),
     (
         &["get", "pods"],
         0,

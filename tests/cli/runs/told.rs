@@ -15,9 +15,14 @@ fn with(name: &str, script: &str, lines: &[&str]) -> String {
 #[tokio::test]
 async fn json_has_readiness_events_and_the_pods_own_words() {
     let place = Place::new();
-    let probe = "readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}";
-    let script = "sleep 1; touch /tmp/ready; sleep 3; echo bye >/dev/termination-log; exit 3";
-    let manifest = place.file("p.yaml", &with("p", script, &[probe]));
+    // The container goes on when it was found unready, and ends a while after it was found ready.
+    let asks = "test -e /tmp/ready && touch /tmp/seen || { touch /tmp/asked; exit 1; }";
+    let probe = format!(
+        "readinessProbe: {{exec: {{command: [sh, -c, '{asks}']}}, periodSeconds: 1, timeoutSeconds: 30}}"
+    );
+    let script = "until [ -e /tmp/asked ]; do sleep 0.1; done; touch /tmp/ready; \
+                  until [ -e /tmp/seen ]; do sleep 0.1; done; sleep 3; echo bye >/dev/termination-log; exit 3";
+    let manifest = place.file("p.yaml", &with("p", script, &[&probe]));
     let ended = place.crib(&["run", "--output", "json", &manifest]).await.exits(1);
     let lines = ended.out.lines().map(|line| serde_json::from_str(line).unwrap());
     let lines: Vec<Value> = lines.collect();
@@ -56,7 +61,8 @@ async fn json_has_readiness_events_and_the_pods_own_words() {
 #[tokio::test]
 async fn text_names_what_ended_a_pod_outside_its_lines() {
     let place = Place::new();
-    let late = pod("late", "sleep 60").replace("spec:\n", "spec:\n  activeDeadlineSeconds: 1\n");
+    // On a busy machine, it may take a while to run.
+    let late = pod("late", "sleep 60").replace("spec:\n", "spec:\n  activeDeadlineSeconds: 5\n");
     let late =
         late.replace("terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 1");
     let hook = "lifecycle: {postStart: {exec: {command: [sh, -c, exit 4]}}}";

@@ -280,8 +280,13 @@ async fn rollout_status_follows_a_changed_deployment() {
         ["wait", "--for=jsonpath={.metadata.generation}=2", "deploy/web", "--timeout=50s"];
     out(&place, &changed).await;
     assert!(out(&place, &status).await.ends_with(done));
-    let after = uids().await;
-    assert!(after.split(' ').all(|uid| !before.contains(uid)), "{before} → {after}");
+    // A rollout does not wait until the pods that it has deleted are gone.
+    harness::eventually(PATIENCE, "other pods", async || {
+        let after = uids().await;
+        let are_new = after.split(' ').all(|uid| !before.contains(uid));
+        if are_new { Ok(()) } else { Err(format!("{before} → {after}")) }
+    })
+    .await;
     assert_eq!(out(&place, &["rollout", "status", "deploy/web", "--watch=false"]).await, done);
     // One whose pods never get ready.
     std::fs::write(

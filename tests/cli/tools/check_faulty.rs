@@ -45,10 +45,11 @@ async fn overdue_rule_names_call_without_answer() {
     let place = Place::new();
     let (runtime, upstream) = place.runtime().await;
     let (proxy, endpoint, _) = start_proxy(&place, &upstream, &["ExecSync hang"]).await;
-    let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "2s"];
+    // The rule has a container by then.
+    let args = ["check", "--runtime-endpoint", &endpoint, "--deadline", "8s"];
     let select = ["--select", "CRI-STP-009"];
     let ended = place.crib(&[&args[..], &select].concat()).await.exits(1);
-    for told in ["seen      no answer to ExecSync for ", "--deadline 2s --select CRI-STP-009"] {
+    for told in ["seen      no answer to ExecSync for ", "--deadline 8s --select CRI-STP-009"] {
         ended.out_has(told);
     }
     proxy.stop().await;

@@ -206,7 +206,8 @@ async fn deployment_replaces_evicted_pod() {
         "      volumes:\n      - {{name: shared, hostPath: {{path: {}}}}}\n      - {{name: small, emptyDir: {{sizeLimit: 1Mi}}}}\n",
         place.path("shared").display()
     );
-    let script = "if mkdir /shared/tried; then head -c 8M /dev/zero >/small/big; echo first; else echo second; fi; exec sleep 86400";
+    // It speaks first: it may be evicted as soon as the volume is too large.
+    let script = "if mkdir /shared/tried; then echo first; head -c 8M /dev/zero >/small/big; else echo second; fi; exec sleep 86400";
     let manifest = object(
         "Deployment",
         "web",
@@ -251,9 +252,13 @@ async fn daemon_set_has_one_pod_on_the_node() {
 #[tokio::test]
 async fn stateful_set_starts_and_ends_its_pods_in_order() {
     let place = Place::new();
-    let script = "trap 'echo bye; exit 0' TERM; echo up; while true; do sleep 0.1; done";
+    let script =
+        "trap 'echo bye; exit 0' TERM; echo up; touch /dev/shm/up; while true; do sleep 0.1; done";
     let fields = "  replicas: 3\n  selector: {matchLabels: {app: db}}\n";
-    let manifest = object("StatefulSet", "db", fields, "", script);
+    // Without a probe a pod counts as ready before it has said anything.
+    let probe = "exec: {command: [test, -e, /dev/shm/up]}, periodSeconds: 1, timeoutSeconds: 30";
+    let manifest = object("StatefulSet", "db", fields, "", script)
+        + &format!("        readinessProbe: {{{probe}}}\n");
     let manifest = place.file("db.yaml", &manifest);
     let mut running: Running = place.start(&["run", &manifest]);
     running.line_with("db-2/main | up").await;
@@ -371,8 +376,9 @@ async fn failed_pod_beside_a_deployment_is_named_and_its_grace_does_not_count() 
         object("Deployment", "web", selector, grace, "sleep 1000")
     );
     let manifest = place.file("m.yaml", &manifest);
-    let args = ["run", "--quiet", "--timeout", "4s", &manifest];
-    let ended = place.crib(&args).await.exits(124);
+    let has_failed = |ended: &Ended| ended.err.contains("pod default/bad failed");
+    let args = ["--quiet", &manifest];
+    let ended = crate::runs::run::run_until_timeout(&place, &args, has_failed).await;
     assert_eq!(
         ended.err,
         "crib: timed out: ending the pods\ncrib: pod default/bad failed: container main ended with exit code 7 (Error)\n"

@@ -170,9 +170,9 @@ async fn image_of_an_archive_is_there_for_a_pod_that_pulls_none() {
     let ended = place.crib(&["run", &file]).await.exits(0);
     ended.out_has("it is there");
     // Without the archive nothing is pulled.
-    let args = ["run", "--timeout", "2s", &manifest];
-    let ended = place.crib(&args).await.exits(124);
-    ended.err_has("ErrImageNeverPull");
+    let mut running = place.start(&["run", &manifest]);
+    running.err_line_with("ErrImageNeverPull").await;
+    running.interrupt().await.exits(130);
 }
 
 /// The host of an ordinary user does not reach the pods' network.

@@ -126,10 +126,18 @@ async fn invalid_change_is_told_and_pods_stay() {
 async fn changed_deployment_rolls() {
     let place = Place::new();
     let manifests = directory(&place);
-    replace(&place, "web.yaml", &deployment("first-web"));
+    // Without a probe the old pod ends once the new one has started, which may say its words later.
+    let web = |says: &str| {
+        let said = format!("echo {says}; touch /dev/shm/said;");
+        let probe =
+            "exec: {command: [test, -e, /dev/shm/said]}, periodSeconds: 1, timeoutSeconds: 30";
+        deployment(says).replace(&format!("echo {says};"), &said)
+            + &format!("        readinessProbe: {{{probe}}}\n")
+    };
+    replace(&place, "web.yaml", &web("first-web"));
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("first-web").await;
-    replace(&place, "web.yaml", &deployment("second-web"));
+    replace(&place, "web.yaml", &web("second-web"));
     running.line_with("second-web").await;
     running.line_with("bye").await;
     let ended = running.interrupt().await.exits(130);

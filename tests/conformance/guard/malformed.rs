@@ -98,8 +98,8 @@ pub(crate) async fn call_at(
             return Ok(grpc.unary(request, path, Raw).await?.into_inner());
         }
         let mut stream = grpc.server_streaming(request, path, Raw).await?.into_inner();
-        // An event stream may stay silent.
-        let first = tokio::time::timeout(Duration::from_millis(200), stream.message()).await;
+        // An event stream may stay silent. The others answer soon, on a busy machine too.
+        let first = tokio::time::timeout(Duration::from_secs(2), stream.message()).await;
         Ok(first.unwrap_or(Ok(None))?.unwrap_or_default())
     };
     tokio::time::timeout(Duration::from_secs(60), answer)

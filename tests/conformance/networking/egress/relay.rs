@@ -265,7 +265,7 @@ async fn relay_without_descriptors_recovers() {
 
 /// Connects until a connection gets no slot, then holds the others without a word.
 const HOLDS: &str = r#"my @all;
-    for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 2) || last }
+    for (1..500) { push @all, IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Timeout => 10) || last }
     print "holds " . @all . "\nready\n"; sleep 100;"#;
 
 /// A runtime whose relay has 300 descriptors.
