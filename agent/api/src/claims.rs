@@ -59,11 +59,13 @@ pub enum Binding {
 pub enum Unbound {
     /// The volume that it names does not exist.
     #[error(
-        "there is no PersistentVolume {0:?}, which its volumeName names: add it, or leave volumeName out"
+        "its volumeName {0:?} refers to no existing PersistentVolume: add this PersistentVolume, or leave volumeName out"
     )]
     NoVolume(String),
     /// The volume that it names is another claim's.
-    #[error("PersistentVolume {volume:?}, which its volumeName names, is bound to claim {claim}")]
+    #[error(
+        "its volumeName refers to PersistentVolume {volume:?}, which is bound to claim {claim}"
+    )]
     Taken {
         /// The volume.
         volume: String,
@@ -71,7 +73,9 @@ pub enum Unbound {
         claim: ClaimName,
     },
     /// The volume that it names, or whose claimRef names it, does not fit.
-    #[error("PersistentVolume {volume:?} is meant for it, but {mismatch}")]
+    #[error(
+        "PersistentVolume {volume:?} is reserved for this claim, but cannot be bound: {mismatch}"
+    )]
     Mismatch {
         /// The volume.
         volume: String,
@@ -80,13 +84,13 @@ pub enum Unbound {
     },
     /// No volume fits, and it wants no new one.
     #[error(
-        "no PersistentVolume fits, and its storageClassName is empty, so that none is made for it: add a PersistentVolume, or \
+        "no PersistentVolume matches, and crib creates no volume for a claim whose storageClassName is empty: add a PersistentVolume, or \
          leave storageClassName out"
     )]
     NoClass,
     /// No volume fits, and a new one would not match.
     #[error(
-        "no PersistentVolume matches its selector, and none is made for a claim with a selector: add a PersistentVolume, or leave \
+        "no PersistentVolume matches its selector, and crib creates no volume for a claim with a selector: add a PersistentVolume, or leave \
          selector out"
     )]
     Selector,
@@ -102,10 +106,10 @@ pub enum Mismatch {
     #[error("it lacks one of the claim's accessModes")]
     AccessModes,
     /// The classes differ.
-    #[error("its storageClassName is another one")]
+    #[error("its storageClassName differs")]
     Class,
     /// The modes differ.
-    #[error("its volumeMode is another one")]
+    #[error("its volumeMode differs")]
     VolumeMode,
     /// The claim's selector does not match its labels.
     #[error("the claim's selector does not match its labels")]

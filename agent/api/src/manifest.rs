@@ -189,7 +189,7 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
     }
     for SyntaxError { place, message } in &read.duplicates {
         if strictness == Strictness::Lenient || loader.is_skipped(*place) {
-            loader.warning(*place, "", &format!("{message}: the last one counts"));
+            loader.warning(*place, "", &format!("{message}: the last value is used"));
         } else {
             loader.problem(*place, "", message);
         }

@@ -18,7 +18,7 @@ pub enum AgentIdError {
         id: String,
     },
     /// The file could not be read or written.
-    #[error("failed to keep the agent id in {path}")]
+    #[error("failed to read or write the agent id in {path}")]
     File {
         /// The file.
         path: String,

@@ -53,7 +53,7 @@ pub fn reserved_memory(config: &KubeletConfiguration) -> Result<Option<i64>, Str
     let mut reserved = None;
     for (resource, text) in config.qos_reserved.iter().flatten() {
         if resource != "memory" {
-            return Err(format!("{resource:?} cannot be reserved: only memory can"));
+            return Err(format!("{resource:?} cannot be reserved: only memory can be reserved"));
         }
         let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
         let percent = percent.filter(|percent| (0..=100).contains(percent));
@@ -301,7 +301,7 @@ pub fn check(document: &Document) -> Result<Checked, FieldProblems> {
         }
     }
     let others = gates.changed().filter(|gate| !GATES.contains(gate));
-    let why = "the agent has no feature behind this gate";
+    let why = "no feature of the agent depends on this gate";
     without_effect.extend(others.map(|gate| (format!("featureGates.{gate}"), why)));
     if problems.is_empty() {
         Ok(Checked { config, without_effect })

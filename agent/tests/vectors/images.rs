@@ -41,7 +41,7 @@ pub(crate) const BACKOFF: Set =
 
 pub(crate) const SEQUENCES: Set = Set::new(
     "image-pull-sequences",
-    "which pods may use a present image, and which pulls follow",
+    "which pods may use an image that is already present, and which pulls the agent then makes",
     judge_sequence,
 );
 

@@ -28,7 +28,7 @@ mod first_argument;
 #[derive(Debug, Parser)]
 #[command(name = "crib", version = env!("CRIB_VERSION"), about = "Run Kubernetes pods from manifests, or serve the CRI runtime and the kubelet-like agent separately", long_about = None, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
-  crib run pod.yaml                 run a pod, show it, clean up
+  crib run pod.yaml                 run a pod, print its state and logs, clean up
   crib runtime                      serve the Container Runtime Interface on a unix socket
   crib run --help                   every option and the exit codes")]
 pub(crate) struct Cli {
@@ -194,7 +194,7 @@ fn either(ended: Result<Exit, Exit>) -> Exit {
 /// Does what was asked. Called while the process has one thread.
 pub(crate) fn dispatch(mut cli: Cli) -> Exit {
     if let Err(flag) = cli.command.inherit(&cli.client) {
-        say(&format!("{flag} before this command has no effect: leave it out"));
+        say(&format!("{flag} has no effect when given before this command: leave it out"));
         return Exit::BadInput;
     }
     match cli.command {

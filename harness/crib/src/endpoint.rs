@@ -19,7 +19,7 @@ use thiserror::Error;
 pub(crate) enum EndpointError {
     /// The kernel takes no longer path.
     #[error(
-        "the socket path {path} has {length} bytes, a unix socket can have at most {LONGEST_SOCKET_PATH}: choose a shorter path"
+        "the socket path {path} has {length} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}: choose a shorter path"
     )]
     TooLong {
         /// The path.

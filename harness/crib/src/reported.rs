@@ -60,7 +60,7 @@ pub(crate) fn ensure_distinct<'a>(
         // What is no file takes any number of them, as /dev/stdout.
         let is_special = file.metadata().is_ok_and(|found| !found.is_file());
         if !is_special && !seen.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
-            let message = format!("{} is given for two output files", file.display());
+            let message = format!("two outputs have the same file {}", file.display());
             return Err(CallError::Usage(message));
         }
     }

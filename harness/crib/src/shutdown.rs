@@ -52,7 +52,7 @@ pub(crate) fn within(bound: Duration) {
         end(move || tracing::error!(?bound, "shutdown timed out; exiting immediately"));
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "the end has no bound");
+        tracing::warn!(%error, "failed to start the shutdown timeout");
     }
 }
 

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!((missing.code(), missing.message()), (Code::NotFound, "no é"));
         let other = status_error(&mut client, "d").await;
         assert_eq!(other.code(), Code::FailedPrecondition);
-        let why = "no recorded ContainerStatus has this request: the nearest, in line 3, differs in container_id: recorded \"c\", asked \"d\"";
+        let why = "no recorded ContainerStatus has this request: the nearest, in line 3, differs in container_id: recorded \"c\", received \"d\"";
         assert_eq!(other.message(), why);
         assert_eq!(replay.next_mismatch().await, why);
     }

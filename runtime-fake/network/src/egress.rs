@@ -167,7 +167,7 @@ impl Egress {
         if let Err(reason) = &outcome
             && state.outcome.as_ref() != Some(&outcome)
         {
-            tracing::warn!(%reason, "pods do not reach other hosts");
+            tracing::warn!(%reason, "pods cannot reach other hosts");
         }
         state.outcome = Some(outcome.clone());
         outcome

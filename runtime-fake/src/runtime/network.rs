@@ -123,7 +123,7 @@ impl fmt::Display for WayOut {
             Self::Program(program) => {
                 write!(f, "pods reach other hosts through {}", program.name())
             }
-            Self::None(reason) => write!(f, "pods do not reach other hosts: {reason}"),
+            Self::None(reason) => write!(f, "pods cannot reach other hosts: {reason}"),
         }
     }
 }

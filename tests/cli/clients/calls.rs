@@ -269,7 +269,7 @@ async fn missing_runtime_exits_3_with_message() {
     let silent = place.path("silent.sock");
     let _listener = UnixListener::bind(&silent).unwrap();
     for (socket, code, sentence) in [
-        (nowhere.as_str(), 3, "check that it is running and that this is its socket"),
+        (nowhere.as_str(), 3, "check that the runtime is running and that this is its socket"),
         (stale.to_str().unwrap(), 3, "the socket is stale"),
         (silent.to_str().unwrap(), 124, "no answer within 0.2 s; wait longer with --timeout"),
     ] {

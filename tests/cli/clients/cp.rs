@@ -260,7 +260,7 @@ async fn links_of_a_container_lead_to_nothing_of_this_machine() {
     assert!(!Path::new(&outside).join("written").exists());
     // Copied as a link it would lead to a file of this machine.
     let copied = served.cp("main:/srv/d", &served.path("copy")).await.exits(0);
-    copied.err_has("crib: left out \"d/secret\": the link to ");
+    copied.err_has("crib: skipped \"d/secret\": the link to ");
     assert_eq!(fs::read_dir(served.path("copy")).unwrap().count(), 0);
 }
 
@@ -429,5 +429,5 @@ async fn tar_whose_end_is_not_reported_is_named() {
     let served = Served::of_programs(&[], layer, "tar").await;
     let letter = served.place.file("letter", "text");
     let ended = served.cp(&letter, "main:/letter").await.exits(1);
-    ended.err_has("tar in the container closed its output, and the runtime has not reported its end for 10 s: bad archive");
+    ended.err_has("tar in the container closed its output, and the runtime has not reported the exit of tar for 10 s: bad archive");
 }

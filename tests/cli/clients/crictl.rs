@@ -135,7 +135,7 @@ async fn endpoint_comes_from_flag_variable_or_file() {
         ),
         (
             &["-r", &endpoint, "run", "x.yaml"],
-            "--runtime-endpoint before this command has no effect",
+            "--runtime-endpoint has no effect when given before this command",
         ),
     ] {
         let ended = place.crib(args).await;

@@ -125,7 +125,7 @@ async fn words_of_manifest_do_not_steer_terminal(#[values("run", "explain-run")]
 
 /// Said on a machine whose pods have no way to other hosts.
 fn is_about_box(line: &str) -> bool {
-    line.starts_with("crib: pods do not reach other hosts: ")
+    line.starts_with("crib: pods cannot reach other hosts: ")
 }
 
 #[tokio::test]

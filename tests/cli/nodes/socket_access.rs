@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use crate::command::*;
 
 /// What each client says of the socket, and what to do.
-const DENIED: &str = "run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint: \
+const DENIED: &str = "run crib as the socket's owner, as root or in the socket's group, or choose another runtime with --runtime-endpoint: \
     Permission denied (os error 13)\n";
 
 #[tokio::test]

@@ -129,19 +129,19 @@ const FILE_CAPABILITIES: &str = "for id in u g; do cp /usr/bin/new${id}idmap /tm
 #[case::docker_root("a container, as root", DEFAULT, true, "", ["process", "no", "yes"])]
 #[case::docker_user("a container, as an ordinary user", "RUNTIME_DEFAULT, runAsUser: 1000", true, "", ["process", "no", "yes"])]
 #[case::docker_root_without_rights("a container, as root with `--cap-drop ALL`", "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}", true, "", ["process", "no", "yes"])]
-#[case::unconfined_root("the same with `--security-opt seccomp=unconfined`, as root", "", true, "", ["rootless (65536 ids)", "no", "no"])]
-#[case::unconfined_root_of_podman("the same with Podman's capabilities", "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}", true, "", ["rootless (65536 ids)", "no", "no"])]
-#[case::unconfined_root_without_setuid("the same without `CAP_SETUID` and `CAP_SETGID`", "capabilities: {drop: [SETUID, SETGID]}", true, "", ["rootless (a single id)", "no", "no"])]
-#[case::unconfined_root_without_setfcap("the same without `CAP_SETFCAP` (Linux 5.12)", "capabilities: {drop: [SETFCAP]}", true, "", ["process", "no", "yes"])]
-#[case::unconfined_user("the same as an ordinary user", "runAsUser: 1000", true, "", ["rootless (a single id)", "no", "no"])]
-#[case::unconfined_user_without_new_privileges("the same with `no-new-privileges`", "runAsUser: 1000, allowPrivilegeEscalation: false", true, "", ["rootless (a single id)", "no", "no"])]
-#[case::unconfined_user_with_file_capabilities("the same where `newuidmap` and `newgidmap` have file capabilities", "", true, FILE_CAPABILITIES, ["rootless (65537 ids)", "no", "no"])]
-#[case::own_user_namespace("a container with `seccomp=unconfined` in a user namespace, such as Podman's without root, as root", "", false, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root("a container with `seccomp=unconfined`, as root", "", true, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root_of_podman("a container with `seccomp=unconfined` and Podman's default capabilities, as root", "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}", true, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root_without_setuid("a container with `seccomp=unconfined` without `CAP_SETUID` and `CAP_SETGID`, as root", "capabilities: {drop: [SETUID, SETGID]}", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_root_without_setfcap("a container with `seccomp=unconfined` without `CAP_SETFCAP`, as root (Linux 5.12)", "capabilities: {drop: [SETFCAP]}", true, "", ["process", "no", "yes"])]
+#[case::unconfined_user("a container with `seccomp=unconfined`, as an ordinary user", "runAsUser: 1000", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_user_without_new_privileges("a container with `seccomp=unconfined` and `no-new-privileges`, as an ordinary user", "runAsUser: 1000, allowPrivilegeEscalation: false", true, "", ["rootless (a single id)", "no", "no"])]
+#[case::unconfined_user_with_file_capabilities("a container with `seccomp=unconfined`, as an ordinary user, where `newuidmap` and `newgidmap` have file capabilities", "", true, FILE_CAPABILITIES, ["rootless (65537 ids)", "no", "no"])]
+#[case::own_user_namespace("a container with `seccomp=unconfined` in a user namespace, such as a rootless Podman container, as root", "", false, "", ["rootless (65536 ids)", "no", "no"])]
 #[case::privileged_root("a container with `--privileged`, as root", "privileged: true", true, FORWARDS, ["root", "yes", "yes"])]
-#[case::privileged_root_without_cgroups("the same with cgroups mounted read-only", "privileged: true", true, READ_ONLY_CGROUPS, ["root", "no", "yes"])]
-#[case::privileged_user("the same as an ordinary user with lines in `/etc/subuid` and `/etc/subgid`", "privileged: true, runAsUser: 1000", true, "", ["rootless (65537 ids)", "no", "yes"])]
-#[case::privileged_user_without_tun("the same without `/dev/net/tun`", "privileged: true", true, WITHOUT_TUN, ["rootless (65537 ids)", "no", "yes"])]
-#[case::privileged_user_without_user_namespaces("the same where user namespaces are forbidden (`user.max_user_namespaces=0`)", "privileged: true, runAsUser: 1000", true, WITHOUT_USER_NAMESPACES, ["process", "no", "yes"])]
+#[case::privileged_root_without_cgroups("a container with `--privileged` and cgroups mounted read-only, as root", "privileged: true", true, READ_ONLY_CGROUPS, ["root", "no", "yes"])]
+#[case::privileged_user("a container with `--privileged`, as an ordinary user with subordinate ids (`/etc/subuid`, `/etc/subgid`)", "privileged: true, runAsUser: 1000", true, "", ["rootless (65537 ids)", "no", "yes"])]
+#[case::privileged_user_without_tun("a container with `--privileged` but without `/dev/net/tun`, as an ordinary user with subordinate ids", "privileged: true", true, WITHOUT_TUN, ["rootless (65537 ids)", "no", "yes"])]
+#[case::privileged_user_without_user_namespaces("a container with `--privileged` where user namespaces are forbidden (`user.max_user_namespaces=0`), as an ordinary user", "privileged: true, runAsUser: 1000", true, WITHOUT_USER_NAMESPACES, ["process", "no", "yes"])]
 #[tokio::test]
 async fn job_gets_the_isolation_of_its_box(
     #[case] description: &str,
@@ -165,7 +165,7 @@ async fn job_gets_the_isolation_of_its_box(
     let got = [
         isolation,
         unless("crib: warning: limits of memory are not applied"),
-        unless("crib: pods do not reach other hosts"),
+        unless("crib: pods cannot reach other hosts"),
     ];
     assert_eq!(got, expected, "{}", ended.out);
     ended.out_has("it runs as ");

@@ -340,7 +340,7 @@ async fn run_waits_until_pods_are_ready() {
         .crib(&["run", "--name", "second", "--wait", &place.file("fails.yaml", &fails)])
         .await
         .exits(1);
-    ended.err_has("crib: a pod can never be ready, and run second stays in the background: ");
+    ended.err_has("crib: a pod can never be ready; run second continues in the background: ");
     out(&place, &["down", "second"]).await;
     let usage = place.crib(&["run", "--wait", &files[0]]).await.exits(2);
     usage.err_has("--name");

@@ -62,7 +62,7 @@ async fn recorded_session_is_replayed_without_runtime() {
         .await
         .exits(1);
     let why = "no recorded RunPodSandbox has this request: the nearest, in line 1, differs in runtime_handler: \
-               recorded nothing, asked \"kata\"";
+               recorded nothing, received \"kata\"";
     assert!(other.err.contains(why) && other.err.contains("FailedPrecondition"), "{other:?}");
     replay.signal(Signal::SIGTERM);
     let ended = replay.end().await.exits(0);

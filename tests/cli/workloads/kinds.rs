@@ -47,7 +47,7 @@ async fn run_strict_refuses_kinds_of_a_cluster() {
     let manifest = place.file("chart.yaml", &chart());
     let ended = place.crib(&["run", "--strict", &manifest]).await.exits(2);
     let refused = format!(
-        "crib: --strict: {manifest}:4: kind Ingress (networking.k8s.io/v1) is skipped, 2 of them: it is not run without a cluster\n"
+        "crib: --strict: {manifest}:4: kind Ingress (networking.k8s.io/v1) is skipped (2 objects): this kind needs a cluster\n"
     );
     ended.err_has(&refused);
     assert_eq!(ended.out, "");

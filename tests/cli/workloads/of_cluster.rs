@@ -44,8 +44,8 @@ async fn pod_and_claim_run_as_kubectl_printed_them() {
     ended.out_has("| namespace\n");
     ended.out_has("| token\n");
     for warning in [
-        "pod default/p: volume kube-api-access-2jbdp has no file of kube-root-ca.crt: it is the CA of a cluster's API server, and crib run has no API server",
-        "persistentvolumeclaim default/data is treated as unbound: PersistentVolume pvc-05c5a4a5, to which its cluster bound it, is not in the manifests",
+        "pod default/p: volume kube-api-access-2jbdp gets no file from ConfigMap kube-root-ca.crt: it holds the CA of a cluster's API server, and crib run has no API server",
+        "persistentvolumeclaim default/data is treated as unbound: a cluster bound it to PersistentVolume pvc-05c5a4a5, which is not in the manifests",
     ] {
         let line = format!("crib: warning: {warning}\n");
         ended.err_has(&line);

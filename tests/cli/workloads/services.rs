@@ -318,7 +318,7 @@ async fn services_without_network_namespaces_are_warned_of_and_strictly_refused(
     let manifest = place.file("nothing.yaml", NOTHING);
     let args = ["run", "--isolation", "process", &manifest];
     let ended = place.crib(&args).await;
-    let reason = "pods do not reach Services: Services are not served: pods share the host's network (isolation `process`)";
+    let reason = "pods cannot reach Services: Services are not served: pods share the host's network (isolation `process`)";
     ended.err_has(&format!("crib: warning: {reason}"));
     let ended = place.crib(&[&args[..], &["--strict"]].concat()).await.exits(3);
     ended.err_has(&format!("--strict: {reason}"));

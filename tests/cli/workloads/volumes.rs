@@ -85,7 +85,7 @@ async fn watch_needs_place_for_claims_that_may_come() {
             command.env_remove(variable);
         }
         let ended = place.end(command).await.exits(code);
-        let problem = "neither XDG_DATA_HOME nor HOME is set: set a directory for volumes of claims with --volumes-dir";
+        let problem = "neither XDG_DATA_HOME nor HOME is set: set a directory for PersistentVolumeClaim volumes with --volumes-dir";
         assert_eq!(ended.err.contains(problem), code == 2, "{}", ended.err);
     }
 }
@@ -96,7 +96,7 @@ async fn directory_of_volumes_that_cannot_be_made_is_told_before_pods_start() {
     let below = place.file("file", "no directory") + "/volumes";
     let manifest = place.file("m.yaml", &(claim("data", "") + &pod("p", DATA, "true")));
     let ended = place.crib(&["run", "--volumes-dir", &below, &manifest]).await.exits(2);
-    let told = format!("failed to make {below}: {} is a file", place.path("file").display());
+    let told = format!("failed to create {below}: {} is a file", place.path("file").display());
     ended.err_has(&told);
     ended.err_has("--volumes-dir");
 }
@@ -219,11 +219,11 @@ async fn claims_that_cannot_be_bound_are_refused_with_the_reason() {
         ),
         (
             claim("data", "  storageClassName: ''\n") + &pod("p", DATA, "true"),
-            "persistentvolumeclaim default/data has no volume: no PersistentVolume fits, and its storageClassName is empty",
+            "persistentvolumeclaim default/data has no volume: no PersistentVolume matches, and crib creates no volume for a claim whose storageClassName is empty",
         ),
         (
             claim("data", "  volumeName: gone\n") + &pod("p", DATA, "true"),
-            "there is no PersistentVolume \"gone\", which its volumeName names",
+            "its volumeName \"gone\" refers to no existing PersistentVolume",
         ),
         (
             claim("data", "") + NFS + &pod("p", DATA, "true"),

@@ -63,7 +63,7 @@ fn volume(name: &str, size: &str, more: &str) -> String {
 #[case::fitting(&volume("a", "2Gi", ""), &[])]
 #[case::none_fits(&(volume("a", "1Mi", "") + &volume("b", "2Gi", "storageClassName: slow")), &[
     "persistentvolumeclaim default/data gets its own directory, because it matches no PersistentVolume (\"a\": its capacity \
-     is smaller than what the claim requests; \"b\": its storageClassName is another one): change the claim or a \
+     is smaller than what the claim requests; \"b\": its storageClassName differs): change the claim or a \
      PersistentVolume, or leave the PersistentVolumes out"])]
 #[case::of_another_claim(&volume("a", "2Gi", "claimRef: {name: other}"), &[
     "persistentvolumeclaim default/data gets its own directory, because it matches no PersistentVolume (\"a\": it is bound \

@@ -111,7 +111,7 @@ async fn invalid_change_is_told_and_pods_stay() {
     let mut running = place.start(&["run", "--watch", &manifests]);
     running.line_with("first-a").await;
     replace(&place, "a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {}\n");
-    let words = "the manifests cannot be applied: the pods stay as they are";
+    let words = "failed to apply the manifests: the pods are not changed";
     let errors = errors_until(&mut running, words).await;
     assert!(errors.contains("spec.containers"), "{errors}");
     // The same manifest as before changes nothing.

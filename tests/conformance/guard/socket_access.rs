@@ -37,7 +37,7 @@ async fn socket_is_for_owner_only() {
     harness::needs!(Root);
     let (reached, said) = ps(&runtime, STRANGER, GROUP);
     assert!(!reached && said.contains("Permission denied"), "{said}");
-    assert!(said.contains("run as its owner"), "{said}");
+    assert!(said.contains("run crib as the socket's owner"), "{said}");
     // Peer credentials are checked too, so a wrong mode grants no access.
     fs::set_permissions(runtime.socket(), fs::Permissions::from_mode(0o666)).unwrap();
     let (reached, said) = ps(&runtime, STRANGER, GROUP);

@@ -129,7 +129,7 @@ async fn egress_can_be_turned_off() {
     let runtime = rootless_by("none").start().await.unwrap();
     let (program, message) = way_out(&runtime).await;
     assert_eq!(program, "none");
-    assert_eq!(message, "pods do not reach other hosts: CRIB_EGRESS=none");
+    assert_eq!(message, "pods cannot reach other hosts: CRIB_EGRESS=none");
     let pod = runtime.pod("a").await.unwrap();
     let refused = refusal(&pod, HOST, closed_port().await).await;
     assert!(refused.contains("unreachable"), "{refused}");

@@ -123,8 +123,9 @@ impl Loader<'_> {
                 self.skip(node, Some(hook.to_owned()));
                 return;
             }
-            let message =
-                format!("helm runs this hook at {hook}; here it runs beside everything else");
+            let message = format!(
+                "helm runs this hook at {hook}; crib runs it together with all other objects"
+            );
             let field = full_path(path, "metadata.annotations");
             self.warning(node.locate("metadata.annotations"), &field, &message);
         }
@@ -201,7 +202,11 @@ impl Loader<'_> {
         default: Option<&'n str>,
     ) -> Option<Found<'n>> {
         if !matches!(node.value, Value::Mapping(_)) {
-            self.problem(node.place, path, "expected an object with apiVersion and kind, as a pod");
+            self.problem(
+                node.place,
+                path,
+                "expected an object with apiVersion and kind, such as a Pod",
+            );
             return None;
         }
         let field = |name: &str| full_path(path, name);

@@ -158,7 +158,7 @@ fn unknown_field_is_warning_when_lenient() {
     "pod.yaml:1:13: apiVersion: expected v1 for kind Pod, found \"v2\""
 )]
 #[case("kind: Pod\n", "pod.yaml:1:1: apiVersion: missing: expected v1")]
-#[case("- a\n", "pod.yaml:1:1: expected an object with apiVersion and kind, as a pod")]
+#[case("- a\n", "pod.yaml:1:1: expected an object with apiVersion and kind, such as a Pod")]
 #[case("", "pod.yaml:1:1: no pod found: expected apiVersion: v1, kind: Pod")]
 #[case("a: b: c\n", "pod.yaml:1:5: not valid YAML: ")]
 fn documents_that_are_no_pod_are_reported(#[case] text: &str, #[case] expected: &str) {
@@ -174,7 +174,7 @@ fn duplicate_keys_are_reported() {
     assert_eq!(problems(&strict(&twice)), [told]);
     let lenient = parse("pod.yaml", &twice, Strictness::Lenient);
     assert_eq!(problems(&lenient), [""; 0]);
-    assert_eq!(heads(&lenient.warnings), [format!("{told}: the last one counts")]);
+    assert_eq!(heads(&lenient.warnings), [format!("{told}: the last value is used")]);
     assert_eq!(lenient.pods[0].containers()[0].image.as_deref(), Some("other"));
 }
 
@@ -410,12 +410,12 @@ fn token_needs_no_named_account() {
 #[rstest]
 #[case(
     "metadata: {name: {{ .Release.Name }}}\n",
-    "a list or an object cannot be a key: render a template with {{ … }} first, as by helm template"
+    "a list or an object cannot be a key: render a template with {{ … }} first, for example with helm template"
 )]
 #[case("a: &x {b: *x}\n", "an alias refers to an anchor that contains it")]
 #[case(
     "a: &x {b: c}\n---\na: *x\n",
-    "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
+    "an alias refers to an anchor of another document: write the value out, because an anchor is valid only in its own document"
 )]
 fn alias_without_value_and_unrendered_template_are_told(
     #[case] text: &str,

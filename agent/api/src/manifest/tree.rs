@@ -94,7 +94,7 @@ pub(super) fn read(text: &str, policy: Policy) -> Contents {
 }
 
 /// Why a collection is no key. A template that was not rendered looks like one.
-const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, as by helm template";
+const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, for example with helm template";
 
 /// A collection that is still open.
 enum Open {
@@ -247,7 +247,7 @@ impl Builder {
         match is_open {
             true => "an alias refers to an anchor that contains it",
             false => {
-                "an alias refers to an anchor of another document: write the value out, because an anchor counts in its own document"
+                "an alias refers to an anchor of another document: write the value out, because an anchor is valid only in its own document"
             }
         }
     }

@@ -21,7 +21,7 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     }
     let sentence = |(name, resource): &(String, String)| {
         format!(
-            "{name} requests {resource}, which nothing here gives to containers: they run without it: leave it out"
+            "{name} requests {resource}, which crib does not provide: the containers run without it; leave it out"
         )
     };
     requested.iter().map(sentence).collect()
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(json!({"limits": {"nvidia.com/gpu": "1"}}), &["pod d/p requests nvidia.com/gpu, which nothing here gives to containers: they run without it: leave it out"])]
+    #[case(json!({"limits": {"nvidia.com/gpu": "1"}}), &["pod d/p requests nvidia.com/gpu, which crib does not provide: the containers run without it; leave it out"])]
     #[case(json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}}), &[])]
     fn resources_of_devices_are_named(#[case] resources: Value, #[case] expected: &[&str]) {
         let pod = json!({

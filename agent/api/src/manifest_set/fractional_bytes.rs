@@ -22,7 +22,7 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
                 for (resource, amount) in bytes.filter(|(_, amount)| has_fraction(&amount.0)) {
                     let (container, amount) = (&container.name, &amount.0);
                     said.push(format!(
-                        "{name}, container {container}: resources.{list}.{resource} is {amount}, which is no whole number of bytes{}",
+                        "{name}, container {container}: resources.{list}.{resource} is {amount}, which is not a whole number of bytes{}",
                         meant(amount)
                     ));
                 }
@@ -42,7 +42,7 @@ fn has_fraction(amount: &str) -> bool {
 /// `m` are thousandths, and most often typed for `Mi`.
 fn meant(amount: &str) -> String {
     let thousandths = amount.strip_suffix('m');
-    thousandths.map_or_else(String::new, |number| format!(": is {number}Mi meant?"))
+    thousandths.map_or_else(String::new, |number| format!(": did you mean {number}Mi?"))
 }
 
 #[cfg(test)]
@@ -53,8 +53,8 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(json!({"limits": {"memory": "100m"}}), &["pod d/p, container c: resources.limits.memory is 100m, which is no whole number of bytes: is 100Mi meant?"])]
-    #[case(json!({"requests": {"ephemeral-storage": "1.5"}}), &["pod d/p, container c: resources.requests.ephemeral-storage is 1.5, which is no whole number of bytes"])]
+    #[case(json!({"limits": {"memory": "100m"}}), &["pod d/p, container c: resources.limits.memory is 100m, which is not a whole number of bytes: did you mean 100Mi?"])]
+    #[case(json!({"requests": {"ephemeral-storage": "1.5"}}), &["pod d/p, container c: resources.requests.ephemeral-storage is 1.5, which is not a whole number of bytes"])]
     #[case(json!({"requests": {"cpu": "100m", "memory": "1.5Gi"}, "limits": {"memory": "2000m", "ephemeral-storage": "16E"}}), &[])]
     fn amounts_with_fraction_are_named(#[case] resources: Value, #[case] expected: &[&str]) {
         let pod = json!({

@@ -18,7 +18,9 @@ pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<Stri
     let mut said = Vec::new();
     let mut leave = |name: String, maker: Option<String>| match maker {
         Some(maker) => {
-            said.push(format!("{name} is skipped: {maker} is in the manifests too, and makes it"));
+            said.push(format!(
+                "{name} is skipped: {maker} is in the manifests too, and creates it"
+            ));
             false
         }
         None => true,

@@ -27,7 +27,7 @@ pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
         };
         let owner = owner.full_name();
         Some(format!(
-            "{file}: pod {name} has the name of a pod of {owner}{place}: give one of them another name"
+            "{file}: pod {name} has the same name as a pod of {owner}{place}: give one of them another name"
         ))
     };
     pods.iter().filter_map(taken).collect()
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn pod_with_name_of_a_pod_of_a_stateful_set_is_refused() {
-        let sentence = "pod.yaml: pod default/db-2 has the name of a pod of statefulset default/db in set.yaml: give one of them \
+        let sentence = "pod.yaml: pod default/db-2 has the same name as a pod of statefulset default/db in set.yaml: give one of them \
                         another name";
         assert_eq!(of("db-2", "default"), [sentence]);
     }

@@ -15,16 +15,16 @@ pub(crate) fn text(kinds: &[&str]) -> String {
     let mut text = String::from(
         "# What crib does about each field of a manifest\n\n\
          This page lists every field of Kubernetes 1.36 in Pods and their configuration; [pods.md](pods.md#kinds) describes the other kinds.\n\
-         `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates it from the table that crib checks manifests with; a test compares\n\
-         that table with Kubernetes' types.\n\n\
-         *Supported*: the field has the effect that it has on a node of a cluster. *No effect*: crib accepts the field, and nothing in crib\n\
-         depends on it. *Warning*: the field has no effect, and `crib run` warns. *Refused*: the field is an error, and crib starts nothing;\n\
-         in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
-         Unknown fields and duplicate keys are errors too, unless `--lenient` is given. With `--lenient`, and in skipped documents, the last\n\
-         duplicate counts, as with kubectl, and `crib run` warns.\n\n\
+         `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates this page from the table that crib uses to check manifests; a test\n\
+         compares the table with Kubernetes' types.\n\n\
+         *Supported*: the field has the same effect as on a node of a cluster. *No effect*: crib accepts the field, and nothing in crib\n\
+         depends on it. *Warning*: the field has no effect, and `crib run` warns. *Refused*: crib reports the field as an error and starts no\n\
+         pod; if the field is in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
+         Unknown fields and duplicate keys are errors too, unless `--lenient` is given. With `--lenient`, and in documents that crib skips,\n\
+         the last value of a duplicate key applies, as with kubectl, and `crib run` warns.\n\n\
          `localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, to\n\
          `$XDG_DATA_HOME/crib/seccomp` for other users, or to `--seccomp-profile-root`. crib reads the profile when it creates the container.\n\n\
-         In `hostPath`, [paths of a node](pods.md#paths-of-a-node) are paths of this machine.\n\n",
+         A `hostPath` is a path on this machine, also if it is one of the [paths of a node](pods.md#paths-of-a-node).\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();
     let (whole, others): (Vec<&Type>, Vec<&Type>) =
@@ -32,9 +32,7 @@ pub(crate) fn text(kinds: &[&str]) -> String {
     for known in others {
         section(&mut text, known);
     }
-    text.push_str(
-        "\n## Types whose fields all have their effect\n\n| type | fields |\n|---|---|\n",
-    );
+    text.push_str("\n## Types whose fields are all supported\n\n| type | fields |\n|---|---|\n");
     for known in whole {
         let names: Vec<&str> = known.done.split_whitespace().collect();
         writeln!(text, "| {} | {} |", known.name, list(&names)).unwrap();

@@ -127,7 +127,7 @@ impl Cron {
             changes.news.push(match plan.again {
                 Some(time) => {
                     let time = rfc3339(&time.to_zoned(self.timetable.zone.clone()));
-                    format!("{name} starts its next job at {time}; crib run --now starts one now")
+                    format!("{name} starts its next Job at {time}; crib run --now starts one now")
                 }
                 None if self.spec.suspend == Some(true) => {
                     format!("{name} is suspended and starts no job; crib run --now starts one now")

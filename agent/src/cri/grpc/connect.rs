@@ -64,7 +64,7 @@ pub enum ConnectError {
     },
     /// The user lacks permission for the socket.
     #[error(
-        "failed to connect to the runtime at {path}; run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint"
+        "failed to connect to the runtime at {path}; run crib as the socket's owner, as root or in the socket's group, or choose another runtime with --runtime-endpoint"
     )]
     NotPermitted {
         /// The socket.

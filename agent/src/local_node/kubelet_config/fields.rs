@@ -159,7 +159,7 @@ pub const FIELDS: [Field; 134] = [
     ),
     used("podPidsLimit", "-1"),
     used("resolvConf", "\"/etc/resolv.conf\""),
-    only("runOnce", "", "leave it out: use `crib run`, which exits when its pods have ended"),
+    only("runOnce", "", "leave it out, and use `crib run`, which exits when its pods have ended"),
     used("cpuCFSQuota", "true"),
     used("cpuCFSQuotaPeriod", "\"100ms\""),
     used("nodeStatusMaxImages", "50"),

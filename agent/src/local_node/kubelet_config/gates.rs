@@ -255,7 +255,7 @@ impl Gates {
             let off = needs.split(' ').filter(|needed| !self.enabled(needed));
             let off: Vec<&str> = if self.enabled(gate) { off.collect() } else { Vec::new() };
             if !off.is_empty() {
-                let problem = format!("it is on, and needs {}", off.join(", "));
+                let problem = format!("it is enabled, and requires {}", off.join(", "));
                 problems.push(FieldProblem { field: format!("featureGates.{gate}"), problem });
             }
         }
@@ -317,9 +317,9 @@ mod tests {
 
     #[rstest]
     #[case(&[], "")]
-    #[case(&[("GangScheduling", true)], "featureGates.GangScheduling: it is on, and needs GenericWorkload")]
+    #[case(&[("GangScheduling", true)], "featureGates.GangScheduling: it is enabled, and requires GenericWorkload")]
     #[case(&[("GangScheduling", true), ("GenericWorkload", true)], "")]
-    #[case(&[("GracefulNodeShutdown", false)], "featureGates.GracefulNodeShutdownBasedOnPodPriority: it is on, and needs GracefulNodeShutdown")]
+    #[case(&[("GracefulNodeShutdown", false)], "featureGates.GracefulNodeShutdownBasedOnPodPriority: it is enabled, and requires GracefulNodeShutdown")]
     fn gate_needs_the_gates_that_it_depends_on(
         #[case] given: &[(&str, bool)],
         #[case] words: &str,

@@ -234,7 +234,7 @@ fn restarts_and_memory(findings: &mut Findings<'_>) {
     if let Some(factor) = factor
         && !(factor > 0.0 && factor <= 1.0)
     {
-        let problem = format!("{factor} is not more than 0, and at most 1");
+        let problem = format!("{factor} is not greater than 0 and at most 1");
         findings.add("memoryThrottlingFactor", problem);
     }
     let policy = c.memory_reservation_policy.as_ref();

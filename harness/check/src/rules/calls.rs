@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer after 4 swallow",
             "ListContainers set containers.pod_sandbox_id \"other\"",
         ];
-    Must "CRI-CON-003": "Concurrent RemoveContainer calls for one container remove it, and a later call succeeds.",
+    Must "CRI-CON-003": "Concurrent RemoveContainer calls for one container remove it, and a later RemoveContainer call succeeds.",
         KUBELET, tags ["kubelet", "concurrency", "idempotence"], calls [RemoveContainer, ContainerStatus],
         container_is_removed_at_once given [pod], faults [
             "RemoveContainer answer NOT_FOUND",
@@ -44,7 +44,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer hang",
             "ContainerStatus recode NOT_FOUND INTERNAL",
         ];
-    Must "CRI-CON-005": "Concurrent StopPodSandbox and then RemovePodSandbox calls stop and remove a sandbox, and later calls succeed.",
+    Must "CRI-CON-005": "Concurrent StopPodSandbox calls stop a sandbox, concurrent RemovePodSandbox calls then remove it, and later calls succeed.",
         KUBELET, tags ["kubelet", "concurrency", "idempotence"], calls [StopPodSandbox, RemovePodSandbox],
         pod_is_removed_at_once given [pod], faults [
             "StopPodSandbox answer UNKNOWN",
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync after 3 drop exit_code",
             "ExecSync after 4 answer UNKNOWN",
         ];
-    Must "CRI-CON-008": "While a container is in its grace period, the runtime lists, runs and stops other containers and runs other pods.",
+    Must "CRI-CON-008": "While StopContainer waits for a container's grace period, the runtime lists, runs and stops other containers and runs other pods.",
         CRIO, tags ["kubelet", "concurrency", "signal"], calls [StopContainer, ListContainers, ContainerStatus, RunPodSandbox, StartContainer],
         grace_period_keeps_nothing_waiting given [pod], faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",

@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         dropped_capabilities_are_gone, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-CFG-012": "An added capability is effective, and a container lacks it by default.",
+    Must "CRI-CFG-012": "An added capability is effective; a container does not have this capability by default.",
         CRITEST, tags ["security", "capability"], calls [CreateContainer],
         added_capability_is_there, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",

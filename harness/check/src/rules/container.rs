@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers set containers.state \"CONTAINER_UNKNOWN\"",
             "CreateContainer swallow",
         ];
-    Must "CRI-CTR-002": "When StartContainer returns, the container is CONTAINER_RUNNING in its status and in the list.",
+    Must "CRI-CTR-002": "When StartContainer returns, ContainerStatus and ListContainers report the container as CONTAINER_RUNNING.",
         CRITEST, tags ["kubelet", "state"], calls [StartContainer, ContainerStatus, ListContainers],
         started_container_runs given [pod], faults [
             "StartContainer swallow",
@@ -36,13 +36,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.reason \"Completed\"",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-CTR-005": "A container killed by a signal has exit code 128 plus the signal number.",
+    Must "CRI-CTR-005": "A container killed by a signal has the exit code 128 plus the signal number.",
         KUBELET, tags ["kubelet", "exit"], calls [ContainerStatus],
         killed_container_has_code_of_signal given [container], faults [
             "ContainerStatus set status.exit_code 9",
             "ContainerStatus set status.exit_code -1",
         ];
-    Must "CRI-CTR-006": "ContainerStatus of an unknown container is NOT_FOUND.",
+    Must "CRI-CTR-006": "ContainerStatus of an unknown container returns NOT_FOUND.",
         KUBELET, tags ["kubelet", "codes"], calls [ContainerStatus],
         status_of_unknown_container_is_not_found, faults [
             "ContainerStatus recode NOT_FOUND UNKNOWN",
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemoveContainer answer NOT_FOUND",
             "RemoveContainer after 2 answer NOT_FOUND",
         ];
-    Must "CRI-CTR-008": "A removed container is not listed, and its status is NOT_FOUND.",
+    Must "CRI-CTR-008": "ListContainers omits a removed container, and ContainerStatus returns NOT_FOUND for it.",
         CRITEST, tags ["kubelet", "codes"], calls [RemoveContainer, ContainerStatus, ListContainers],
         removed_container_is_gone given [pod], faults [
             "RemoveContainer swallow",
@@ -84,12 +84,12 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CTR-013": "CreateContainer in an unknown sandbox is refused.",
         API, tags ["codes"], calls [CreateContainer],
         create_in_unknown_sandbox_is_refused, faults ["CreateContainer swallow"];
-    Must "CRI-CTR-014": "A second CreateContainer with the same metadata creates no container: it is refused or returns the first id.",
+    Must "CRI-CTR-014": "A second CreateContainer with the same metadata creates no second container: it is refused, or returns the id of the first container.",
         CONTAINERD, tags ["kubelet", "names", "idempotence"], calls [CreateContainer],
         same_metadata_makes_no_second_container given [pod], faults [
             "CreateContainer after 1 request set config.metadata.attempt 7",
         ];
-    Must "CRI-CTR-015": "The next attempt of a container runs while the exited attempt keeps its status.",
+    Must "CRI-CTR-015": "The next attempt of a container can run while ContainerStatus still reports the exited attempt.",
         KUBELET, tags ["kubelet", "names", "restart"], calls [CreateContainer, StartContainer, ContainerStatus],
         next_attempt_runs_beside_exited_one given [pod], faults [
             "CreateContainer after 1 answer ALREADY_EXISTS",
@@ -99,7 +99,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CTR-016": "The name of a removed container can be reused.",
         CRIO, tags ["names"], calls [CreateContainer, RemoveContainer],
         name_of_removed_container_is_free given [pod], faults ["CreateContainer after 1 answer ALREADY_EXISTS"];
-    Must "CRI-CTR-017": "A nonexistent command is refused at create or start; its container is not reported as started and can be removed.",
+    Must "CRI-CTR-017": "CreateContainer or StartContainer refuses a command that does not exist; the container is not reported as started, and can be removed.",
         CRIO, tags ["kubelet", "exit"], calls [CreateContainer],
         missing_command_is_refused given [pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 100\"]",

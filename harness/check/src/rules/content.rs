@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.command",
             "CreateContainer after 1 request set config.args [\"from\", \"image\"]",
         ];
-    Must "CRI-CNT-003": "The image's environment variables are set, and those of the configuration override them.",
+    Must "CRI-CNT-003": "The image's environment variables are set, and variables in the configuration override them.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         environment_is_that_of_image given [namespaces], faults [
             "CreateContainer request drop config.envs",
@@ -50,7 +50,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         modes_and_links_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
         ];
-    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's; ContainerStatus reports no other signal.",
+    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's stop signal, and ContainerStatus reports no other signal.",
         KUBELET, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("SIGUSR1"), faults [
             "StopContainer request drop timeout",

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
         ];
-    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at that time; the last event of a sandbox has no sandbox status.",
+    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at the time of the event; the last event of a sandbox has no sandbox status.",
         CONTAINERD, tags ["kubelet", "evented-pleg"], calls [GetContainerEvents],
         events_carry_statuses, faults [
             "GetContainerEvents drop pod_sandbox_status",
@@ -66,7 +66,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents if container_event_type == \"CONTAINER_STARTED_EVENT\" and containers_statuses.metadata.name == \"c13\" lose",
             "GetContainerEvents if container_event_type == \"CONTAINER_STOPPED_EVENT\" and containers_statuses.metadata.name == \"c13\" repeat",
         ];
-    Should "CRI-EVT-008": "A new subscriber receives only later events.",
+    Should "CRI-EVT-008": "A new subscriber receives only events that occur after it subscribes.",
         CONTAINERD, tags ["evented-pleg"], calls [GetContainerEvents],
         second_subscriber_has_no_past, faults [
             "GetContainerEvents after 1 hang",

@@ -19,7 +19,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-EXE-002": "ExecSync of a failing command succeeds and returns its exit code.",
         KUBELET, tags ["kubelet", "probe", "exit"], calls [ExecSync],
         exec_sync_returns_exit_code, faults ["ExecSync drop exit_code", "ExecSync fail UNKNOWN"];
-    Must "CRI-EXE-003": "ExecSync kills the command at its timeout and returns DEADLINE_EXCEEDED, the only error that fails a probe.",
+    Must "CRI-EXE-003": "ExecSync kills the command at its timeout and returns DEADLINE_EXCEEDED, the only error that the kubelet counts as a failed probe.",
         CRITEST, tags ["kubelet", "probe", "time"], calls [ExecSync],
         exec_sync_ends_with_its_timeout, faults [
             "ExecSync if request timeout = \"1\" request drop timeout",
@@ -58,7 +58,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Exec drop url",
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"exit 7\"]",
         ];
-    Must "CRI-EXE-012": "Exec forwards standard input to the command, including its end.",
+    Must "CRI-EXE-012": "Exec forwards standard input to the command, including the end of file.",
         CRITEST, tags ["kubelet", "stream"], calls [Exec],
         exec_carries_stdin, faults ["Exec request drop stdin"];
     Must "CRI-EXE-013": "Exec without any stream, or with both a terminal and standard error, is refused.",
@@ -74,7 +74,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Attach swallow",
             "PortForward swallow",
         ];
-    Must "CRI-EXE-016": "ExecSync with no or a long timeout runs a command to its end; if signal N kills it, the exit code is 128 + N.",
+    Must "CRI-EXE-016": "ExecSync without a timeout, or with a long one, runs a command to its end; if signal N kills the command, the exit code is 128 + N.",
         API, tags ["kubelet", "time", "exit"], calls [ExecSync],
         exec_sync_without_timeout_has_no_limit, faults [
             "ExecSync request set timeout 1",

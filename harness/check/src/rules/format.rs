@@ -8,7 +8,7 @@ use crate::rules::content::script;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-FMT-001": "PullImage selects the host's architecture from an OCI index and a Docker manifest list, even if it is listed last.",
+    Must "CRI-FMT-001": "PullImage selects the manifest for the host's architecture from an OCI index and a Docker manifest list, even if it is listed last.",
         CONTAINERD, tags ["kubelet", "pull"], calls [PullImage, CreateContainer],
         image_is_that_of_machine given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other; echo other\"]",

@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage set image_ref \"sha256:none\"",
             "PullImage drop image_ref",
         ];
-    Must "CRI-IMG-006": "A removed image is not listed and has no status by any of its names.",
+    Must "CRI-IMG-006": "ListImages omits a removed image, and ImageStatus returns no image for any of its names.",
         CRITEST, tags ["kubelet"], calls [RemoveImage, ImageStatus, ListImages],
         removed_image_is_gone, faults ["RemoveImage swallow"];
     Must "CRI-IMG-007": "RemoveImage of a missing image succeeds.",
@@ -57,7 +57,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageStatus set image.repo_tags [\"a:1\"]",
             "PullImage swallow",
         ];
-    Must "CRI-IMG-010": "PullImage of an image missing from its registry returns an error.",
+    Must "CRI-IMG-010": "PullImage of an image that the registry does not have returns an error.",
         KUBELET, tags ["kubelet", "codes"], calls [PullImage],
         pull_of_missing_image_fails, faults ["PullImage swallow"];
     Must "CRI-IMG-011": "ImageStatus reports the user of the image's configuration as a uid or as a username.",
@@ -67,7 +67,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageStatus drop image.username",
             "ImageStatus set image.username \"www-data:group\"",
         ];
-    Must "CRI-IMG-012": "An image with several tags is listed once, with all of them.",
+    Must "CRI-IMG-012": "An image with several tags is listed once, with all of its tags.",
         CRITEST, tags ["names"], calls [ListImages],
         several_tags_are_one_image, faults [
             "ListImages set images.repo_tags [\"a:1\"]",

@@ -24,7 +24,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.resources.cpu_period 50000",
             "CreateContainer request drop config.linux.resources.cpu_shares",
         ];
-    Must "CRI-LIM-003": "ContainerStatus reports the limits set at creation, which the kubelet compares to resize pods.",
+    Must "CRI-LIM-003": "ContainerStatus reports the limits set at creation; to resize a pod, the kubelet compares them with the pod's limits.",
         KUBELET, tags ["kubelet", "resources", "echo"], calls [ContainerStatus],
         status_has_limits, faults [
             "ContainerStatus drop status.resources",
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus drop status.resources.linux.memory_limit_in_bytes",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-LIM-004": "oom_score_adj applies unchanged to the container's process and to ExecSync commands, for two different values.",
+    Must "CRI-LIM-004": "oom_score_adj applies unchanged to the container's process and to ExecSync commands (tested with two values).",
         KUBELET, tags ["kubelet", "resources", "process"], calls [CreateContainer, ExecSync],
         oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",
@@ -54,7 +54,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources swallow",
             "UpdateContainerResources request drop linux.memory_limit_in_bytes",
         ];
-    Must "CRI-LIM-007": "UpdateContainerResources keeps the limits that the request omits.",
+    Must "CRI-LIM-007": "UpdateContainerResources does not change limits that the request omits.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
         update_leaves_the_rest, faults [
             "UpdateContainerResources swallow",

@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-041": "ListPodSandbox filtered by state returns the sandboxes in that state.",
         CRIO, tags ["kubelet", "filter"], calls [ListPodSandbox],
         sandboxes_are_filtered_by_state, faults ["ListPodSandbox request drop filter.state"];
-    Must "CRI-SBX-042": "ListPodSandbox filtered by labels returns the sandboxes that have all of them.",
+    Must "CRI-SBX-042": "ListPodSandbox filtered by labels returns the sandboxes that have all of these labels.",
         CRIO, tags ["kubelet", "filter"], calls [ListPodSandbox],
         sandboxes_are_filtered_by_labels, faults [
             "ListPodSandbox request drop filter.label_selector",
@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CTR-042": "ListContainers filtered by sandbox returns the containers of that sandbox.",
         CRIO, tags ["kubelet", "filter"], calls [ListContainers],
         containers_are_filtered_by_sandbox, faults ["ListContainers request drop filter.pod_sandbox_id"];
-    Must "CRI-CTR-043": "ListContainers filtered by labels returns the containers that have all of them.",
+    Must "CRI-CTR-043": "ListContainers filtered by labels returns the containers that have all of these labels.",
         CRIO, tags ["kubelet", "filter"], calls [ListContainers],
         containers_are_filtered_by_labels, faults [
             "ListContainers request drop filter.label_selector",

@@ -12,7 +12,7 @@ use crate::held;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-001": "Each line of a container's output is an entry of its log: a time, the stream, the tag F and the text.",
+    Must "CRI-LOG-001": "Each line of a container's output is an entry in its log: a time, the stream, the tag F and the text.",
         LOGS, tags ["kubelet"], calls [CreateContainer],
         lines_are_entries, faults [
             "CreateContainer request set config.log_path \"other.log\"",
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "CreateContainer request set config.log_path \"other.log\"",
         ];
-    Must "CRI-LOG-007": "ReopenContainerLog works in the grace period, and later output goes to the new file.",
+    Must "CRI-LOG-007": "ReopenContainerLog works during a container's grace period, and later output goes to the new file.",
         CRIO, tags ["kubelet", "signal"], calls [ReopenContainerLog, StopContainer],
         log_is_reopened_in_grace_period given [pod], faults [
             "ReopenContainerLog swallow",

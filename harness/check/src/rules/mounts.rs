@@ -13,7 +13,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-001": "A host file can be mounted over a container file, and the container can write to it only through a writable mount.",
+    Must "CRI-MNT-001": "A host file can be mounted over a container file; the container can write to the host file only if the mount is writable.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         file_is_mounted, faults [
             "CreateContainer request drop config.mounts",
@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-MNT-002": "A mount whose host_path is a symlink mounts the symlink's target.",
         CRITEST, tags ["kubelet", "files"], calls [CreateContainer],
         link_is_followed, faults ["CreateContainer request drop config.mounts"];
-    Must "CRI-MNT-003": "A nested mount is visible and keeps its own read-only setting, whichever of the two mounts is listed first.",
+    Must "CRI-MNT-003": "A nested mount is visible and keeps its own read-only setting, whether it is listed before or after the outer mount.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         mounts_are_nested, faults [
             "CreateContainer request drop config.mounts",
@@ -35,14 +35,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.mounts",
             "CreateContainer after 1 request drop config.mounts",
         ];
-    Must "CRI-MNT-005": "A container sees later mounts of the host with HOST_TO_CONTAINER propagation and not with PRIVATE; ContainerStatus reports the propagation.",
+    Must "CRI-MNT-005": "A container sees mounts that the host adds later if the propagation is HOST_TO_CONTAINER, but not if it is PRIVATE; ContainerStatus reports the propagation.",
         CRITEST, tags ["kubelet", "propagation"], calls [CreateContainer, ExecSync, ContainerStatus],
         later_mounts_are_seen, faults [
             "CreateContainer request drop config.mounts.propagation",
             "CreateContainer request set config.mounts.propagation \"PROPAGATION_HOST_TO_CONTAINER\"",
             "ContainerStatus set status.mounts.propagation \"PROPAGATION_PRIVATE\"",
         ];
-    Should "CRI-MNT-006": "Submounts of a read-only mount stay writable unless recursive_read_only is set; Status reports the feature, and ContainerStatus the setting.",
+    Should "CRI-MNT-006": "Submounts of a read-only mount stay writable unless recursive_read_only is set; Status reports the feature, and ContainerStatus reports the setting.",
         CRITEST, tags ["kubelet", "files"], calls [CreateContainer, Status],
         read_only_is_recursive, faults [
             "CreateContainer request drop config.mounts.recursive_read_only",
@@ -50,7 +50,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set runtime_handlers.features.recursive_read_only_mounts false",
             "ContainerStatus drop status.mounts.recursive_read_only",
         ];
-    Must "CRI-MNT-007": "The host sees a container's mounts with BIDIRECTIONAL propagation and not with HOST_TO_CONTAINER.",
+    Must "CRI-MNT-007": "The host sees mounts that a container makes if the propagation is BIDIRECTIONAL, but not if it is HOST_TO_CONTAINER.",
         CRITEST, tags ["kubelet", "propagation"], calls [CreateContainer, ExecSync],
         mounts_of_container_are_seen, faults [
             "CreateContainer request drop config.mounts.propagation",

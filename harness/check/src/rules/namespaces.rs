@@ -49,19 +49,19 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-NSP-005": "By default, each container has its own PID namespace, in which its command is process 1.",
         KUBELET, tags ["kubelet", "namespaces", "process"], calls [CreateContainer],
         processes_are_of_container, faults [container_mode!("pid", "NODE")];
-    Must "CRI-NSP-006": "Containers of hostPID pods share one PID namespace, and other containers are not in it.",
+    Must "CRI-NSP-006": "Containers of hostPID pods share one PID namespace, and other containers are not in this namespace.",
         CRITEST, tags ["kubelet", "namespaces", "process"], calls [RunPodSandbox, CreateContainer],
         processes_are_of_host, faults [container_mode!("pid", "CONTAINER")];
-    Must "CRI-NSP-024": "Containers of hostIPC pods share one IPC namespace, and other pods are not in it.",
+    Must "CRI-NSP-024": "Containers of hostIPC pods share one IPC namespace, and other pods are not in this namespace.",
         CRITEST, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         ipc_is_of_host, faults [sandbox_mode!("ipc", "POD")];
     Should "CRI-NSP-025": "Containers of hostIPC pods have the host's /dev/shm, and containers of other pods do not.",
         CONTAINERD, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         shared_memory_is_of_host, faults [sandbox_mode!("ipc", "POD"), sandbox_mode!("ipc", "NODE")];
-    Must "CRI-NSP-007": "Containers of a pod with a shared PID namespace are all in it, and containers of other pods are not.",
+    Must "CRI-NSP-007": "All containers of a pod with a shared PID namespace are in this namespace, and containers of other pods are not.",
         KUBELET, tags ["kubelet", "namespaces", "process"], calls [RunPodSandbox, CreateContainer],
         processes_are_of_pod, faults [container_mode!("pid", "CONTAINER"), container_mode!("pid", "NODE")];
-    Must "CRI-NSP-008": "A container that targets another one, as ephemeral debug containers do, joins its PID namespace.",
+    Must "CRI-NSP-008": "A container whose PID namespace mode is TARGET joins the target container's PID namespace, as ephemeral debug containers do.",
         CRIO, tags ["kubelet", "namespaces", "process"], calls [CreateContainer],
         processes_are_of_target, faults [
             "CreateContainer after 1 request set config.linux.security_context.namespace_options.pid \"CONTAINER\"",

@@ -62,7 +62,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: ContainerStatus set status.exit_code 255",
             "off restarted: ContainerStatus set status.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-RST-006": "Images and all their names survive a runtime restart, and containers can still be run.",
+    Must "CRI-RST-006": "Images and all their names survive a runtime restart, and new containers of these images run.",
         CONTAINERD, tags ["kubelet", "image", RESTART], calls [ImageStatus, ListImages, CreateContainer],
         images_survive given [restart], faults [
             "off restarted: ImageStatus drop image",

@@ -17,13 +17,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Version set runtime_api_version \"v1alpha2\"",
             "Version set runtime_api_version \"v2\"",
         ];
-    Must "CRI-RTM-002": "runtime_version begins with three numbers, so that the kubelet can parse it.",
+    Must "CRI-RTM-002": "runtime_version in the Version response begins with three dot-separated numbers, so that the kubelet can parse it.",
         KUBELET, tags ["kubelet", "start"], calls [Version],
         runtime_version_is_semantic, faults [
             "Version set runtime_version \"devel\"",
             "Version set runtime_version \"v2\"",
         ];
-    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady once each, both true, and RunPodSandbox succeeds.",
+    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady exactly once each and as true, and RunPodSandbox succeeds.",
         CRITEST, tags ["kubelet", "start"], calls [Status, RunPodSandbox],
         status_has_conditions, faults [
             "Status drop status.conditions",
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set status.conditions [{\"type\": \"RuntimeReady\", \"status\": true}, {\"type\": \"NetworkReady\", \"status\": true}, {\"type\": \"NetworkReady\"}]",
             "RunPodSandbox answer UNKNOWN \"network is not ready\"",
         ];
-    Should "CRI-RTM-004": "Status lists the default runtime handler, whose name is empty, with its features, and no handler twice.",
+    Should "CRI-RTM-004": "Status lists the default runtime handler, whose name is empty, with its features, and lists no handler twice.",
         KUBELET, tags ["kubelet", "features"], calls [Status],
         status_lists_default_handler, faults [
             "Status drop runtime_handlers",
@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status set runtime_handlers [{\"features\": {}}, {\"features\": {}}]",
             "Status drop runtime_handlers.features",
         ];
-    May "CRI-RTM-005": "Status returns info if verbose is set, and only then.",
+    May "CRI-RTM-005": "Status returns info if and only if verbose is set.",
         API, tags ["crictl"], calls [Status],
         info_is_for_verbose_status, faults ["Status request set verbose true", "Status request drop verbose"];
     Should "CRI-RTM-006": "RuntimeConfig reports the cgroup driver; without it the kubelet assumes systemd.",
@@ -61,7 +61,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.inodes_used.value \"18446744073709551615\"",
             "ImageFsInfo set container_filesystems [{\"timestamp\": \"5\", \"fs_id\": {\"mountpoint\": \"/none\"}}]",
         ];
-    May "CRI-RTM-008": "PodSandboxStatus and ContainerStatus return info if verbose is set, and only then.",
+    May "CRI-RTM-008": "PodSandboxStatus and ContainerStatus return info if and only if verbose is set.",
         API, tags ["crictl"], calls [PodSandboxStatus, ContainerStatus],
         info_is_for_verbose_statuses given [pod], faults [
             "ContainerStatus request set verbose true",
@@ -77,17 +77,17 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.timestamp 9000000000000000000",
             "ImageFsInfo set container_filesystems [{\"timestamp\": \"1700000000\"}]",
         ];
-    Should "CRI-RTM-011": "ImageFsInfo reports used bytes and inodes after an image was pulled.",
+    Should "CRI-RTM-011": "ImageFsInfo reports used bytes and inodes after an image is pulled.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo, PullImage],
         images_are_counted, faults [
             "ImageFsInfo set image_filesystems.used_bytes.value \"0\"",
             "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
             "ImageFsInfo drop image_filesystems.inodes_used",
         ];
-    May "CRI-RTM-013": "ImageFsInfo also reports the container filesystem: a kubelet on the CRI-O socket has no disk statistics without it.",
+    May "CRI-RTM-013": "ImageFsInfo also reports the container filesystem: a kubelet that uses CRI-O's socket has no disk statistics without it.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
         file_system_of_containers_is_told, faults ["ImageFsInfo drop container_filesystems"];
-    Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors return a constant description of the runtime, whatever the arguments.",
+    Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors describe the runtime identically in every call, regardless of the arguments.",
         KUBELET, tags ["kubelet", "start", "agreement"], calls [Version, Status, RuntimeConfig, ImageFsInfo, RunPodSandbox],
         runtime_stays_the_same, faults [
             "Version after 1 set runtime_name \"other\"",

@@ -13,7 +13,7 @@ use crate::rules::sandbox::echo::of_now;
 pub(crate) const UNKNOWN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-001": "A sandbox is ready when RunPodSandbox returns, in PodSandboxStatus and in ListPodSandbox.",
+    Must "CRI-SBX-001": "When RunPodSandbox returns, PodSandboxStatus and ListPodSandbox report the sandbox as ready.",
         CRITEST, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox],
         sandbox_is_ready_after_run given [pod], faults [
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
@@ -42,13 +42,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RemovePodSandbox after 1 answer NOT_FOUND",
             "RemovePodSandbox answer INTERNAL",
         ];
-    Must "CRI-SBX-006": "A removed sandbox is not listed, and its status is NOT_FOUND.",
+    Must "CRI-SBX-006": "ListPodSandbox omits a removed sandbox, and PodSandboxStatus returns NOT_FOUND for it.",
         CRITEST, tags ["kubelet", "codes"], calls [RemovePodSandbox, PodSandboxStatus, ListPodSandbox],
         removed_sandbox_is_gone given [pod], faults [
             "RemovePodSandbox swallow",
             "PodSandboxStatus recode NOT_FOUND UNKNOWN",
         ];
-    Must "CRI-SBX-007": "PodSandboxStatus of an unknown sandbox is NOT_FOUND.",
+    Must "CRI-SBX-007": "PodSandboxStatus of an unknown sandbox returns NOT_FOUND.",
         KUBELET, tags ["kubelet", "codes"], calls [PodSandboxStatus],
         status_of_unknown_sandbox_is_not_found, faults [
             "PodSandboxStatus recode NOT_FOUND INTERNAL",
@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-015": "RunPodSandbox with an unknown runtime handler is refused.",
         API, tags ["input"], calls [RunPodSandbox],
         unknown_runtime_handler_is_refused, faults ["RunPodSandbox request drop runtime_handler"];
-    Must "CRI-SBX-016": "A ready sandbox with its own network has an address in its status, and no unspecified or loopback one; otherwise the kubelet recreates it.",
+    Must "CRI-SBX-016": "PodSandboxStatus of a ready sandbox with its own network has an address, and no unspecified or loopback address; otherwise the kubelet recreates the sandbox.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         pod_network_has_address given [namespaces, pod], faults [
             "PodSandboxStatus drop status.network",
@@ -90,7 +90,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-017": "Containers have the pod's hostname.",
         CRITEST, tags ["namespaces"], calls [RunPodSandbox],
         containers_see_hostname given [namespaces], faults ["RunPodSandbox request set config.hostname \"other\""];
-    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, searches and options in their order, and none of the host's.",
+    Must "CRI-SBX-018": "A container's /etc/resolv.conf has the pod's DNS servers, searches and options in the given order, and none of the host's.",
         CRITEST, tags ["network"], calls [RunPodSandbox],
         containers_see_dns_config given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config",
@@ -100,7 +100,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.dns_config.servers [\"192.0.2.53\"]",
             "RunPodSandbox request set config.dns_config.servers [\"192.0.2.54\", \"192.0.2.53\"]",
         ];
-    Should "CRI-SBX-019": "A container's command is process 1 in its own PID namespace, and not process 1 in a PID namespace shared by the pod.",
+    Should "CRI-SBX-019": "A container's command is process 1 if the container has its own PID namespace, but not if the containers of the pod share a PID namespace.",
         CRITEST, tags ["namespaces"], calls [CreateContainer],
         container_has_process_namespace given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.namespace_options.pid \"NODE\"",

@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.linux.security_context.privileged",
             "CreateContainer request set config.linux.security_context.privileged true",
         ];
-    Must "CRI-SEC-003": "Adding ALL adds every capability, and dropping one capability drops only that one.",
+    Must "CRI-SEC-003": "Adding ALL adds every capability, and dropping one capability drops no other.",
         CRITEST, tags ["kubelet", "capabilities"], calls [CreateContainer],
         capabilities_are_added_and_dropped, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
@@ -46,13 +46,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.sysctls.fs.mqueue.msg_max \"50\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
         ];
-    May "CRI-SEC-045": "Unless sysctls say otherwise, unprivileged programs in a pod's own network can bind low ports and ping, as with containerd 2.",
+    May "CRI-SEC-045": "Unless the pod's sysctls forbid it, unprivileged programs in a pod with its own network can bind ports below 1024 and ping, as with containerd 2.",
         CONTAINERD, tags ["sysctl", "network"], calls [RunPodSandbox],
         low_ports_and_pings_are_free given [namespaces], faults [
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ping_group_range \"1 0\"",
         ];
-    Should "CRI-SEC-008": "Groups policy Merge adds the image's groups to a container and its commands, and Strict does not; ContainerStatus reports user and groups.",
+    Should "CRI-SEC-008": "supplemental_groups_policy Merge adds the image's groups to a container and its ExecSync commands, and Strict does not; ContainerStatus reports the user and the groups.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer, ExecSync, ContainerStatus, Status],
         policy_of_groups_is_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",
@@ -71,7 +71,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.devices",
             "CreateContainer request set config.devices.container_path \"/dev/other\"",
         ];
-    Must "CRI-SEC-010": "Masked paths have no content and read-only paths cannot be written to, also by ExecSync commands.",
+    Must "CRI-SEC-010": "Masked paths have no content and read-only paths cannot be written to; both apply to ExecSync commands, too.",
         CRITEST, tags ["kubelet", "exec"], calls [CreateContainer, ExecSync],
         paths_are_kept_from_commands given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.masked_paths",

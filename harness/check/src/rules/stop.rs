@@ -16,7 +16,7 @@ const COUNTING: &str = "trap 'asked=yes; echo asked' TERM; echo ready; n=0
     while :; do sleep 0.5 & wait $!; [ -z \"$asked\" ] || { n=$((n + 1)); echo $n; }; done";
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STP-001": "A container is exited when StopContainer returns, in ContainerStatus and in ListContainers.",
+    Must "CRI-STP-001": "When StopContainer returns, ContainerStatus and ListContainers report the container as exited.",
         CRITEST, tags ["kubelet", "state"], calls [StopContainer, ContainerStatus, ListContainers],
         stopped_container_is_exited given [container], faults [
             "StopContainer swallow",
@@ -80,7 +80,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer after 5 answer UNAVAILABLE",
             "StopContainer after 5 hang",
         ];
-    Must "CRI-STP-011": "StopContainer of a container that was never started leaves it exited or created: it never runs.",
+    Must "CRI-STP-011": "StopContainer of a container that was never started leaves it exited or created, and the container never runs.",
         API, tags ["state"], calls [StopContainer],
         created_container_is_stopped given [pod], faults [
             "StopContainer answer FAILED_PRECONDITION",

@@ -40,16 +40,16 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.stdin",
             "Attach drop url",
         ];
-    Should "CRI-STR-008": "Two clients attached concurrently both receive the output, and both streams end with the container.",
+    Should "CRI-STR-008": "Two clients attached concurrently both receive the output, and both streams end when the container exits.",
         KUBELET, tags ["stream", "concurrency"], calls [Attach],
         both_attached_get_output given [pod], faults ["Attach after 1 drop url", "Attach after 1 answer UNAVAILABLE"];
-    Should "CRI-STR-009": "With stdin_once, the container's standard input is closed when the first attached client closes its own.",
+    Should "CRI-STR-009": "With stdin_once, the container's standard input is closed when the first attached client closes its standard input.",
         API, tags ["kubelet", "stream"], calls [Attach, CreateContainer],
         stdin_once_ends_with_client given [pod], faults [
             "CreateContainer request drop config.stdin_once",
             "CreateContainer request drop config.stdin",
         ];
-    Must "CRI-STR-010": "Attach to a container with a terminal carries its input and output.",
+    Must "CRI-STR-010": "Attach to a container with a terminal carries the terminal's input and output.",
         CRITEST, tags ["kubelet", "stream", "tty"], calls [Attach, CreateContainer],
         attach_has_terminal given [pod], faults [
             "CreateContainer request drop config.tty",

@@ -30,8 +30,8 @@ fn choose(
 /// Where the volumes of claims are kept.
 #[derive(Clone, Debug, Default, Args)]
 pub struct VolumesDirArgs {
-    /// Directory for volumes of PersistentVolumeClaims, which are kept between runs [default: /var/lib/crib-volumes for root,
-    /// $XDG_DATA_HOME/crib-volumes for other users]
+    /// Directory for PersistentVolumeClaim volumes, which are kept between runs [default: /var/lib/crib-volumes for
+    /// root, $XDG_DATA_HOME/crib-volumes for other users]
     #[arg(long, value_name = "DIR", env = "CRIB_VOLUMES_DIR", hide_env_values = true)]
     volumes_dir: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl VolumesDirArgs {
         let directory = match &self.volumes_dir {
             Some(directory) => directory.clone(),
             None => default_dir("crib-volumes").map_err(|problem| {
-                format!("{problem}: set a directory for volumes of claims with --volumes-dir")
+                format!("{problem}: set a directory for PersistentVolumeClaim volumes with --volumes-dir")
             })?,
         };
         Ok(std::path::absolute(&directory).unwrap_or(directory))

@@ -19,7 +19,7 @@ const NEEDS: [(Resource, u64, u64, &str, char); 5] = [
     (Resource::RLIMIT_NOFILE, 64, 1, "open files", 'n'),
     (Resource::RLIMIT_AS, (512 << 10) * KIB, KIB, "KiB of address space", 'v'),
     (Resource::RLIMIT_DATA, (128 << 10) * KIB, KIB, "KiB of data", 'd'),
-    (Resource::RLIMIT_FSIZE, 1024 * KIB, KIB, "KiB in a file", 'f'),
+    (Resource::RLIMIT_FSIZE, 1024 * KIB, KIB, "KiB per file", 'f'),
 ];
 
 /// This process serves others.
@@ -34,7 +34,7 @@ pub fn serve_on() {
 /// A hard limit is too low.
 #[derive(Debug, Error)]
 #[error(
-    "this process may have {limit} {what}, and needs {least} at least: raise the hard limit (ulimit -H{option})"
+    "this process is limited to {limit} {what}, but needs at least {least}: raise the hard limit (ulimit -H{option})"
 )]
 pub struct TooLow {
     limit: u64,
@@ -99,12 +99,12 @@ fn shortage(panic: &str) -> Option<String> {
     let error = io::Error::from_raw_os_error(code);
     match code {
         nix::libc::EAGAIN => Some(no_thread(&error)),
-        nix::libc::EMFILE | nix::libc::ENFILE => {
-            Some(format!("failed to open a file: {error}: raise the limit of files (ulimit -n)"))
-        }
-        nix::libc::ENOMEM => {
-            Some(format!("failed to get memory: {error}: raise its limits (ulimit -v, ulimit -d)"))
-        }
+        nix::libc::EMFILE | nix::libc::ENFILE => Some(format!(
+            "failed to open a file: {error}: raise the limit of open files (ulimit -n)"
+        )),
+        nix::libc::ENOMEM => Some(format!(
+            "failed to allocate memory: {error}: raise the memory limits (ulimit -v, ulimit -d)"
+        )),
         _ => None,
     }
 }

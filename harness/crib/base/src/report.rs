@@ -67,7 +67,7 @@ pub fn event_loop(builder: &mut Builder, threads: usize) -> Result<Runtime, Exit
     // Without a handler the kernel kills a process whose file gets too large (ulimit -f); with one, the write fails.
     let entered = tokio.enter();
     let handled = signal(SignalKind::from_raw(nix::libc::SIGXFSZ)).map(drop);
-    or_failed("handle the signal of files that are too large", handled)?;
+    or_failed("install the handler of SIGXFSZ", handled)?;
     drop(entered);
     Ok(tokio)
 }

@@ -37,7 +37,7 @@ fn linked_from(at: &Path) -> Result<PathBuf, String> {
     made.ok_or_else(|| {
         let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
         format!(
-            "{} is not a writable tmpfs without noexec: set XDG_RUNTIME_DIR to a directory on such a tmpfs",
+            "{} is not a writable tmpfs that allows execution: set XDG_RUNTIME_DIR to a directory on a tmpfs that is writable and not mounted noexec",
             parents.join(" or ")
         )
     })

@@ -19,16 +19,16 @@ const EXAMPLES: &str = "Examples:
   helm template . | crib run -               the output of helm: Jobs, Deployments and so on
   crib run --timeout 30s examples/forever.yaml
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
-  crib run --watch pods/                     and apply changes to the files
-  crib run --keep pod.yaml                   leave the pods when the command ends
+  crib run --watch pods/                     apply changes to the files while the pods run
+  crib run --keep pod.yaml                   leave the pods running when the command exits
   crib run --name web pods/                  in the background, until crib down web
   crib run --name web --wait pods/           the same, and wait until the pods are Ready
 
-A run ends only at --timeout or Ctrl-C if it has a CronJob, a Deployment or another controller that keeps its pods running, \
-a pod with restartPolicy Always, or a pod whose image cannot be pulled. A Job that completes is a success, even if one of \
-its pods failed. A pod whose specification the runtime rejects fails immediately. The first Ctrl-C ends the pods \
-gracefully; the second kills them after 2 s. For Ctrl-C and `crib down`, a pod without terminationGracePeriodSeconds has a \
-grace period of 10 s; in all other cases it has 30 s, as in Kubernetes.
+Some runs end only at --timeout or Ctrl-C: those that have a CronJob, a Deployment or another controller that keeps its \
+pods running, a pod with restartPolicy Always, or a pod whose image cannot be pulled. A Job that completes is a success, \
+even if one of its pods failed. A pod whose specification the runtime rejects fails immediately. The first Ctrl-C ends \
+the pods gracefully; the second kills them after 2 s. A pod without terminationGracePeriodSeconds has a grace period of \
+10 s when Ctrl-C or `crib down` ends it, and otherwise 30 s, as in Kubernetes.
 ";
 
 /// Run the pods of manifests until they end, then clean up
@@ -65,7 +65,8 @@ pub struct RunArgs {
     /// Run in the background under this name until `crib down NAME` or --timeout; the command exits when the pods have started
     #[arg(long, conflicts_with_all = ["keep", "output"])]
     pub(crate) name: Option<RunName>,
-    /// With --name, exit when all pods are Ready or have succeeded; exit with code 1 if a pod can do neither
+    /// With --name, exit when all pods are Ready or have succeeded; exit with code 1 if a pod can no longer become
+    /// Ready or succeed
     #[arg(long, requires = "name")]
     pub(crate) wait: bool,
     /// This is the command in the background
@@ -83,7 +84,7 @@ pub struct RunArgs {
     /// Isolation mode: auto, root, rootless or process
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     pub(crate) isolation: IsolationRequest,
-    /// Directory where images are kept for later runs; pods that an earlier run left there are removed
+    /// Directory where images are kept for later runs; pods that an earlier run left in it are removed
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]

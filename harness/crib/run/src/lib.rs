@@ -113,7 +113,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     {
         let directory = inputs.volumes_dir.display();
         say(&format!(
-            "failed to make {directory}: {error}: set a directory for volumes of claims with --volumes-dir"
+            "failed to create {directory}: {error}: set a directory for PersistentVolumeClaim volumes with --volumes-dir"
         ));
         return Err(Exit::BadInput);
     }
@@ -121,7 +121,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     inputs.volumes_in_memory = Some(volumes_in_memory::maker());
     inputs.seccomp_profile_root = args.seccomp_profiles.directory();
     let background = args.detached.then(Background::enter).transpose();
-    let background = or_failed("leave the terminal", background)?;
+    let background = or_failed("detach from the terminal", background)?;
     // Only in the user namespace of its pods can an ordinary user remove what they wrote as other users. Root needs no
     // help, and the runtime finds out by itself what the box allows.
     if !nix::unistd::geteuid().is_root() {

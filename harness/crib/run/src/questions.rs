@@ -41,7 +41,7 @@ pub(super) fn serve(run: &Path) -> io::Result<mpsc::UnboundedReceiver<Question>>
                     let sender = sender.clone();
                     tasks::spawn(async move {
                         if let Err(error) = answer(stream, &sender).await {
-                            tracing::warn!(%error, "failed to answer a question about the run");
+                            tracing::warn!(%error, "failed to answer a query about the run");
                         }
                     });
                 }

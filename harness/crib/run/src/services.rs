@@ -77,7 +77,7 @@ impl Services {
     pub(super) fn closed(seed: u64) -> Self {
         Self {
             assigner: Assigner::new(seed),
-            leases: Err("no pod uses the cluster's name server".to_owned()),
+            leases: Err("no pod uses the cluster's DNS server".to_owned()),
             printed: Set::new(),
             refusal_told: false,
         }
@@ -89,7 +89,7 @@ impl Services {
         if objects.all_services().is_empty() || std::mem::replace(&mut self.refusal_told, true) {
             return None;
         }
-        Some(format!("pods do not reach Services: {reason}"))
+        Some(format!("pods cannot reach Services: {reason}"))
     }
 
     /// Gives the Services of changed manifests addresses and node ports. Returns what goes wrong, in a sentence.

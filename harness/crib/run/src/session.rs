@@ -155,7 +155,7 @@ async fn with_root(
     if launch.root.is_full() {
         let path = launch.root.path().display();
         say(&format!(
-            "the disk of {path} is full, and output of containers may be missing: free some space, or set TMPDIR to a directory elsewhere"
+            "the disk of {path} is full, and output of containers may be missing: free some space, or set TMPDIR to a directory on another file system"
         ));
     }
     if args.keep && exit != Exit::NoRuntime {
@@ -183,13 +183,13 @@ async fn announce(
             say(remedy);
         }
         if let Some(reason) = &capabilities.no_egress {
-            say(&format!("pods do not reach other hosts: {reason}"));
+            say(&format!("pods cannot reach other hosts: {reason}"));
         }
     }
     if !args.quiet && !inputs.claims.is_empty() {
         let directory = inputs.volumes_dir.display();
         say(&format!(
-            "volumes of claims are kept in {directory}: list and remove them with crib volume"
+            "PersistentVolumeClaim volumes are kept in {directory}: list and remove them with crib volume"
         ));
     }
     for warning in &inputs.warnings {
@@ -240,7 +240,9 @@ fn keep_instructions(root: &Root, pid: Option<u32>) -> Vec<String> {
         "inspect them: crib pods, crib ps, crib logs POD, crib exec -it POD sh".to_owned(),
         match kept {
             Ok(name) => format!("end them:     crib down {name}"),
-            Err(error) => format!("end them:     kill {pid} (failed to name them: {error})"),
+            Err(error) => format!(
+                "end them:     kill {pid} (failed to register a name for `crib down`: {error})"
+            ),
         },
     ]
 }

@@ -20,7 +20,7 @@ enum State {
     Running,
     /// Ended.
     Exited,
-    /// Its state is unknown.
+    /// The state is unknown.
     Unknown,
 }
 

@@ -199,10 +199,10 @@ fn list(paths: &[PathBuf]) -> String {
 
 fn connect_hint(source: &io::Error) -> &'static str {
     let known = [
-        (io::ErrorKind::NotFound, "check that it is running and that this is its socket"),
+        (io::ErrorKind::NotFound, "check that the runtime is running and that this is its socket"),
         (
             io::ErrorKind::PermissionDenied,
-            "run as its owner, as root or in its group, or choose another runtime with --runtime-endpoint",
+            "run crib as the socket's owner, as root or in the socket's group, or choose another runtime with --runtime-endpoint",
         ),
         (io::ErrorKind::ConnectionRefused, "the socket is stale: start the runtime again"),
     ];

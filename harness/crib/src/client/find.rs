@@ -74,7 +74,7 @@ pub(crate) async fn container<'a>(
     let found = meant_container(&known, text)?;
     if let Some(others) = &found.others {
         say(&format!(
-            "chose container {:?} of {others}, because only this one runs: give an id to choose another container",
+            "chose container {:?} of {others}, because it is the only running one: give an id to choose another container",
             found.name()
         ));
     }
@@ -224,7 +224,7 @@ impl<'a> Search<'a> {
         }
         if let Some(others) = &found.others {
             say(&format!(
-                "chose container {:?} of {others}, because only this one runs: use -c to choose another container",
+                "chose container {:?} of {others}, because it is the only running one: use -c to choose another container",
                 found.name()
             ));
         }

@@ -17,10 +17,10 @@ pub(crate) struct Which {
     /// Filter by label; repeatable
     #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
     label: Vec<(String, String)>,
-    /// Show only the newest ones, in any state; 0 for no limit
+    /// Show only the COUNT newest items, in any state; 0 for no limit
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
-    /// Show only the newest one, in any state
+    /// Show only the newest item, in any state
     #[arg(short, long)]
     latest: bool,
 }

@@ -45,7 +45,7 @@ pub(crate) struct Endpoints {
     /// CRI-O]
     #[arg(long, value_name = "unix:///PATH")]
     runtime_endpoint: Option<UnixEndpoint>,
-    /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's]
+    /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's endpoint]
     #[arg(long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
     /// Use the runtime of the run with this name (`crib run --name`)

@@ -82,7 +82,7 @@ pub(crate) fn extra(info: HashMap<String, String>) -> Result<Map<String, Value>,
     let read = |(key, text): (String, String)| match text.starts_with('{') {
         true => {
             let value = serde_json::from_str(&text).map_err(|error| CallError::Io {
-                doing: format!("read {key:?} of the runtime's answer, which is not JSON"),
+                doing: format!("parse {key:?} of the runtime's response as JSON"),
                 source: std::io::Error::other(error),
             });
             Ok((key, value?))

@@ -47,7 +47,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Exit {
   crib man exec | man -l -
   crib man --output ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Command of the page [default: crib itself]
+    /// Command to print the page of [default: crib itself]
     command: Option<String>,
     /// Write the pages of all commands into this directory
     #[arg(short, long, value_name = "DIR", conflicts_with = "command")]

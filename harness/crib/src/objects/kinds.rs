@@ -42,10 +42,10 @@ const KNOWN: [(&str, &str, &str, &[&str], bool); 18] = [
 const IN_ALL: usize = 9;
 
 /// What `crib get --help` says about kinds.
-pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), deployments \
-(deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, persistentvolumeclaims \
-(pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, runtimeclasses, priorityclasses (pc), \
-and any other kind that a run has. `all` stands for the first nine kinds.";
+pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), \
+deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, \
+persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, \
+runtimeclasses, priorityclasses (pc), and any other kind of object in a run. `all` stands for the first nine kinds.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -76,7 +76,7 @@ impl fmt::Display for Mismatch {
         write!(
             f,
             "no recorded {method} has this request: the nearest, in line {line}, differs in {path}: \
-             recorded {recorded}, asked {asked}"
+             recorded {recorded}, received {asked}"
         )
     }
 }
@@ -164,13 +164,13 @@ mod tests {
     #[rstest]
     #[case("Status", json!({}), "the recording has no Status")]
     #[case("ContainerStatus", json!({"container_id": "c"}),
-        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", asked \"c\"")]
+        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", received \"c\"")]
     #[case("ContainerStatus", json!({"container_id": "b"}),
-        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", asked \"b\"")]
+        "no recorded ContainerStatus has this request: the nearest, in line 2, differs in container_id: recorded \"a\", received \"b\"")]
     #[case("ContainerStatus", json!({"container_id": "c", "verbose": true}),
-        "no recorded ContainerStatus has this request: the nearest, in line 3, differs in container_id: recorded \"b\", asked \"c\"")]
+        "no recorded ContainerStatus has this request: the nearest, in line 3, differs in container_id: recorded \"b\", received \"c\"")]
     #[case("ExecSync", json!({"cmd": ["sh", "-c"], "container_id": "a"}),
-        "no recorded ExecSync has this request: the nearest, in line 5, differs in cmd[2]: recorded \"x\", asked nothing")]
+        "no recorded ExecSync has this request: the nearest, in line 5, differs in cmd[2]: recorded \"x\", received nothing")]
     fn mismatch_names_nearest_call_and_first_difference(
         #[case] method: &str,
         #[case] request: Value,

@@ -404,7 +404,7 @@ impl Bridged {
         });
         if nat.as_ref().is_some_and(|nat| !nat.is_applied()) {
             let reason = NOT_FORWARDING;
-            tracing::warn!(reason, "pods do not reach other hosts");
+            tracing::warn!(reason, "pods cannot reach other hosts");
         }
         let egress = private.and_then(|netns| open_egress(&bridge, netns.as_fd(), opening));
         Ok(Self { bridge, nat, egress })

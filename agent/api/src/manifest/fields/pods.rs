@@ -18,12 +18,16 @@ pub(super) const TYPES: &[Type] = &[
         &[
             no_effect("creationTimestamp", API_SERVER),
             done("deletionGracePeriodSeconds", "set by an API server"),
-            done("deletionTimestamp", "set by an API server; crib terminates such a pod"),
+            done(
+                "deletionTimestamp",
+                "set by an API server; crib terminates a pod with this field",
+            ),
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
             done(
                 "generateName",
-                "without `name`, crib uses the first 58 characters and five more, derived from the file's name and the number of earlier \
-                 objects of that kind and prefix in the file; a static pod needs `name`",
+                "without `name`, crib generates the name: the first 58 characters of this field, and five characters derived from the \
+                 file's name and the number of earlier objects in the file with the same kind and `generateName`; a static pod needs \
+                 `name`",
             ),
         ],
     ),
@@ -37,20 +41,20 @@ pub(super) const TYPES: &[Type] = &[
                 "automountServiceAccountToken",
                 "crib mounts no token automatically, because there is no API server to use it with",
             ),
-            done("enableServiceLinks", "for existing Services"),
+            done("enableServiceLinks", "for Services that exist when the container is created"),
             refused(
                 "ephemeralContainers",
-                "not supported yet: leave them out, as a cluster requires too, and inspect containers with `crib exec`",
+                "not supported yet: leave them out (an API server also rejects them in new pods), and inspect containers with `crib exec`",
             ),
             done(
                 "imagePullSecrets",
-                "Secrets of the manifests, or of `--pull-secrets`; a missing one causes an event",
+                "Secrets in the manifests or in `--pull-secrets`; crib reports a missing Secret as an event",
             ),
             done("nodeName nodeSelector", OTHER_NODES),
             no_effect("preemptionPolicy schedulerName schedulingGroup", SCHEDULER),
             done(
                 "priorityClassName",
-                "a PriorityClass of the manifests, `system-node-critical` or `system-cluster-critical`; `crib run` warns about other \
+                "a PriorityClass in the manifests, `system-node-critical` or `system-cluster-critical`; `crib run` warns about other \
                  names",
             ),
             warned(
@@ -63,7 +67,7 @@ pub(super) const TYPES: &[Type] = &[
             ),
             done(
                 "runtimeClassName",
-                "a RuntimeClass of the manifests, or the name of a handler of the runtime",
+                "a RuntimeClass in the manifests, or the name of a handler of the runtime",
             ),
             warned(
                 "schedulingGates",

@@ -5,7 +5,7 @@ use super::{Type, all, done, no_effect, refused, some, warned};
 const STATUS: &str = "crib binds the claim when a pod uses it";
 const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that contains the data";
 const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and use its directory as hostPath, or \
-                      leave the PersistentVolume out, and crib creates a directory for the claim";
+                      leave the PersistentVolume out: crib then creates a directory for the claim";
 
 const KINDS: &str = "this kind of volume is not supported yet: use a persistentVolumeClaim, for which crib creates a directory, or mount \
                      the volume on this machine and use its directory as hostPath";
@@ -65,8 +65,8 @@ pub(super) const TYPES: &[Type] = &[
             ),
             done(
                 "storageClassName",
-                "the class selects a PersistentVolume; if none fits, crib creates a directory for a claim of any class except the empty \
-                 one",
+                "the class selects a PersistentVolume; if no PersistentVolume fits, crib creates a directory for the claim, unless its \
+                 class is the empty string",
             ),
             no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],

@@ -3,7 +3,7 @@
 use super::{Type, all, done, no_effect, some, warned};
 
 const STATUS: &str = "determined by the controller";
-const ROLLOUT: &str = "when `crib run --watch` detects a changed template";
+const ROLLOUT: &str = "applies when `crib run --watch` detects a changed template";
 const NO_UPDATES: &str = "crib keeps no earlier revisions";
 
 pub(super) const TYPES: &[Type] = &[
@@ -20,13 +20,13 @@ pub(super) const TYPES: &[Type] = &[
     some(
         "ReplicaSetSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "crib does not wait that long")],
+        &[no_effect("minReadySeconds", "crib does not wait for this time")],
     ),
     some("ReplicationController", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(
         "ReplicationControllerSpec",
         "replicas selector template",
-        &[no_effect("minReadySeconds", "crib does not wait that long")],
+        &[no_effect("minReadySeconds", "crib does not wait for this time")],
     ),
     some("DaemonSet", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
     some(

@@ -41,7 +41,11 @@ pub(in crate::manifest) fn job(job: &Job) -> Vec<FieldError> {
         if names::dns_subdomain(name).is_none()
             && let Some(expected) = names::dns_label(&longest)
         {
-            check.invalid("metadata.name", longest, format!("the name of a host: {expected}"));
+            check.invalid(
+                "metadata.name",
+                longest,
+                format!("invalid as the host name of a pod: {expected}"),
+            );
         }
     }
     check.errors
@@ -79,7 +83,7 @@ pub(super) fn spec(check: &mut Check, at: &str, job: &JobSpec) {
         check.forbidden(field("selector"), "the controller sets it");
     }
     if job.managed_by.as_deref().is_some_and(|by| by != "kubernetes.io/job-controller") {
-        check.forbidden(field("managedBy"), "there is no other controller here");
+        check.forbidden(field("managedBy"), "crib has only the built-in Job controller");
     }
     indexes(check, at, job);
     policies(check, at, job, policy == Some("Never"));
@@ -102,8 +106,9 @@ fn indexes(check: &mut Check, at: &str, job: &JobSpec) {
         }
         let completions = i64::from(job.completions.unwrap_or_default());
         if completions > MOST_INDEXES && job.backoff_limit_per_index.is_some() {
-            let detail =
-                format!("must be less than or equal to {MOST_INDEXES} with a limit for each index");
+            let detail = format!(
+                "must be less than or equal to {MOST_INDEXES} when backoffLimitPerIndex is set"
+            );
             check.invalid(field("completions"), completions, detail);
         }
     } else {

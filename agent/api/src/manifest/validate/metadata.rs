@@ -62,7 +62,7 @@ fn finalizers(check: &mut Check, finalizers: &[String]) {
         check.formed(FIELD, finalizer, names::qualified);
         let standard = ["kubernetes", "orphan", "foregroundDeletion"];
         if !finalizer.contains('/') && !standard.contains(&finalizer.as_str()) {
-            let detail = "must be a standard finalizer, or have a domain before it";
+            let detail = "must be a standard finalizer, or begin with a domain and '/'";
             check.invalid(format!("{FIELD}[{index}]"), finalizer, detail);
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn check_dns(check: &mut Check, spec: &PodSpec) {
         check.invalid("spec.dnsConfig.searches", "", "must not have more than 32 search paths");
     }
     if searches.join(" ").len() > 2048 {
-        let detail = "must not have more than 2048 characters, the blanks between them included";
+        let detail = "must not have more than 2048 characters, including the spaces between them";
         check.invalid("spec.dnsConfig.searches", "", detail);
     }
     for (index, search) in searches.iter().enumerate() {

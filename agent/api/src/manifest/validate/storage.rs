@@ -88,7 +88,7 @@ fn capacity(check: &mut Check, spec: &PersistentVolumeSpec) {
     }
     if !capacity.contains_key("storage") || capacity.len() > 1 {
         let found: Vec<&str> = capacity.keys().map(String::as_str).collect();
-        let detail = "expected storage alone";
+        let detail = "only the resource storage is supported";
         check.error(Rule::NotSupported, FIELD, found.join(", "), detail);
     }
     for (name, size) in &capacity {

@@ -174,7 +174,7 @@ pub(in crate::manifest) fn stateful_set(object: &StatefulSet) -> Vec<FieldError>
         if names::dns_subdomain(name).is_none()
             && let Some(expected) = names::dns_label(&longest)
         {
-            let detail = format!("the name of a host: {expected}");
+            let detail = format!("invalid as the host name of a pod: {expected}");
             check.invalid("metadata.name", longest, detail);
         }
     }
@@ -213,7 +213,7 @@ fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTempla
     let before = check.errors.len();
     selectors::labels(check, FIELD, Some(selector));
     if selector::is_empty(selector) {
-        check.required(FIELD, "it says which labels the pods have");
+        check.required(FIELD, "the controller selects its pods by these labels");
     } else if check.errors.len() == before && !matches_selector(selector, labels) {
         let field = "spec.template.metadata.labels";
         check.invalid(field, "", "`selector` does not match template `labels`");
@@ -224,7 +224,10 @@ fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTempla
         check.one_of(RESTARTS, policy, &["Always"]);
         if spec.active_deadline_seconds.is_some() {
             let field = "spec.template.spec.activeDeadlineSeconds";
-            check.forbidden(field, "the pods of this kind never end");
+            check.forbidden(
+                field,
+                "pods of this kind have no deadline, because they never complete",
+            );
         }
     }
 }

@@ -61,7 +61,7 @@ fn of_agent(findings: &mut Findings<'_>) {
     };
     findings.one_of("logging.format", logging.format.as_ref(), &["text", "json"]);
     if logging.flush_frequency.is_some_and(|period| period.nanos() <= 0) {
-        findings.add("logging.flushFrequency", "it is not more than zero");
+        findings.add("logging.flushFrequency", "it is not greater than zero");
     }
     let largest = u32::try_from(i32::MAX).unwrap_or(u32::MAX);
     if logging.verbosity.is_some_and(|verbosity| verbosity > largest) {
@@ -98,7 +98,7 @@ fn hidden_metrics(findings: &mut Findings<'_>) {
     let before = format!("1.{}", MINOR - 1);
     let version = findings.config.show_hidden_metrics_for_version.as_ref();
     if version.is_some_and(|version| *version != before) {
-        findings.add("showHiddenMetricsForVersion", format!("only {before} can be shown"));
+        findings.add("showHiddenMetricsForVersion", format!("must be {before} or not set"));
     }
 }
 

@@ -19,7 +19,7 @@ fn said(document: &Document) -> String {
 #[case("featureGates: {NodeSwap: false}", "featureGates.NodeSwap: it is locked to true")]
 #[case(
     "featureGates: {GangScheduling: true}",
-    "featureGates.GangScheduling: it is on, and needs GenericWorkload"
+    "featureGates.GangScheduling: it is enabled, and requires GenericWorkload"
 )]
 #[case("nodeLeaseDurationSeconds: -1", "nodeLeaseDurationSeconds: -1 is less than 1")]
 #[case("systemCgroups: /x", "systemCgroups: it needs cgroupRoot")]
@@ -119,7 +119,10 @@ fn said(document: &Document) -> String {
 #[case("enforceNodeAllocatable: [pods, pods]", "enforceNodeAllocatable: pods is given twice")]
 #[case("enforceNodeAllocatable: [system-reserved]", "system-reserved needs systemReservedCgroup")]
 #[case("enforceNodeAllocatable: [kube-reserved]", "kube-reserved needs kubeReservedCgroup")]
-#[case("qosReserved: {cpu: 50%}", "qosReserved: \"cpu\" cannot be reserved: only memory can")]
+#[case(
+    "qosReserved: {cpu: 50%}",
+    "qosReserved: \"cpu\" cannot be reserved: only memory can be reserved"
+)]
 #[case("qosReserved: {memory: '50'}", "qosReserved: \"50\" is not a percentage from 0% to 100%")]
 #[case("qosReserved: {memory: 101%}", "qosReserved: \"101%\" is not a percentage")]
 #[case(
@@ -166,9 +169,12 @@ fn said(document: &Document) -> String {
 #[case("userNamespaces: {idsPerPod: 1}", "userNamespaces.idsPerPod: 1 is not between 65536")]
 #[case("userNamespaces: {idsPerPod: 65537}", "idsPerPod: 65537 is not a multiple of 65536")]
 #[case("userNamespaces: {idsPerPod: 4294967296}", "idsPerPod: 4294967296 is not between 65536")]
-#[case("showHiddenMetricsForVersion: '1.34'", "showHiddenMetricsForVersion: only 1.35 can be")]
+#[case(
+    "showHiddenMetricsForVersion: '1.34'",
+    "showHiddenMetricsForVersion: must be 1.35 or not set"
+)]
 #[case("logging: {format: xml}", "logging.format: \"xml\" is not one of text, json")]
-#[case("logging: {flushFrequency: -1s}", "logging.flushFrequency: it is not more than zero")]
+#[case("logging: {flushFrequency: -1s}", "logging.flushFrequency: it is not greater than zero")]
 #[case("logging: {verbosity: 4294967295}", "logging.verbosity: it is more than 2147483647")]
 #[case(
     "logging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}",

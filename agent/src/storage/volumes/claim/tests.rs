@@ -79,7 +79,7 @@ fn claim_that_fits_no_volume_waits_with_the_reason() {
     fixture.add_claim("data", json!({"volumeName": "other"}));
     assert_eq!(
         fixture.prepare(&pod(json!({}), volumes())).unwrap_err(),
-        "error processing PVC default/data: PVC is not bound: there is no PersistentVolume \"other\", which its volumeName names: add it, or leave volumeName out"
+        "error processing PVC default/data: PVC is not bound: its volumeName \"other\" refers to no existing PersistentVolume: add this PersistentVolume, or leave volumeName out"
     );
 }
 

@@ -11,7 +11,7 @@ use crate::rules::sandbox::handlers::pod_of_other_handler;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-AGR-001": "ListPodSandbox and PodSandboxStatus agree on a sandbox, both while it is ready and after it is stopped.",
+    Must "CRI-AGR-001": "ListPodSandbox and PodSandboxStatus report the same data for a sandbox, both while it is ready and after it is stopped.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListPodSandbox, PodSandboxStatus],
         sandbox_list_agrees_with_status, faults [
             "ListPodSandbox set items.runtime_handler \"other\"",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus after 1 set status.state \"SANDBOX_READY\"",
             "PodSandboxStatus after 1 set status.created_at 1500000000000000000",
         ];
-    Must "CRI-AGR-002": "ListContainers and ContainerStatus agree on a container while it is created, running and exited.",
+    Must "CRI-AGR-002": "ListContainers and ContainerStatus report the same data for a container while it is created, running and exited.",
         KUBELET, tags ["kubelet", "agreement"], calls [ListContainers, ContainerStatus],
         container_list_agrees_with_status given [pod], faults [
             "ListContainers drop containers.created_at",

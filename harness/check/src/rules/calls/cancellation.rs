@@ -8,21 +8,21 @@ use crate::rules::event::{events_of, kind, subscribe};
 use crate::rules::image;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CAN-001": "A cancelled RunPodSandbox can be retried, or cleaned up and retried.",
+    Must "CRI-CAN-001": "After a cancelled RunPodSandbox, a retry succeeds, if necessary after the sandbox of the cancelled call is removed.",
         KUBELET, tags ["kubelet", "cancellation", "names"], calls [RunPodSandbox],
         pod_is_run_after_cancelled_run, faults [
             "RunPodSandbox if request config.annotations.turn = \"again\" answer UNKNOWN",
             "RunPodSandbox if request config.annotations.turn = \"again\" hang",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CAN-002": "A cancelled CreateContainer can be retried, or cleaned up and retried.",
+    Must "CRI-CAN-002": "After a cancelled CreateContainer, a retry succeeds, if necessary after the container of the cancelled call is removed.",
         CRIO, tags ["kubelet", "cancellation", "names"], calls [CreateContainer],
         container_is_created_after_cancelled_create given [pod], faults [
             "CreateContainer if request config.annotations.turn = \"again\" answer UNKNOWN",
             "CreateContainer if request config.annotations.turn = \"again\" hang",
             "StartContainer swallow",
         ];
-    Must "CRI-CAN-003": "After StopContainer is cancelled in its grace period, the container keeps running and can be stopped again.",
+    Must "CRI-CAN-003": "After StopContainer is cancelled during the grace period, the container keeps running and can be stopped again.",
         KUBELET, tags ["kubelet", "cancellation", "signal"], calls [StopContainer, ContainerStatus],
         container_is_stopped_after_cancelled_stop given [pod], faults [
             "StopContainer if request timeout = null swallow",

@@ -4,14 +4,14 @@ use crate::prelude::*;
 use crate::rules::content::{image, script};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CFG-020": "A command without a slash is looked up in the container's PATH, also by ExecSync.",
+    Must "CRI-CFG-020": "A command without a slash is looked up in the container's PATH, for containers and for ExecSync.",
         KUBELET, tags ["kubelet", "process", "probe"], calls [CreateContainer, ExecSync],
         path_is_that_of_container given [namespaces], faults [
             "CreateContainer request drop config.envs",
             "ExecSync request set cmd [\"cat\", \"/opt/own/tool\"]",
             "ExecSync set exit_code 127",
         ];
-    Should "CRI-CFG-021": "HOME is the user's directory in the image's /etc/passwd unless the configuration sets it, also in ExecSync.",
+    Should "CRI-CFG-021": "In containers and ExecSync commands, HOME is the user's home directory from the image's /etc/passwd unless the configuration sets HOME.",
         CONTAINERD, tags ["process", "user"], calls [CreateContainer, ExecSync],
         home_is_that_of_user given [namespaces, users], faults [
             "CreateContainer request drop config.envs",

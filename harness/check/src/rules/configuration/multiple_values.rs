@@ -13,14 +13,14 @@ use crate::rules::list::ids;
 use crate::rules::mounts::{directory, made, of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-047": "/etc/resolv.conf has eight long search domains and three name servers in the given order.",
+    Must "CRI-SBX-047": "A container's /etc/resolv.conf has all configured DNS servers and searches in the given order, even if there are three servers and eight long search domains.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         domains_and_servers_keep_their_order given [namespaces], faults [
             "RunPodSandbox request drop config.dns_config.searches",
             "RunPodSandbox request set config.dns_config.searches [\"one.example\"]",
             "RunPodSandbox request set config.dns_config.servers [\"10.1.2.3\", \"10.5.6.7\", \"10.9.8.7\"]",
         ];
-    Must "CRI-SEC-035": "Several network sysctls of a pod are all set, including one whose value is two numbers.",
+    Must "CRI-SEC-035": "All network sysctls of a pod are set, including one whose value is two numbers.",
         KUBELET, tags ["kubelet", "sysctl"], calls [RunPodSandbox],
         network_settings_are_all_set given [namespaces], faults [
             "RunPodSandbox request drop config.linux.sysctls",
@@ -33,7 +33,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-CTR-056": "A container with only metadata, an image and a command runs.",
+    Must "CRI-CTR-056": "A container whose configuration has only metadata, an image and a command runs.",
         API, tags ["input"], calls [CreateContainer, StartContainer],
         fewest_fields_are_enough given [namespaces], faults [
             "CreateContainer if request.config.log_path == \"\" answer INVALID_ARGUMENT",
@@ -51,13 +51,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector",
         ];
-    Must "CRI-CFG-022": "A thousand environment variables are all set; a value with special characters, a newline and UTF-8 is unchanged.",
+    Must "CRI-CFG-022": "A thousand environment variables are all set; a value with special characters, a newline and UTF-8 is passed unchanged.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         many_variables_are_set, faults [
             "CreateContainer request drop config.envs",
             "CreateContainer request set config.envs.value \"eA==\"",
         ];
-    Must "CRI-MNT-032": "A mount works if its host and container paths contain a colon, a space, a comma and a backslash.",
+    Must "CRI-MNT-032": "A mount works even if its host and container paths contain a colon, a space, a comma and a backslash.",
         API, tags ["files"], calls [CreateContainer],
         odd_paths_are_mounted given [namespaces], faults [
             "CreateContainer request drop config.mounts",

@@ -5,19 +5,19 @@ use crate::rules::mounts::{directory, made, of};
 use crate::rules::security::{number, status_of, words};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-CFG-030": "If an environment variable is set twice, the last value wins and the process has it once.",
+    Should "CRI-CFG-030": "If an environment variable is set twice, the last value wins and the process has the variable only once.",
         RUNTIMES, tags ["process"], calls [CreateContainer],
         last_value_of_variable_counts, faults [
             "CreateContainer request set config.envs [{\"key\": \"TWICE\", \"value\": \"Zmlyc3Q=\"}, {\"key\": \"ONCE\", \"value\": \"b25jZQ==\"}]",
             "CreateContainer request drop config.envs",
         ];
-    Must "CRI-CFG-031": "The process has exactly the given groups even if a supplemental group is repeated or is the primary group.",
+    Must "CRI-CFG-031": "The process has exactly the configured groups even if a supplemental group is repeated or is the primary group.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         repeated_groups_are_set given [users], faults [
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"1234\"]",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"5678\", \"1002\"]",
         ];
-    Should "CRI-SEC-050": "Added capabilities are effective and dropped ones are not, even if listed twice; one in both lists is dropped.",
+    Should "CRI-SEC-050": "Added capabilities are effective and dropped ones are not, even if listed twice; a capability in both lists is dropped.",
         RUNTIMES, tags ["capability"], calls [CreateContainer],
         repeated_capabilities_are_set, faults [
             "CreateContainer request set config.linux.security_context.capabilities.add_capabilities [\"NET_ADMIN\"]",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.capabilities.drop_capabilities [\"SYS_TIME\"]",
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-SEC-051": "Each device is at its own container path, including a host device that is given at two paths.",
+    Must "CRI-SEC-051": "Each device is at its own container path, including a host device that the request maps to two container paths.",
         KUBELET, tags ["kubelet", "device"], calls [CreateContainer],
         each_device_is_given given [namespaces], faults [
             "CreateContainer request set config.devices.host_path \"/dev/null\"",

@@ -9,7 +9,7 @@ use cri::v1::ContainerState::ContainerExited;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-050": "The settings and the image in ContainerStatus do not change when the container starts and when it exits.",
+    Must "CRI-CTR-050": "The settings and the image in ContainerStatus do not change when the container starts or exits.",
         API, tags ["kubelet", "echo", "state"], calls [ContainerStatus],
         settings_stay_in_each_state given [namespaces, pod], faults [
             "ContainerStatus if status.state == \"CONTAINER_EXITED\" drop status.log_path",
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus delay 3",
             "ContainerStatus delay 3",
         ];
-    Should "CRI-CON-010": "Each call of a pod's lifecycle, with its image present, returns within 5 s at least once in 3 attempts.",
+    Should "CRI-CON-010": "Each lifecycle call for a pod whose image is present returns within 5 s at least once in 3 attempts.",
         KUBELET, tags ["kubelet", "time"], calls [RunPodSandbox, CreateContainer, StartContainer, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_of_pod_is_quick, faults [
             "RunPodSandbox delay 6",

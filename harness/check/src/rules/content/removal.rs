@@ -9,7 +9,7 @@ use crate::rules::content::{image, script};
 use crate::rules::image::{add, pull, status};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CNT-012": "A container keeps running after its image is removed, with its status and the files of every layer.",
+    Must "CRI-CNT-012": "A container keeps running after its image is removed, and keeps its status and the files of every layer.",
         CONTAINERD, tags ["kubelet", "image", "state"], calls [RemoveImage, ContainerStatus, ExecSync],
         container_outlives_image given [namespaces], faults [
             "ExecSync drop stdout",
@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-CNT-014": "RemoveImage by one tag removes the image with all its tags.",
         CRITEST, tags ["kubelet", "names"], calls [RemoveImage, ImageStatus, ListImages],
         one_tag_removes_all, faults ["RemoveImage swallow"];
-    Must "CRI-CNT-017": "An image in two registries is one image with the tags and digests of both; RemoveImage by one tag removes it.",
+    Must "CRI-CNT-017": "An image that was pulled from two registries is one image with the tags and digests of both; RemoveImage by one tag removes it.",
         CRITEST, tags ["kubelet", "names", "pull"], calls [PullImage, ImageStatus, ListImages, RemoveImage],
         image_of_two_registries_is_one, faults [
             "RemoveImage swallow",

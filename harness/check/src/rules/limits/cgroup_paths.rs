@@ -6,16 +6,16 @@ use crate::cgroup;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-013": "A container's cgroups are below its pod's cgroup_parent, which the kubelet limits and removes.",
+    Must "CRI-LIM-013": "A container's cgroups are below the cgroup_parent of its pod, because the kubelet limits and removes that cgroup.",
         KUBELET, tags ["kubelet", "resources"], calls [RunPodSandbox, CreateContainer],
         cgroup_is_below_parent, faults ["RunPodSandbox request drop config.linux.cgroup_parent"];
     Must "CRI-RTM-010": "A container's cgroup is a systemd scope if RuntimeConfig reports the driver SYSTEMD, and is not one otherwise.",
         KUBELET, tags ["kubelet", "start", "resources"], calls [RuntimeConfig, CreateContainer],
         cgroup_is_of_driver, faults ["RuntimeConfig set linux.cgroup_driver \"SYSTEMD\""];
-    Should "CRI-LIM-016": "RemoveContainer leaves no cgroup of the container, and RemovePodSandbox leaves none of the pod.",
+    Should "CRI-LIM-016": "After RemoveContainer no cgroup of the container remains, and after RemovePodSandbox no cgroup of the pod remains.",
         KUBELET, tags ["kubelet", "leaks", "resources"], calls [RemoveContainer, RemovePodSandbox],
         cgroups_are_removed given [pod], faults ["RemoveContainer swallow", "RemoveContainer hang"];
-    Must "CRI-LIM-017": "ExecSync commands run in their container's cgroups, and so under its limits.",
+    Must "CRI-LIM-017": "ExecSync commands run in their container's cgroups, so the container's limits apply to them.",
         KUBELET, tags ["kubelet", "probe", "resources"], calls [ExecSync],
         commands_are_in_cgroups_of_container given [limits, container], faults [
             "ExecSync if request.timeout == 30 request set cmd [\"/bin/sh\", \"-c\", \"echo 0::/of; echo 1:memory:/of; echo; echo 0::/other; echo 1:memory:/other\"]",

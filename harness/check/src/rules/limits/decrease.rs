@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::limits::{MIB, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-019": "A memory limit below the current usage is either refused without any change, or reported in ContainerStatus.",
+    Must "CRI-LIM-019": "An update to a memory limit below the current usage is either refused without any change, or reported in ContainerStatus.",
         CRIO, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
         limit_below_usage_is_refused_or_told given [limits], faults [
             "UpdateContainerResources swallow",

@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::limits::{cpu_limit, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-030": "Memory limits over 4 GiB, CPU shares of 2 and 262144, and quotas of 16 and 0.2 CPUs apply, also when updated.",
+    Must "CRI-LIM-030": "Memory limits over 4 GiB, CPU shares of 2 and 262144, and quotas of 16 and 0.2 CPUs apply at creation and by update.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources, ContainerStatus],
         extremes_are_set given [limits], faults [
             // The limits truncated to 32 bits.
@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources request set linux.cpu_quota 100000",
             "ContainerStatus set status.resources.linux.cpu_shares 2",
         ];
-    Must "CRI-CFG-032": "User, group and supplemental group ids above 65535 are applied; some clusters assign such ranges to namespaces.",
+    Must "CRI-CFG-032": "User, group and supplemental group ids above 65535 are applied; some clusters assign such id ranges to namespaces.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         high_ids_are_set given [users], faults [
             // The ids truncated to 16 bits.

@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources request drop linux.cpu_shares",
             "UpdateContainerResources request drop linux.cpuset_cpus",
         ];
-    Must "CRI-LIM-021": "A CPU quota of -1 is no limit, at creation and by update; the kubelet sets it for containers with exclusive CPUs.",
+    Must "CRI-LIM-021": "A CPU quota of -1 means no limit, at creation and by update; the kubelet sets it for containers with exclusive CPUs.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources],
         quota_is_lifted given [limits], faults [
             "CreateContainer request set config.linux.resources.cpu_quota 100000",
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateContainerResources answer INVALID_ARGUMENT",
             "CreateContainer answer INVALID_ARGUMENT",
         ];
-    Should "CRI-SEC-011": "A host device with permission r can be opened only for reading, and has the device number of the named device.",
+    Should "CRI-SEC-011": "A host device with permission r can be opened only for reading, and has the same device number as on the host.",
         KUBELET, tags ["device", "resources"], calls [CreateContainer],
         device_is_opened_as_given given [limits], faults [
             "CreateContainer request set config.devices.permissions \"rwm\"",

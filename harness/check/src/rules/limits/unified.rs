@@ -4,14 +4,14 @@ use crate::prelude::*;
 use crate::rules::limits::{of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-LIM-011": "Unified resources are written unchanged to the files of the same names in the container's cgroup, for two different values each.",
+    Should "CRI-LIM-011": "Each entry of unified is written unchanged to the file of the same name in the container's cgroup (tested with two values each).",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         unified_resources_are_written, faults [
             "CreateContainer request drop config.linux.resources.unified",
             "CreateContainer request drop config.linux.resources",
             "CreateContainer after 1 request drop config.linux.resources.unified",
         ];
-    Should "CRI-LIM-012": "A huge page limit is set unchanged in the container's cgroup, for two different values; a page size that the request omits keeps its limit.",
+    Should "CRI-LIM-012": "A huge page limit is set unchanged in the container's cgroup (tested with two values); page sizes that CreateContainer omits keep the default limit.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, ExecSync],
         limit_of_huge_pages_is_set, faults [
             "CreateContainer request drop config.linux.resources.hugepage_limits",

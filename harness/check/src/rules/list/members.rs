@@ -9,7 +9,7 @@ use crate::rules::list::{containers, ids, pods};
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CTR-060": "Without a state filter, ListContainers returns containers in every state until removal, also of stopped pods.",
+    Must "CRI-CTR-060": "Without a state filter, ListContainers returns containers in every state until their removal, including containers of stopped pods.",
         KUBELET, tags ["kubelet", "filter", "state"], calls [ListContainers],
         containers_of_every_state_are_listed, faults [
             "ListContainers if request.filter.label_selector[\"colour\"] == \"red\" and request.filter.state == null request set filter.state.state \"CONTAINER_RUNNING\"",

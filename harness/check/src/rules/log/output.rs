@@ -7,7 +7,7 @@ use crate::rules::process::TICK;
 use crate::rules::sandbox::echo::now;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LOG-009": "A log entry has the time of its write, in RFC 3339 with fractional seconds, as the kubelet parses it.",
+    Must "CRI-LOG-009": "A log entry has the time at which it was written, in RFC 3339 format with fractional seconds, which the kubelet parses.",
         LOGS, tags ["kubelet", "time"], calls [CreateContainer, ExecSync],
         entries_have_their_times given [namespaces, pod], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo first; echo second; echo third; sleep 1000\"]",

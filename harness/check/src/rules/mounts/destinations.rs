@@ -12,7 +12,7 @@ use crate::rules::content::{image, script};
 use crate::rules::mounts::{directory, made, of};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-MNT-027": "A container_path below a symlink of the image resolves inside the container; the kubelet mounts below /var/run, often a symlink.",
+    Must "CRI-MNT-027": "A container_path below a symlink of the image resolves inside the container; the kubelet mounts below /var/run, which is often a symlink.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         links_of_image_are_followed, faults [
             "CreateContainer request drop config.mounts",
@@ -24,7 +24,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.mounts",
             "CreateContainer request drop config.linux.security_context.readonly_rootfs",
         ];
-    Must "CRI-MNT-029": "A mount at /etc/hosts, /etc/resolv.conf, /etc/hostname or /dev/shm replaces the runtime's own.",
+    Must "CRI-MNT-029": "A mount at /etc/hosts, /etc/resolv.conf, /etc/hostname or /dev/shm replaces the runtime's own file or mount at this path.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         mounts_come_before_those_of_runtime, faults [
             "CreateContainer request drop config.mounts",

@@ -6,13 +6,13 @@ use crate::rules::image::{add, pull};
 use crate::rules::mounts;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-MNT-020": "An image volume shows the files of the image, is read-only, and its programs can be executed.",
+    Should "CRI-MNT-020": "An image volume contains the image's files and is read-only, and its programs can be executed.",
         CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
         image_is_mounted, faults [
             "CreateContainer request drop config.mounts",
             "CreateContainer request set config.mounts.image_sub_path \"sub\"",
         ];
-    Should "CRI-MNT-021": "An image volume with image_sub_path contains only that directory of the image.",
+    Should "CRI-MNT-021": "An image volume with image_sub_path contains only this directory of the image.",
         CRITEST, tags ["kubelet", "image-volume"], calls [PullImage, CreateContainer, ExecSync],
         sub_path_is_mounted, faults [
             "CreateContainer request drop config.mounts.image_sub_path",

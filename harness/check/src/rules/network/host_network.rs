@@ -15,7 +15,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-NET-008": "A host-network pod can connect to the host's loopback address, and a pod with its own network cannot.",
         CRITEST, tags ["kubelet", "network", "namespaces"], calls [RunPodSandbox, CreateContainer, ExecSync],
         loopback_is_of_host given [namespaces], faults [sandbox_mode!("network", "NODE"), sandbox_mode!("network", "POD")];
-    Must "CRI-NET-009": "A pod is reachable from the host at the address in its status: kubelet probes and hooks connect from there.",
+    Must "CRI-NET-009": "A pod is reachable from the host at the address in its status: the kubelet's probes and hooks connect from the host.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox, PodSandboxStatus],
         pod_is_reached_from_host given [namespaces], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",

@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::rules::network::{PORT, SERVER, said, serve, serve_with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port, and the replies to the client.",
+    Must "CRI-NET-004": "A UDP host port forwards datagrams to the pod's port, and forwards the replies to the client.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_port_carries_datagrams, faults [
             "RunPodSandbox request drop config.port_mappings.protocol",
@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set status.network.additional_ips [{\"ip\": \"10.11.12.13\"}]",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-NET-007": "Each host port of a pod forwards to it, and a container port without a host port is not opened on the host.",
+    Must "CRI-NET-007": "Each host port of a pod forwards to the pod, and a container port without a host port is not opened on the host.",
         KUBELET, tags ["kubelet", "network"], calls [RunPodSandbox],
         host_ports_are_those_given given [namespaces], faults [
             "RunPodSandbox request drop config.port_mappings",

@@ -5,7 +5,7 @@ use crate::rules::namespaces;
 use crate::rules::process::holding;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PRC-019": "In a shared PID namespace, a container that SIGTERM kills has exit code 143.",
+    Must "CRI-PRC-019": "In a shared PID namespace, a container killed by SIGTERM has exit code 143.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_in_exit_code, faults [
             "ContainerStatus set status.exit_code 15",
@@ -18,7 +18,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer request set timeout 0",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"trap 'echo child asked; echo child alive; exit 9' TERM; echo child ready; echo ready; while :; do sleep 1000 & wait $!; done\"]",
         ];
-    Must "CRI-PRC-016": "In a shared PID namespace, too, the processes of a container end with its first process.",
+    Must "CRI-PRC-016": "Also in a shared PID namespace, a container's remaining processes end when its first process ends.",
         CONTAINERD, tags ["kubelet", "exit", "namespaces"], calls [CreateContainer, ContainerStatus],
         orphans_end_in_shared_namespace, faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",

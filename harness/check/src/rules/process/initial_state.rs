@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"unset PATH; /bin/cat /proc/self/environ\"]",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"unset HOME; /bin/cat /proc/self/environ\"]",
         ];
-    Must "CRI-CFG-019": "CreateContainer accepts 200 KiB of environment variables and passes them on unchanged: values from ConfigMaps are often long.",
+    Must "CRI-CFG-019": "CreateContainer accepts 200 KiB of environment variables and passes them to the process unchanged: values from ConfigMaps are often long.",
         KUBELET, tags ["kubelet", "process", "input"], calls [CreateContainer],
         long_variables_are_whole, faults [
             "CreateContainer request drop config.envs",
@@ -50,7 +50,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.capabilities {\"add_capabilities\": [\"SYS_PTRACE\"]}",
             "CreateContainer request set config.linux.security_context.capabilities {\"drop_capabilities\": [\"CHOWN\"]}",
         ];
-    Must "CRI-SEC-015": "A container cannot open host devices that it was not given, even through a device node that it creates.",
+    Must "CRI-SEC-015": "A container cannot open host devices that its configuration does not list, even through a device node that it creates.",
         API, tags ["devices", "resources"], calls [CreateContainer],
         other_devices_are_not_opened given [users, limits], faults [
             "CreateContainer request set config.linux.security_context.privileged true",

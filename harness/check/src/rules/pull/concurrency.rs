@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer delay 3",
             "PullImage answer UNKNOWN",
         ];
-    Should "CRI-SBX-024": "After RemoveContainer and RemovePodSandbox, no mount on the host has the id of the container or sandbox in its path.",
+    Should "CRI-SBX-024": "After RemoveContainer and RemovePodSandbox, the host has no mount whose path contains the id of the container or sandbox.",
         API, tags ["leaks"], calls [RemovePodSandbox, RemoveContainer],
         no_mounts_are_left given [pod, container], faults ["RemovePodSandbox answer UNKNOWN", "RemoveContainer hang"];
 };

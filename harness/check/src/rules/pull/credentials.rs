@@ -9,7 +9,7 @@ use crate::rules::image::{refusal, status};
 use crate::rules::pull::{is_absent, said};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-PUL-020": "PullImage requests a token for each repository, with the credentials of that call only.",
+    Must "CRI-PUL-020": "PullImage requests a token for each repository, and uses only the credentials in its own request.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         each_repository_has_its_token, faults [
             "PullImage after 1 request drop auth",
@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage after 2 request set auth {\"username\": \"checker\", \"password\": \"secret\"}",
             "PullImage swallow",
         ];
-    Must "CRI-PUL-021": "PullImage needs no credentials for a public repository, and fails without them for a private one of the same registry.",
+    Must "CRI-PUL-021": "PullImage needs no credentials for a public repository, and fails without credentials for a private repository in the same registry.",
         KUBELET, tags ["kubelet", "registry", "security"], calls [PullImage, ImageStatus],
         one_repository_asks_for_credentials, faults [
             "PullImage request drop auth",

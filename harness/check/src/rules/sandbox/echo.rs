@@ -33,14 +33,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandbox drop items.created_at",
             "PodSandboxStatus set status.created_at 1500000000",
         ];
-    Must "CRI-SBX-034": "PodSandboxStatus reports a sandbox's namespace modes; the kubelet recreates a sandbox whose network mode differs.",
+    Must "CRI-SBX-034": "PodSandboxStatus reports a sandbox's namespace modes; the kubelet recreates a sandbox whose network mode differs from the pod's.",
         KUBELET, tags ["kubelet", "echo", "namespaces"], calls [PodSandboxStatus],
         sandbox_namespaces_are_echoed given [namespaces, pod], faults [
             "PodSandboxStatus drop status.linux",
             "PodSandboxStatus set status.linux.namespaces.options.network \"NODE\"",
             "PodSandboxStatus set status.linux.namespaces.options.pid \"POD\"",
         ];
-    Should "CRI-SBX-021": "PodSandboxStatus and ListPodSandbox report a sandbox's runtime handler, which is empty for the default one.",
+    Should "CRI-SBX-021": "PodSandboxStatus and ListPodSandbox report a sandbox's runtime handler, which is empty for the default handler.",
         API, tags ["echo"], calls [Status, RunPodSandbox, PodSandboxStatus, ListPodSandbox],
         runtime_handler_is_echoed given [pod], faults [
             "PodSandboxStatus set status.runtime_handler \"other\"",

@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::rules::security::output_with;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-005": "A seccomp profile in a file of the host (Localhost) is applied.",
+    Must "CRI-SEC-005": "A seccomp profile in a file on the host (Localhost) is applied.",
         CRITEST, tags ["kubelet", "seccomp"], calls [CreateContainer],
         profile_of_host_is_applied given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
@@ -20,7 +20,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer swallow",
         ];
-    Must "CRI-SEC-021": "A seccomp profile blocks a system call even with the capability for it; Unconfined does not, and a privileged container ignores the profile.",
+    Must "CRI-SEC-021": "A seccomp profile blocks a system call even if the process has the capability for it; Unconfined blocks nothing, and a privileged container ignores the profile.",
         CRITEST, tags ["kubelet", "seccomp", "capabilities"], calls [CreateContainer],
         profile_counts_beside_capabilities given [namespaces], faults [
             "CreateContainer request drop config.linux.security_context.seccomp",
@@ -108,7 +108,7 @@ pub(crate) const SECCOMP_ARGUMENTS: &[Rule] = rules! {
             "CreateContainer request drop config.linux.security_context.seccomp",
             "CreateContainer request set config.linux.security_context.seccomp {\"profile_type\": \"Unconfined\"}",
         ];
-    Should "CRI-SEC-037": "A seccomp profile that blocks one value of a system call's argument allows other values.",
+    Should "CRI-SEC-037": "A seccomp profile that blocks a system call for one value of an argument allows the call with other values.",
         API, tags ["kubelet", "seccomp"], calls [CreateContainer],
         arguments_count, faults [
             "CreateContainer request drop config.linux.security_context.seccomp",

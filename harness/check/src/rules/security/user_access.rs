@@ -10,14 +10,14 @@ use crate::rules::mounts::{directory, of};
 use crate::rules::security::groups_in;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-029": "A container's process has all 20 configured supplemental groups, and ContainerStatus lists them if it reports a user.",
+    Must "CRI-SEC-029": "A container's process has all configured supplemental groups, even if there are 20, and ContainerStatus lists them if it reports a user.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer, ContainerStatus],
         many_groups_are_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups",
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"3001\", \"3002\"]",
             "ContainerStatus drop status.user.linux.supplemental_groups",
         ];
-    Should "CRI-SEC-030": "Masked and read-only paths do not apply to a privileged container, although the kubelet sends the usual ones.",
+    Should "CRI-SEC-030": "Masked and read-only paths do not apply to a privileged container, even though the kubelet's request lists the usual paths.",
         CONTAINERD, tags ["kubelet", "files"], calls [CreateContainer],
         privileged_container_sees_all, faults [
             "CreateContainer request drop config.linux.security_context.privileged",
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync drop stderr",
             "ExecSync set stdout \"MTIzNApvdGhlcgo=\"",
         ];
-    Must "CRI-SEC-033": "The highest oom_score_adj, 1000, is set unchanged: BestEffort pods have it.",
+    Must "CRI-SEC-033": "The highest oom_score_adj, 1000, is set unchanged: the kubelet sets it for BestEffort pods.",
         KUBELET, tags ["kubelet", "resources"], calls [CreateContainer],
         highest_oom_score_is_set, faults [
             "CreateContainer request drop config.linux.resources",

@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainerStats drop stats.writable_layer.inodes_used.value",
             "ListContainerStats drop stats.attributes.metadata.attempt",
         ];
-    Should "CRI-STA-014": "PodSandboxStats, ListPodSandboxStats and ContainerStats agree on the measurements of a sandbox and its container.",
+    Should "CRI-STA-014": "PodSandboxStats, ListPodSandboxStats and ContainerStats report consistent measurements of a sandbox and its container.",
         KUBELET, tags ["kubelet", "agreement"], calls [PodSandboxStats, ListPodSandboxStats, ContainerStats],
         sandbox_is_measured_alike given [pod], faults [
             "PodSandboxStats drop stats.linux.memory.rss_bytes",
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStats drop stats.linux.containers.memory.working_set_bytes",
             "ListPodSandboxStats drop stats.linux.containers.attributes.labels",
         ];
-    Should "CRI-STA-015": "Memory statistics in ContainerStats match the container's cgroup, and available_bytes is the rest of its memory limit.",
+    Should "CRI-STA-015": "Memory statistics in ContainerStats match the container's cgroup, and available_bytes is the unused part of its memory limit.",
         KUBELET, tags ["kubelet", "resources"], calls [ContainerStats, ExecSync],
         memory_is_that_of_cgroup given [limits, pod], faults [
             "ContainerStats drop stats.memory.usage_bytes",

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandboxMetrics set pod_metrics.metrics.metric_type \"COUNTER\"",
             "ListPodSandboxMetrics after 1 set pod_metrics.container_metrics.metrics.value.value \"0\"",
         ];
-    Should "CRI-STA-018": "The labels of container metrics name the pod, its namespace and the container: the kubelet exposes them as cAdvisor metrics.",
+    Should "CRI-STA-018": "The labels of container metrics name the pod, its namespace and the container; the kubelet serves these metrics in place of cAdvisor's.",
         KUBELET, tags ["metrics", "kubelet"], calls [ListMetricDescriptors, ListPodSandboxMetrics],
         labels_name_container given [pod], faults [
             "ListPodSandboxMetrics set pod_metrics.container_metrics.metrics.label_values [\"none\", \"none\", \"none\", \"none\", \"none\", \"none\"]",

@@ -5,7 +5,7 @@ use crate::rules::image::{add, pull};
 use crate::rules::statistics::accuracy::{listed_container_stats, sandbox_stats};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RTM-012": "ImageFsInfo counts the bytes and inodes of an image from its pull to its removal: the kubelet removes images until enough space is free.",
+    Should "CRI-RTM-012": "ImageFsInfo counts the bytes and inodes of an image from its pull to its removal; the kubelet removes images until enough space is free.",
         KUBELET, tags ["kubelet", "statistics", "image"], calls [ImageFsInfo, PullImage, RemoveImage],
         space_of_image_comes_and_goes, faults [
             "ImageFsInfo stale",

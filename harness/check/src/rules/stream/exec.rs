@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Exec request set cmd [\"/bin/sh\", \"-c\", \"echo Uid: 0 0 0 0; echo Gid: 0 0 0 0; echo of=image-pod; pwd; echo end\"]",
             "ExecSync request set cmd [\"/bin/sh\", \"-c\", \"echo Uid: 0 0 0 0; echo Gid: 0 0 0 0; echo of=image-pod; pwd; echo end\"]",
         ];
-    Should "CRI-STR-022": "An idle Exec stream stays open: clients keep streams open for hours.",
+    Should "CRI-STR-022": "An idle Exec stream stays open, because clients keep streams open for hours.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         idle_stream_stays_open given [container], faults [
             "Exec drop url",

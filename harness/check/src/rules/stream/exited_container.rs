@@ -5,14 +5,14 @@ use harness::streaming::{self, Streams, Transport};
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-STR-016": "Exec and Attach to an exited container are refused, or their streams end with an error.",
+    Must "CRI-STR-016": "For an exited container, Exec and Attach are refused, or their streams end with an error.",
         CONTAINERD, tags ["kubelet", "stream", "input"], calls [Exec, Attach],
         ended_container_has_no_streams given [pod], faults [
             "Exec swallow",
             "Attach swallow",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"sleep 1000\"]",
         ];
-    Must "CRI-STP-015": "StopContainer sends its signal only once: many programs exit immediately on a second one.",
+    Must "CRI-STP-015": "StopContainer sends the stop signal only once: many programs exit immediately when they receive it a second time.",
         API, tags ["kubelet", "signal"], calls [StopContainer],
         signal_is_sent_once given [pod], faults ["CreateContainer request set config.stop_signal \"SIGINT\""];
 };

@@ -18,7 +18,7 @@ impl Loop {
             Ok(inputs) => inputs,
             Err(problems) => {
                 problems.into_iter().for_each(|line| self.printer.note(line));
-                self.printer.note("the manifests cannot be applied: the pods stay as they are");
+                self.printer.note("failed to apply the manifests: the pods are not changed");
                 return;
             }
         };

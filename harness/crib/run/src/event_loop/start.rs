@@ -200,15 +200,18 @@ impl Loop {
         first_notes.into_iter().for_each(|line| printer.note(line));
         let news = first.news.into_iter().filter(|_| !args.quiet);
         news.chain(first.problems).for_each(|line| printer.note(line));
-        let starting = match outside.background {
-            Some(background) => {
-                let log = root.log_file(background::LOG);
-                let log = log.map_err(|error| chain(&error))?;
-                let starting = Starting::new(background, log, args.wait);
-                Some(starting.map_err(|error| format!("failed to watch the command: {error}"))?)
-            }
-            None => None,
-        };
+        let starting =
+            match outside.background {
+                Some(background) => {
+                    let log = root.log_file(background::LOG);
+                    let log = log.map_err(|error| chain(&error))?;
+                    let starting = Starting::new(background, log, args.wait);
+                    Some(starting.map_err(|error| {
+                        format!("failed to watch the foreground command: {error}")
+                    })?)
+                }
+                None => None,
+            };
         hub.create(pods, now);
         Ok(Self {
             hub,

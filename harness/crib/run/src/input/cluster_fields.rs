@@ -20,7 +20,7 @@ pub(crate) fn leave_out(
     let mut said = Vec::new();
     let mut without = |owner: &str, volume: &str| {
         said.push(format!(
-            "{owner}: volume {volume} has no file of {ROOT_CA}: it is the CA of a cluster's API server, and crib run has no API server"
+            "{owner}: volume {volume} gets no file from ConfigMap {ROOT_CA}: it holds the CA of a cluster's API server, and crib run has no API server"
         ));
     };
     for pod in pods {
@@ -51,7 +51,7 @@ pub(crate) fn leave_out(
             claim.metadata.name.as_deref().unwrap_or_default(),
         );
         said.push(format!(
-            "persistentvolumeclaim {namespace}/{name} is treated as unbound: PersistentVolume {volume}, to which its cluster bound it, is not in the manifests"
+            "persistentvolumeclaim {namespace}/{name} is treated as unbound: a cluster bound it to PersistentVolume {volume}, which is not in the manifests"
         ));
         objects.insert_persistent_volume_claim(unbound);
     }

@@ -77,7 +77,8 @@ pub struct ManifestArgs {
     /// Accept unknown fields and duplicate keys in manifests, with a warning
     #[arg(long)]
     pub lenient: bool,
-    /// Turn warnings into errors: limits that cannot be applied, kinds that are not run, and Services that are not served as written
+    /// Turn these warnings into errors: limits that cannot be applied, kinds that crib does not run, and Services that
+    /// crib cannot serve as specified
     #[arg(long)]
     pub strict: bool,
     /// Maximum number of documents in all manifests
@@ -312,7 +313,7 @@ fn merge(
             match all_objects.iter_mut().find(|(_, other)| other.full_name() == name) {
                 Some((_, other)) if *other == object => {}
                 Some(other) if !name.ends_with(['/', ' ']) => {
-                    let last = "is in the manifests twice: the last one counts";
+                    let last = "is in the manifests twice: the last definition is used";
                     warnings.push(format!("{file}: {name} {last}"));
                     *other = (file.clone(), object);
                 }
@@ -351,7 +352,7 @@ fn merge(
                 ));
             } else if let Some(other) = uids.insert(pod.uid().clone(), pod.full_name()) {
                 let name = pod.full_name();
-                problems.push(format!("{file}: pod {name} has the metadata.uid of pod {other}: leave it out, or change it"));
+                problems.push(format!("{file}: pod {name} has the same metadata.uid as pod {other}: leave it out, or change it"));
             }
             pods.push(pod);
         }

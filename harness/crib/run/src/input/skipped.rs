@@ -27,7 +27,7 @@ pub(crate) fn sentences(skipped: &[Skipped]) -> Vec<String> {
         let place = objects.first().map(|first| place(first));
         let more = match objects.len() {
             0 | 1 => String::new(),
-            count => format!(", {count} of them"),
+            count => format!(" ({count} objects)"),
         };
         let place = place.unwrap_or_default();
         let why = why(kind, file);
@@ -49,7 +49,7 @@ fn why(kind: &str, file: &str) -> String {
             "crib does not build kustomizations: run `kubectl kustomize {} | crib run -`",
             directory(file)
         ),
-        _ => "it is not run without a cluster".to_owned(),
+        _ => "this kind needs a cluster".to_owned(),
     }
 }
 
@@ -108,9 +108,9 @@ mod tests {
         assert_eq!(
             sentences(&objects),
             [
-                "m.yaml:9: kind Ingress (g/v1) is skipped: it is not run without a cluster",
+                "m.yaml:9: kind Ingress (g/v1) is skipped: this kind needs a cluster",
                 "m.yaml:1: kind Kustomization (g/v1) is skipped: crib does not build kustomizations: run `kubectl kustomize . | crib run -`",
-                "m.yaml:3: kind Role (g/v1) is skipped, 2 of them: it is not run without a cluster",
+                "m.yaml:3: kind Role (g/v1) is skipped (2 objects): this kind needs a cluster",
                 "m.yaml:20: Pod check is skipped: it is a helm hook for test",
             ]
         );

@@ -143,7 +143,7 @@ fn removed(shown: &Shown) -> Option<String> {
 /// What a CronJob waits for.
 fn next_job(shown: &Shown, now: Timestamp) -> Option<String> {
     let (name, at) = shown.next_job.as_ref().filter(|(_, at)| *at > now)?;
-    Some(format!("{name} starts its next job in {}", age(now, *at)))
+    Some(format!("{name} starts its next Job in {}", age(now, *at)))
 }
 
 /// Puts names, kinds and states below each other. In a terminal of `columns`, names are shortened so that the states are

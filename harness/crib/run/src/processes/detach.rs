@@ -47,7 +47,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
         Ok(Answer::Failed) => {
             let never = if args.wait { "be ready" } else { "run" };
             say(&format!(
-                "a pod can never {never}, and run {name} stays in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
+                "a pod can never {never}; run {name} continues in the background: `crib ps` and `crib logs` show it, `crib down {name}` ends it"
             ));
             Exit::PodFailed
         }

@@ -30,7 +30,7 @@ pub enum RootError {
     },
     /// Its socket would have too long a path.
     #[error(
-        "the runtime's socket would be {socket}, which has {} bytes and a unix socket can have at most {LONGEST_SOCKET_PATH}; set TMPDIR or XDG_RUNTIME_DIR to a directory with a shorter path, or make /tmp writable",
+        "the path of the runtime's socket would be {socket} and have {} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}; set TMPDIR or XDG_RUNTIME_DIR to a directory with a shorter path, or make /tmp writable",
         .socket.as_os_str().len()
     )]
     TooLong {
@@ -38,7 +38,9 @@ pub enum RootError {
         socket: PathBuf,
     },
     /// It could not be locked.
-    #[error("failed to lock {path}; set TMPDIR to a directory on a file system with locks")]
+    #[error(
+        "failed to lock {path}; set TMPDIR to a directory on a file system that supports locks"
+    )]
     Lock {
         /// The directory.
         path: PathBuf,

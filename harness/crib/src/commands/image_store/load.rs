@@ -20,10 +20,10 @@ Examples:
   crib load layouts/ app.tar=registry.example.com/team/app:1
 
 A PATH is an OCI layout, an OCI or docker archive, or a directory of them. crib load serves the images on the loopback \
-interface, and the runtime pulls them from there. crib's runtime keeps the names of the images; other runtimes name them \
-after the address of crib load, and crib load prints these names."))]
+interface, and the runtime pulls them from there. crib's runtime keeps the names of the images; other runtimes prefix \
+the names with the address of crib load's registry, and the new names are printed."))]
 pub(crate) struct LoadArgs {
-    /// Archives or layouts to load
+    /// Image archives or OCI layouts to load
     #[arg(required = true, value_name = "PATH[=NAME:TAG]")]
     paths: Vec<String>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ pub(crate) struct RunpArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]
     config: String,
-    /// Runtime handler [default: the runtime's default]
+    /// Runtime handler [default: the runtime's default handler]
     #[arg(short, long, default_value = "", hide_default_value = true)]
     runtime: String,
     /// Timeout of the call [default: --timeout]

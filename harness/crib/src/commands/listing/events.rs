@@ -26,7 +26,7 @@ Examples:
   crib events -o json | jq -r .containerEventType
   crib events -o go-template --template '{{.containerEventType}} {{.containerId}}'
 
-Each line shows the time, the event, the id and the pod. Events of pod sandboxes have the same types as those of containers."))]
+Each line shows the time, the event type, the id of the container or sandbox, and the pod. Events of sandboxes have the same types as events of containers."))]
 pub(crate) struct EventsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]

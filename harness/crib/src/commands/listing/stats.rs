@@ -24,7 +24,7 @@ pub(crate) struct StatsArgs {
     /// Include containers that are not running
     #[arg(short, long)]
     all: bool,
-    /// Id, as with the argument
+    /// Same as the CONTAINER argument
     #[arg(long, conflicts_with = "container")]
     id: Option<String>,
     /// Filter by pod id

@@ -20,7 +20,7 @@ CPU % is relative to one core, over the interval between two samples."))]
 pub(crate) struct StatspArgs {
     /// Pod id or id prefix [default: all]
     pod: Option<String>,
-    /// Id, as with the argument
+    /// Same as the POD argument
     #[arg(long, conflicts_with = "pod")]
     id: Option<String>,
     /// Filter by label; repeatable

@@ -49,23 +49,23 @@ Examples:
 Sections:
   startup     the time until crib's own daemon answers its first call
   calls       the CRI calls of a pod's lifecycle, and the time that the kernel alone needs for a container
-  throughput  complete pod lifecycles per second, with --concurrency pods in parallel
-  growth      the same calls while --sizes other pods run
-  density     memory (PSS) of all processes that the runtime started for --pods pods
+  throughput  complete pod lifecycles per second, with several pods in parallel (--concurrency)
+  growth      the same calls while many other pods run (--sizes)
+  density     memory (PSS) of all processes that the runtime started for its pods (--pods)
   events      the latency of container events
   pulls       pulls of an image with one large layer, and of an image with many small layers
   logs        the throughput of container output to the log
 
 With --vs, each round measures both runtimes one after the other, and each ratio compares values of the same round. On a \
-machine with other load, only ratios are meaningful. docs/performance.md shows results and describes the JSON.
+machine with other load, only ratios are meaningful. docs/performance.md shows results and describes the JSON output.
 
 The benchmark labels its pods and removes them at the end; pods of a benchmark that was killed are removed by the next \
-benchmark. Containers run the image of --image, or an image built from programs of this machine, which the runtime pulls \
-from a registry in this process at 127.0.0.1 without TLS. A signal ends the benchmark early and removes its pods; a second \
-signal ends it immediately.
+benchmark. Containers run the image of --image. Without --image, crib builds an image from programs of this machine, and \
+the runtime pulls it from a registry in this process at 127.0.0.1 without TLS. A signal ends the benchmark early and \
+removes its pods; a second signal ends it immediately.
 
 Exit codes:
-    0  everything was measured, except what the printed notes name
+    0  everything was measured, apart from exceptions that the output lists
     1  a call failed; its section is incomplete
     2  bad usage
     3  no runtime was found, the runtime does not answer, or no image for containers is available
@@ -100,7 +100,7 @@ pub(crate) struct BenchArgs {
     /// Timeout of each call
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
-    /// Image of the containers, which must have a shell [default: an image built from programs of this machine]
+    /// Container image, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
     /// Port of the registry at 127.0.0.1 that serves the images [default: a free port]

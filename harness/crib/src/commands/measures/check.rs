@@ -29,7 +29,7 @@ use crate::reported::{Destination, ensure_distinct, ensure_writable, write_file}
 enum FailOn {
     /// Rules that a kubelet cannot work without.
     Must,
-    /// Also rules that a feature of a client cannot work without.
+    /// Also rules that some client features cannot work without.
     #[default]
     Should,
     /// Every rule.
@@ -78,18 +78,18 @@ Examples:
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
-Each word of --select and --skip is a rule id (CRI-CTR-017), a prefix of one (CRI-CTR), a severity, an area, a tag or a \
-call (StopContainer). --list prints the rules; --explain prints a rule with its source and the faults that it detects. \
-docs/check.md shows how to check a runtime.
+Each word of --select and --skip is a rule id (CRI-CTR-017), a rule id prefix (CRI-CTR), a severity, an area, a tag or a \
+call (StopContainer). --list prints the rules; --explain prints a rule, its source (such as the CRI specification) and \
+the faults that it detects. docs/check.md shows how to check a runtime.
 
-Each rule creates its own pods, and the runtime can have other clients meanwhile. The check removes its pods at the end; \
-pods of a check that was killed are removed by the next check. Containers run the image of --image, or an image built from \
-programs of this machine, which the runtime pulls from a registry in this process at 127.0.0.1 without TLS. A signal ends \
-the check early and removes its pods; a second signal ends it immediately.
+Each rule creates its own pods, and other clients can use the runtime at the same time. The check removes its pods at \
+the end; pods of a check that was killed are removed by the next check. Containers run the image of --image. Without \
+--image, crib builds an image from programs of this machine, and the runtime pulls it from a registry in this process at \
+127.0.0.1 without TLS. A signal ends the check early and removes its pods; a second signal ends it immediately.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed
-    1  such a rule failed, or an object that the check created could not be removed
+    1  a rule of such a severity failed, or an object that the check created could not be removed
     2  bad usage
     3  no runtime was found, the runtime does not answer, or no image for containers is available
   130  interrupted: a signal, or standard output was closed")]
@@ -114,7 +114,7 @@ pub(crate) struct CheckArgs {
     /// Explain the rules that match this word, without running them; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',', conflicts_with = "list")]
     explain: Vec<String>,
-    /// Image of the containers, which must have a shell [default: an image built from programs of this machine]
+    /// Container image, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
     /// Port of the registry at 127.0.0.1 that serves the images [default: a free port; 5055 with --print-config]
@@ -124,14 +124,14 @@ pub(crate) struct CheckArgs {
     /// same port
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
-    /// Number of rules that run in parallel; more while rules wait for the runtime
+    /// Number of rules that run in parallel, not counting rules that wait for the runtime
     #[arg(long, value_name = "N", default_value = "8")]
     parallel: NonZeroUsize,
     /// Timeout of each rule
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     deadline: Duration,
-    /// Shell command that restarts the runtime and returns when the old process has ended [default: rules about restarts are
-    /// skipped]
+    /// Shell command that restarts the runtime and returns when the old process has ended [default: none; rules about
+    /// restarts are skipped]
     #[arg(long, value_name = "COMMAND")]
     restart_command: Option<String>,
     /// File of known failures to ignore; each line has a rule id, a tab and an explanation

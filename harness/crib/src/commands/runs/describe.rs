@@ -34,7 +34,8 @@ Examples:
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
 
-For pods of `crib run`, the information comes from their agent; for pods of other runtimes, it is what the runtime knows."))]
+For pods of `crib run`, the information comes from the agent of the run; for pods of other runtimes, it comes from the \
+runtime."))]
 pub(crate) struct DescribeArgs {
     /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web
     #[arg(

@@ -29,9 +29,10 @@ Examples:
   crib down web
   crib down --all --force
 
-Waits until the runs are removed, prints which pods it waits for, and then how many pods of each run ended in each phase. A \
-pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. Volumes of PersistentVolumeClaims are \
-kept. To end pods that `crib run --keep` left, use the NAME that it printed.\n\n{CODES}"))]
+Waits until the runs are removed, and prints the pods that it waits for. At the end, prints how many pods of each run \
+ended in each phase. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. Volumes of \
+PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that this command \
+printed.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as given to `crib run --name`
     #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]

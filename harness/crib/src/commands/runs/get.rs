@@ -35,12 +35,13 @@ Examples:
   crib get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image
   crib get pods --watch
 
---watch continues until Ctrl-C, or until all runs that existed at its start have ended.
+--watch continues until Ctrl-C, or until all runs that existed when the watch began have ended.
 
 {}
 
-JSONPath supports fields, ['quoted fields'], indexes, slices, *, .., comparison filters ([?(@.type==\"Ready\")]), {{range}} \
-and {{end}}, and text inside and outside of braces. All other syntax is an error. A missing field is empty.", kinds::HELP)))]
+JSONPath supports fields, ['quoted fields'], indexes, slices, *, .., comparison filters ([?(@.type==\"Ready\")]), \
+{{range}} and {{end}}, quoted text inside of braces, and text outside of braces. All other syntax is an error. A missing \
+field is printed as empty text.", kinds::HELP)))]
 pub(crate) struct GetArgs {
     /// Kinds followed by names, or KIND/NAME: `pods`, `deploy,svc`, `pod web`, `pod/web svc/web`, `all`
     #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
@@ -54,7 +55,7 @@ pub(crate) struct GetArgs {
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Filter by fields: `metadata.name`, `metadata.namespace`; of pods also `status.phase`, `spec.nodeName` and more
+    /// Filter by fields: `metadata.name`, `metadata.namespace`; for pods also `status.phase`, `spec.nodeName` and more
     #[arg(long)]
     field_selector: Option<Fields>,
     /// Output format: wide, name, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADING:PATH,...

@@ -37,7 +37,7 @@ Examples:
   crib rollout status statefulset db --timeout 2m
   crib rollout status ds/agent --watch=false
 
-Exits with code 1 if the object is deleted or its run ends before the rollout is done, and if --timeout expires."))]
+Exits with code 1 if the object is deleted, its run ends or --timeout expires before the rollout is done."))]
 pub(crate) struct StatusArgs {
     /// A Deployment, DaemonSet or StatefulSet
     #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]

@@ -23,7 +23,7 @@ Examples:
   crib top pod -A --sort-by memory
   crib top pod web --containers
 
-CPU usage is in millicores, measured over one second; memory is the working set. The usage of a pod is the sum of its \
+CPU usage is in millicores, measured over one second; memory is the working set. The usage of a pod is the sum over its \
 running containers."))]
 pub(crate) struct TopArgs {
     /// Kind of object whose usage to show: `pod`

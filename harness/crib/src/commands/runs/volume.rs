@@ -20,14 +20,14 @@ const CODES: &str = "Exit codes:
     1  an operation failed
     2  bad usage";
 
-/// List and remove the volumes of PersistentVolumeClaims, which are kept between runs
+/// List and remove PersistentVolumeClaim volumes, which are kept between runs
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
   crib volume ls
   crib volume rm data-postgres-0
 
-A PersistentVolumeClaim that matches no PersistentVolume gets a directory, which later runs use again.\n\n{CODES}"))]
+A PersistentVolumeClaim that matches no PersistentVolume gets a directory, which later runs reuse.\n\n{CODES}"))]
 pub(crate) struct VolumeArgs {
     #[command(subcommand)]
     command: VolumeCommand,
@@ -42,7 +42,7 @@ enum VolumeCommand {
     Rm(RmArgs),
 }
 
-/// List the volumes of PersistentVolumeClaims
+/// List PersistentVolumeClaim volumes
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -59,7 +59,7 @@ struct LsArgs {
     volumes: VolumesDirArgs,
 }
 
-/// Remove volumes of PersistentVolumeClaims and their data
+/// Remove PersistentVolumeClaim volumes with their data
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -67,7 +67,7 @@ Examples:
   crib volume rm test/data-db-0
   crib volume rm --all
 
-Volumes that pods use are not removed, nor are file systems mounted below a volume.\n\n{CODES}"))]
+Volumes that pods use and file systems that are mounted below a volume are not removed.\n\n{CODES}"))]
 struct RmArgs {
     /// Names of PersistentVolumeClaims; NAMESPACE/NAME for namespaces other than default
     #[arg(required_unless_present = "all", value_name = "[NAMESPACE/]NAME")]

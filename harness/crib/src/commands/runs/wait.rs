@@ -31,14 +31,14 @@ Examples:
   crib wait --for=delete pod/web
   crib wait --for=create --for=condition=Ready pod/web
 
-Waits for one object and one condition after another, for --for=create first. If an object is deleted, waits until it \
-exists again. If its run has ended, --for=delete is met, and any other condition fails immediately. Exits with code 1 if a \
-condition is not met, including when --timeout expires."))]
+Waits for the objects and conditions one after another, and for --for=create first. If an object is deleted, waits until \
+it is created again. If its run has ended, --for=delete is met, and any other condition fails immediately. Exits with \
+code 1 if a condition is not met, including when --timeout expires."))]
 pub(crate) struct WaitArgs {
     /// Kinds followed by names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all, kinds only: `pods`
     #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
     objects: Vec<String>,
-    /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all must be met
+    /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all conditions must be met
     #[arg(long = "for", required = true, value_name = "CONDITION")]
     conditions: Vec<Condition>,
     /// How long to wait: 30s, 2m; 0 checks once, a negative time waits for a week
@@ -56,7 +56,7 @@ pub(crate) struct WaitArgs {
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
     #[arg(short = 'l', long, conflicts_with = "all")]
     selector: Option<Labels>,
-    /// Filter by fields: `metadata.name`, `metadata.namespace`; of pods also `status.phase`, `spec.nodeName` and more
+    /// Filter by fields: `metadata.name`, `metadata.namespace`; for pods also `status.phase`, `spec.nodeName` and more
     #[arg(long)]
     field_selector: Option<Fields>,
     #[command(flatten)]

@@ -35,12 +35,13 @@ use start::Start;
   crib agent --runtime-endpoint unix:///run/crib.sock --kubeconfig node.kubeconfig --adopt-node
 
 The agent runs the pods of all manifests, recreates a pod when its manifest changes, and ends it when its manifest is \
-removed. Pods keep running when the agent exits; the next agent with the same directories adopts them. A pod without a \
-manifest is ended only if this agent started it; if no other client uses the runtime, --adopt-node ends all such pods. \
-SIGTERM or SIGINT ends the agent within 10 s; a second signal ends it immediately.
+removed. Pods keep running when the agent exits; the next agent with the same directories adopts them. By default, a pod \
+without a manifest is ended only if this agent started it. With --adopt-node, the agent ends every pod without a \
+manifest; use this flag only if no other client uses the runtime. SIGTERM or SIGINT ends the agent within 10 s; a second \
+signal ends it immediately.
 
-Flags that exist in the kubelet have the same names there; for all of the kubelet's flags and defaults, use `crib kubelet`. A \
-flag takes precedence over its field in --config.")]
+Flags that the kubelet also has keep the kubelet's names; for all of the kubelet's flags and defaults, use `crib \
+kubelet`. A flag takes precedence over the corresponding field in --config.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(

@@ -33,9 +33,10 @@ const EXAMPLES: &str = "Examples:
     --bootstrap-kubeconfig /etc/kubernetes/bootstrap-kubelet.conf
   crib kubelet --container-runtime-endpoint unix:///run/crib.sock --pod-manifest-path manifests/ --config node.yaml
 
-A flag can also be written as --flag=value, and with _ instead of -. Without --config, the server accepts requests without \
-credentials, as a kubelet does. A flag or field that the agent does not support is an error; a flag or field without effect \
-is a warning. The exit code is 1 after any error. The agent notifies systemd (Type=notify, WatchdogSec=).";
+A flag whose description is a field name, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
+also be written as --flag=value, and with _ instead of -. Without --config, the server accepts requests without \
+credentials, as a kubelet does. A flag or field that the agent does not support is an error; a flag or field without \
+effect is a warning. The exit code is 1 after any error. The agent notifies systemd (Type=notify, WatchdogSec=).";
 
 /// The flags that were given, with their texts in order.
 #[derive(Clone, Debug, Default)]

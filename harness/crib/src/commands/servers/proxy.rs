@@ -34,8 +34,8 @@ P] [message N[..M]] [if CONDITION] and one of:
   recode CODE CODE [\"TEXT\"]    return the second code if the runtime returns the first
   hang, delay SECONDS           never respond, or respond after a delay
   disconnect                    close the client's connection
-  drop FIELD, set FIELD JSON    change a field of the response, or of the request if `request` precedes it
-  lose, repeat, swap            drop a message of a stream, send it twice, or after the next one
+  drop FIELD, set FIELD JSON    remove or set a response field; prefix `request` for a request field
+  lose, repeat, swap            drop a stream message, send it twice, or send it after the next one
   late SECONDS                  delay a message of a stream, but not the messages after it
   truncate [CODE [\"TEXT\"]]     end the stream instead of sending a message
   throttle BYTES                limit responses to this many bytes per second

@@ -78,9 +78,9 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
                 "one side must be a local path: copy from {container:?} to a local path first"
             ))
         }
-        (End::InContainer(_), End::Standard) if io::stdout().is_terminal() => {
-            usage("standard output is a terminal, and the archive is not text: redirect it")
-        }
+        (End::InContainer(_), End::Standard) if io::stdout().is_terminal() => usage(
+            "standard output is a terminal, and the archive is binary data: redirect the output",
+        ),
         (End::InContainer(from), to) => {
             let all = args.connection.open_all()?;
             let container = reach(&all, &from.container, args).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: &CpArgs) -> Result<Exit, CallError> {
 
 /// Says what was left out.
 fn told(notes: Vec<String>) -> Exit {
-    notes.iter().for_each(|note| say(&format!("left out {note}")));
+    notes.iter().for_each(|note| say(&format!("skipped {note}")));
     Exit::Success
 }
 
@@ -268,7 +268,7 @@ impl Sink {
     async fn ended(self, sent: Result<Vec<String>, CallError>) -> Result<Vec<String>, CallError> {
         if let (Some(chunks), Err(_)) = (&self.chunks, &sent) {
             // What came is not all.
-            let _ = chunks.send(Err(io::Error::other("its sender failed"))).await;
+            let _ = chunks.send(Err(io::Error::other("failed to read the data to copy"))).await;
         }
         drop(self.chunks);
         let unpacked = match self.unpacked {

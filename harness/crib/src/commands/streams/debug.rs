@@ -25,16 +25,16 @@ Examples:
   crib debug web -it --image crib.local/host --target nginx -- bash
   crib debug web --image busybox -c probe -- wget -O- localhost:8080
 
-Adds an ephemeral container, as kubectl debug does. It shares the pod's network namespace and, with --target, the process \
-namespace of that container. It is not restarted, and it ends with the pod. It has the capability SYS_PTRACE, as with \
-kubectl's profile general. The pod must belong to a crib run."))]
+Adds an ephemeral container, as kubectl debug does. The container shares the pod's network namespace and, with --target, \
+the process namespace of the target container. It is not restarted, and it ends with the pod. It has the capability \
+SYS_PTRACE, as with kubectl's profile general. The pod must belong to a crib run."))]
 pub(crate) struct DebugArgs {
     /// Pod: name (web or shop/web) or id
     pod: String,
     /// Image of the container
     #[arg(long)]
     image: String,
-    /// Command of the container [default: the image's]
+    /// Command of the container [default: the image's command]
     #[arg(last = true)]
     command: Vec<String>,
     /// Pass the command as arguments to the image's entrypoint
@@ -52,7 +52,7 @@ pub(crate) struct DebugArgs {
     /// When to pull the image [default: the Kubernetes default for the image's tag]
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     image_pull_policy: Option<String>,
-    /// Pass standard input to the container, and attach
+    /// Pass standard input to the container, and attach to it
     #[arg(short = 'i', long = "stdin", alias = "interactive")]
     interactive: bool,
     /// Allocate a terminal
@@ -171,7 +171,7 @@ async fn started(cri: &Cri, uid: &str, name: &str) -> Result<Started, CallError>
             Seen::Started(started) => return Ok(started),
             Seen::Waiting(Some(why)) => {
                 if said.insert(why.clone()) {
-                    say(&format!("container {name} waits: {why}"));
+                    say(&format!("container {name} is waiting: {why}"));
                 }
             }
             Seen::Waiting(None) => {}

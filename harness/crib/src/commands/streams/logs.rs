@@ -35,8 +35,8 @@ Examples:
   crib logs deploy/web -c sidecar
   crib logs -f -l app=web --all-containers --prefix
 
-If a pod has several containers, the default is the one that its annotation kubectl.kubernetes.io/default-container names, \
-or else the first one. The container's standard error goes to standard error."))]
+If a pod has several containers, the default is the one that its annotation kubectl.kubernetes.io/default-container \
+names, or else the first one. The container's standard error is printed to standard error."))]
 pub(crate) struct LogsArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(
@@ -68,7 +68,8 @@ pub(crate) struct LogsArgs {
     /// Print only the last lines [default: all, as with -1]
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, conflicts_with = "stream")]
     tail: Option<i64>,
-    /// Print only entries since a time (2026-01-02T15:04:05Z; UTC without zone), a duration ago (5m), or a Unix time
+    /// Print only entries since a time (2026-01-02T15:04:05Z; UTC if it has no zone), a duration before now (5m), or a
+    /// Unix time
     #[arg(long, value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Print at most this many bytes [default: all, as with -1]

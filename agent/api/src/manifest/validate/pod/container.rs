@@ -16,7 +16,7 @@ use crate::pod::is_sidecar;
 /// All containers of a pod.
 pub(crate) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes<'_>) {
     if spec.containers.is_empty() {
-        check.required("spec.containers", "a pod has at least one container");
+        check.required("spec.containers", "a pod must have at least one container");
     }
     let mut container_names = Set::new();
     let mut host_ports = Set::new();
@@ -49,7 +49,7 @@ fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
     if init.restart_policy.is_some() {
         restart(check, field, init);
     } else if has_rules {
-        let detail = "must be given when restartPolicyRules are";
+        let detail = "must be given when restartPolicyRules is given";
         check.required(format!("{field}.restartPolicy"), detail);
     }
     // Init containers run one by one; the API server checks each by itself, and names the first.
@@ -180,7 +180,7 @@ fn restart(check: &mut Check, field: &str, container: &Container) {
     let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
     let list = format!("{field}.restartPolicyRules");
     if !rules.is_empty() && policy.is_none() {
-        let detail = "must be given when restartPolicyRules are";
+        let detail = "must be given when restartPolicyRules is given";
         check.required(format!("{field}.restartPolicy"), detail);
     }
     if rules.len() > 20 {

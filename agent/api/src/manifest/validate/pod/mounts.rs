@@ -78,7 +78,7 @@ fn one_mount(
 ) {
     check.nonempty(format!("{item}.name"), &mount.name);
     if !volumes.contains_key(mount.name.as_str()) {
-        let detail = "no volume of that name is in spec.volumes";
+        let detail = "no volume in spec.volumes has this name";
         check.error(Rule::NotFound, format!("{item}.name"), &mount.name, detail);
     }
     check.nonempty(format!("{item}.mountPath"), &mount.mount_path);

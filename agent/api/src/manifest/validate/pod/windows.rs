@@ -101,7 +101,7 @@ pub(crate) fn host_process(check: &mut Check, spec: &PodSpec) {
             check.invalid(
                 format!("{field}.securityContext.windowsOptions.hostProcess"),
                 own,
-                "must be as for the pod, if both are given",
+                "must equal the pod's value, if both are set",
             );
         }
         hosted += usize::from(own.or(of_pod) == Some(true));
@@ -162,7 +162,7 @@ fn user_name(text: &str) -> Option<&'static str> {
     } else if user.len() > 104 {
         Some("the user must have at most 104 bytes")
     } else if user.chars().all(|c| matches!(c, '.' | ' ')) {
-        Some("the user must not consist of dots and blanks")
+        Some("the user must not consist only of dots and spaces")
     } else {
         user.contains(['"', '/', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']'])
             .then_some("the user must not contain any of \"/\\:;|=,+*?<>@[]")

@@ -9,7 +9,7 @@ use crate::rules::list::streams::drained;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-COD-012": "ImageStatus and RemoveImage of an empty or malformed name return INVALID_ARGUMENT or handle it as a missing image; no image is removed.",
+    Should "CRI-COD-012": "ImageStatus and RemoveImage of an empty or malformed name return INVALID_ARGUMENT or the same result as for a missing image; no image is removed.",
         API, tags ["codes", "input", "messages"], calls [ImageStatus, RemoveImage],
         malformed_names_are_of_no_image, faults [
             "ImageStatus recode INVALID_ARGUMENT INTERNAL",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateRuntimeConfig recode INVALID_ARGUMENT INVALID_ARGUMENT \"\"",
             "UpdateRuntimeConfig recode INVALID_ARGUMENT INVALID_ARGUMENT \"bad value\"",
         ];
-    Should "CRI-COD-014": "Lists and streamed lists with a filter for an unknown id are empty, and not an error.",
+    Should "CRI-COD-014": "Lists and streamed lists with a filter for an unknown id return an empty list, not an error.",
         API, tags ["codes", "filter", "stream"], calls [ListPodSandbox, ListContainers, ListContainerStats, ListPodSandboxStats, StreamPodSandboxes, StreamContainers, StreamContainerStats, StreamPodSandboxStats],
         unknown_id_matches_nothing given [container], faults [
             "ListPodSandbox fail NOT_FOUND \"no such sandbox\"",

@@ -7,7 +7,7 @@ use crate::rules::calls::codes::exec_of;
 use crate::rules::sandbox::UNKNOWN;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    May "CRI-COD-025": "The error for a missing sandbox, container or runtime handler has its id or name in the message, and the code NOT_FOUND, INVALID_ARGUMENT or FAILED_PRECONDITION.",
+    May "CRI-COD-025": "The error for a missing sandbox, container or runtime handler contains the id or name of the missing object, and has the code NOT_FOUND, INVALID_ARGUMENT or FAILED_PRECONDITION.",
         KUBELET, tags ["codes", "kubelet", "messages"], calls [ContainerStatus, PodSandboxStatus, RunPodSandbox, CreateContainer, StartContainer, ExecSync, Exec, Attach, PortForward, UpdateContainerResources, ReopenContainerLog, ContainerStats],
         errors_name_absent_objects, faults [
             "ContainerStatus recode NOT_FOUND NOT_FOUND \"no such container\"",
@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INVALID_ARGUMENT \"bad handler\"",
             "RunPodSandbox if request.runtime_handler == \"no-such-handler\" answer INTERNAL \"no-such-handler\"",
         ];
-    Should "CRI-COD-026": "The error for a missing image or program has its name in the message, and a code that describes the cause, not INTERNAL.",
+    Should "CRI-COD-026": "The error for a missing image or program contains the name of the image or program, and has a code that describes the cause, not INTERNAL.",
         KUBELET, tags ["codes", "kubelet", "messages", "pull"], calls [PullImage, CreateContainer],
         errors_name_what_is_missing given [pod], faults [
             "PullImage fail NOT_FOUND \"\"",
@@ -34,7 +34,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer if request.config.image.image prefix \"127.0.0.1:1/\" answer DATA_LOSS \"127.0.0.1:1/no-such/image:1\"",
             "StartContainer fail NOT_FOUND \"no such file\"",
         ];
-    Should "CRI-COD-027": "The error for a container or sandbox in the wrong state has a message, and the code FAILED_PRECONDITION, NOT_FOUND or INVALID_ARGUMENT.",
+    Should "CRI-COD-027": "The error for a container or sandbox in the wrong state contains a message, and has the code FAILED_PRECONDITION, NOT_FOUND or INVALID_ARGUMENT.",
         KUBELET, tags ["codes", "kubelet", "messages", "state"], calls [StartContainer, ExecSync, Exec, Attach, ReopenContainerLog, CreateContainer, PortForward],
         errors_tell_of_states given [pod], faults [
             "StartContainer after 1 answer FAILED_PRECONDITION \"\"",

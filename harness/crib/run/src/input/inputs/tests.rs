@@ -55,7 +55,7 @@ fn duplicate_pod_uid_is_rejected() {
             .unwrap_err();
     assert_eq!(
         problems,
-        ["x: pod default/b has the metadata.uid of pod default/a: leave it out, or change it"]
+        ["x: pod default/b has the same metadata.uid as pod default/a: leave it out, or change it"]
     );
 }
 
@@ -110,7 +110,7 @@ fn equal_objects_are_one_and_of_different_ones_the_last_counts() {
     let inputs = merge(files, vec![], Empty::Refused).unwrap();
     assert_eq!(
         inputs.warnings,
-        ["two: configmap default/m is in the manifests twice: the last one counts"]
+        ["two: configmap default/m is in the manifests twice: the last definition is used"]
     );
     assert_eq!(inputs.object_names, ["configmap default/m", "namespace other"]);
     assert_eq!(inputs.workloads.len(), 1);
@@ -140,7 +140,7 @@ fn what_is_skipped_is_told_where_nothing_is_left() {
     std::fs::write(&file, text).unwrap();
     let problems = load(&[file], ManifestArgs::default()).unwrap_err();
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems[0].ends_with("it is not run without a cluster"), "{problems:?}");
+    assert!(problems[0].ends_with("this kind needs a cluster"), "{problems:?}");
     assert_eq!(problems[1], "no pod in the manifests: nothing to run");
 }
 

@@ -215,12 +215,12 @@ fn view_tells_pods_that_end_from_those_that_were_stopped_and_removed() {
             "■ default/stopped  0/1  Stopped",
             "  ■ main           app  Error        exit 143",
             "… 25 pods ended and were removed",
-            "… cronjob default/tick starts its next job in 9s",
+            "… cronjob default/tick starts its next Job in 9s",
         ]
     );
     shown.pods.clear();
     let waits = super::picture(&shown, &reports, frame(), SIZE);
-    assert_eq!(waits[0], "⠋ cronjob default/tick starts its next job in 9s");
+    assert_eq!(waits[0], "⠋ cronjob default/tick starts its next Job in 9s");
     assert_eq!(table(&shown, &reports, frame()), ["… 25 pods ended and were removed"]);
 }
 

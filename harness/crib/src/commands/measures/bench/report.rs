@@ -49,9 +49,9 @@ Examples:
   crib bench compare old.json new.json
 
 Compares the first runtime of each report. A row is better or worse if the confidence intervals of its medians do not \
-overlap and the medians differ by at least a tenth, or by half if one of them has fewer than 5 rounds. Benchmarks from \
-different times also reflect differences of the machine; the rows that measure the kernel alone show how large these are. \
-To compare two runtimes, use --vs.
+overlap and the medians differ by at least a tenth, or by half if either benchmark measured the row in fewer than 5 \
+rounds. Between benchmarks from different times, the state of the machine can also differ; the rows that measure the \
+kernel alone show how much. To compare two runtimes, use --vs.
 
 Exit codes:
     0  no row became worse

@@ -16,12 +16,12 @@ Examples:
   crib check compare old.json new.json
   crib check compare old.json new.json --html comparison.html
 
-Reports are written by --report json=FILE. A call counts as slower if each report has at least 5 such calls and their \
-median grew by half and by at least 5 ms.
+Reports are written by --report json=FILE. A call counts as slower if each report has at least 5 such calls, and their \
+median duration grew by at least half and by at least 5 ms.
 
 Exit codes:
-    0  no rule fails that passed before
-    1  some do
+    0  no rule that passed before fails
+    1  a rule that passed before fails
     2  bad usage, or a file is not a report")]
 pub(super) struct CompareArgs {
     /// Report of the earlier check

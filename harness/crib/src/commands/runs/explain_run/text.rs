@@ -48,7 +48,7 @@ fn of_pod(lines: &mut Vec<String>, pod: &ExplainedPod) {
     };
     lines.push(format!("{what} from {}", pod.file));
     if let Some(schedule) = &pod.schedule {
-        lines.push(format!("  a job on schedule {schedule}"));
+        lines.push(format!("  a Job on schedule {schedule}"));
     }
     let network = if pod.host_network { "the host's network" } else { "its own network" };
     lines.push(format!(

@@ -20,10 +20,10 @@ pub(super) struct TableArgs {
     /// Omit the headings
     #[arg(long)]
     pub(super) no_headers: bool,
-    /// Show all labels in a last column
+    /// Show all labels as the last column
     #[arg(long)]
     show_labels: bool,
-    /// Show these labels in columns of their own
+    /// Show each of these labels as a column
     #[arg(short = 'L', long, value_name = "LABEL", value_delimiter = ',')]
     label_columns: Vec<String>,
 }

@@ -21,13 +21,14 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
-    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass it to the runtime as
-    /// the sandbox's cgroup_parent, as a kubelet does. Without permission, such as without root, the agent warns and leaves this
-    /// to the runtime: crib's runtime creates the cgroup and sets the limits; other runtimes create it without pod-level limits.
-    /// false: the runtime chooses the cgroup [default: false]
+    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass it to the
+    /// runtime as the sandbox's cgroup_parent, as a kubelet does. If the agent lacks permission, for example without
+    /// root, it warns and leaves this to the runtime: crib's runtime creates the cgroup and sets the limits; other
+    /// runtimes create it without pod-level limits. false: the runtime chooses the cgroup [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Form of cgroup_parent: a path, or a systemd slice, which crib's runtime rejects [default: cgroupfs]
+    /// Format of cgroup_parent: a path for cgroupfs, a slice for systemd; crib's runtime rejects slices [default:
+    /// cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
     /// Parent of kubepods, the cgroup of all pods; use / on a node without another kubelet [default: /crib-ID, with the agent's

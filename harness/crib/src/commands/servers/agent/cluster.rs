@@ -36,8 +36,9 @@ pub(crate) struct ClusterArgs {
     /// administrator must approve the requests [default: serverTLSBootstrap of --config]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     rotate_server_certificates: Option<bool>,
-    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does. auto: unless the
-    /// node has a kube-proxy pod; off: for a node where kube-proxy runs outside of a pod [default: auto]
+    /// Serve ClusterIPs and node ports of the cluster's Services to the pods of this node, as kube-proxy does. auto
+    /// serves them unless the node has a kube-proxy pod; use off on a node where kube-proxy runs outside of a pod
+    /// [default: auto]
     #[arg(long, value_name = "MODE", value_enum, requires = "kubeconfig")]
     service_proxy: Option<ProxyMode>,
     /// Whether a cloud's controller gives the node its addresses, and makes it schedulable.

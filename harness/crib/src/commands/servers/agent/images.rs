@@ -46,7 +46,7 @@ pub(crate) struct ImageArgs {
     /// When a pod needs credentials for an image that is already present [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
-    /// Image, or prefix that ends with /*, on the allowlist of NeverVerifyAllowlistedImages; repeatable
+    /// Image name, or prefix that ends with /*, to add to the allowlist of NeverVerifyAllowlistedImages; repeatable
     #[arg(long, value_name = "IMAGE")]
     preloaded_images_verification_allowlist: Vec<String>,
     /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]
@@ -68,7 +68,7 @@ pub(crate) struct ImageArgs {
     /// Disk usage at which the removal of unused images stops [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_low_threshold: Option<u8>,
-    /// Minimum time for which an image is unused before it is removed (2m, 90s) [default: 2m]
+    /// Minimum time that an image must be unused before it is removed (2m, 90s) [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     minimum_image_ttl_duration: Option<Duration>,
 }

@@ -61,7 +61,7 @@ pub(crate) struct DeadContainerArgs {
     /// Maximum number of ended containers to keep on the node; negative: no limit [default: -1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers: Option<i64>,
-    /// Minimum age of an ended container, from its creation, before it is removed (30s, 5m) [default: 0s]
+    /// Minimum age of an ended container, counted from its creation, before it is removed (30s, 5m) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) minimum_container_ttl_duration: Option<Duration>,
 }

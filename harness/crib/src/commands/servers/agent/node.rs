@@ -39,8 +39,8 @@ pub(crate) struct NodeArgs {
     /// Maximum number of pods on the node [default: no limit; 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, matched by nodeSelector and node affinity [default: a kubelet's labels with --adopt-node or
-    /// --kubeconfig; otherwise every selector matches]
+    /// Labels of the node, matched by nodeSelector and node affinity [default: the labels that a kubelet sets, with
+    /// --adopt-node or --kubeconfig; otherwise every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which pods must tolerate
@@ -52,7 +52,7 @@ pub(crate) struct NodeArgs {
     /// Resources reserved for the system, which pods cannot request: cpu, memory, ephemeral-storage, pid
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
     system_reserved: Vec<(String, String)>,
-    /// Resources reserved for the runtime and the agent, in the form of --system-reserved
+    /// Resources reserved for the runtime and the agent, in the format of --system-reserved
     #[arg(long, value_name = "RESOURCE=QUANTITY", value_delimiter = ',', value_parser = pairs::reservation)]
     kube_reserved: Vec<(String, String)>,
 }

@@ -132,7 +132,7 @@ pub(super) async fn keep(file: &KubeletConfiguration, cgroup: Option<HostCgroups
         if let Some(Err(error)) = entered
             && !std::mem::replace(&mut is_told, true)
         {
-            tracing::warn!(%error, "failed to move the agent into kubeletCgroups; will retry: run it as root");
+            tracing::warn!(%error, "failed to move the agent into kubeletCgroups; will retry: run the agent as root");
         }
         tokio::time::sleep(PERIOD).await;
         // The first failure was a warning.

@@ -141,7 +141,7 @@ impl ServerArgs {
                 KeyPairFiles::own(pki, &names).map_err(|error| in_words(&error))
             }
             (None, _) => {
-                Err("--config: tlsCertFile and tlsPrivateKeyFile need each other".to_owned())
+                Err("--config: tlsCertFile and tlsPrivateKeyFile must be set together".to_owned())
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct ShowArgs {
     /// --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
-    /// Port of /healthz, /pods, /stats/summary and /metrics without authentication; 0: disabled [default: 0]
+    /// Port that serves /healthz, /pods, /stats/summary and /metrics without authentication; 0: disabled [default: 0]
     #[arg(long, value_name = "PORT")]
     read_only_port: Option<u16>,
     /// Address of --healthz-port and --read-only-port [default: 127.0.0.1]

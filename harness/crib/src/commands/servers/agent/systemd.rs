@@ -83,7 +83,10 @@ impl Watchdog {
             match health() {
                 Ok(()) => notify("WATCHDOG=1"),
                 Err(problem) => {
-                    tracing::error!(problem, "unhealthy: systemd's watchdog is not fed")
+                    tracing::error!(
+                        problem,
+                        "agent is unhealthy; not notifying the systemd watchdog"
+                    )
                 }
             }
         }

@@ -256,7 +256,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "minimum-container-ttl-duration",
                 Duration,
-                "Minimum age of an ended container, from its creation, before it is removed [default: 0s]",
+                "Minimum age of an ended container, counted from its creation, before it is removed [default: 0s]",
             ),
             field("runonce", Bool, "runOnce"),
             field("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),

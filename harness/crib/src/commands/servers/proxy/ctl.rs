@@ -7,7 +7,7 @@ use proxy::control::{Request, ask};
 
 use crate::commands::prelude::*;
 
-/// List, switch on or off, add and remove the rules of a running proxy
+/// List, enable, disable, add and remove the rules of a running proxy
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,9 +16,9 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-Prints each rule as a line of JSON: its name or number, whether it is on, how many calls it matched, and to how many of \
-them it was applied. Switching a rule on resets its counters. A new rule comes after the others, and is identified by the \
-next number if it has no name.
+Prints each rule as a line of JSON: its name or number, whether it is on, how many calls it matched, and how many of \
+these calls it was applied to. Switching a rule on resets its counters. A new rule comes after the others, and is \
+identified by the next number if it has no name.
 
 Exit codes:
     0  success

@@ -18,9 +18,10 @@ Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
-A request gets the response that was recorded for an equal request: the n-th equal request gets the n-th recorded response, \
-and further ones get the last. Streams send their recorded messages in order. Any other request fails with \
-FAILED_PRECONDITION, and standard error shows the most similar recorded call and the first field that differs.
+A request gets the response that was recorded for an equal request: the n-th equal request gets the n-th recorded \
+response, and later equal requests get the last one. Streams send their recorded messages in order. Any other request \
+fails with FAILED_PRECONDITION, and standard error shows the most similar recorded call and the first field that \
+differs.
 
 Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
     0  ended by a signal
@@ -62,7 +63,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Check the client of a recording: its deadlines, polling and order of calls
+/// Check a recorded client: its deadlines, its polling and the order of its calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

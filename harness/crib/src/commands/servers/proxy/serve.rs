@@ -22,13 +22,13 @@ pub(super) struct ServeArgs {
     /// Socket for the clients
     #[arg(long, value_name = "unix:///PATH")]
     listen: UnixEndpoint,
-    /// Socket of the runtime, which need not exist yet
+    /// The runtime's socket, which need not exist yet
     #[arg(long, value_name = "unix:///PATH")]
     upstream: UnixEndpoint,
     /// Rule for a fault to inject; repeatable
     #[arg(long, value_name = "RULE")]
     fault: Vec<Fault>,
-    /// File with one rule per line; rules of --fault come after them
+    /// File with one rule per line; rules of --fault come after the rules of the file
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// Seed for `probability`; the same seed selects the same calls [default: the seed of --rules, or 0]

@@ -167,7 +167,7 @@ async fn receive(
         match timeout(EXIT, tar.ended()).await {
             Ok(ended) => outcome(ended, &message),
             Err(_) => Err(CallError::Denied(format!(
-                "tar in the container closed its output, and the runtime has not reported its end for {} s: {message}",
+                "tar in the container closed its output, and the runtime has not reported the exit of tar for {} s: {message}",
                 EXIT.as_secs()
             ))),
         }

@@ -127,7 +127,7 @@ fn certificate(check: &mut Check, field: &str, from: &PodCertificateProjection) 
         } else if let Some(expected) = names::qualified(&key.to_lowercase()) {
             check.invalid(field, key, expected);
         } else if !key.contains('/') {
-            check.invalid(field, key, "must have a domain before it");
+            check.invalid(field, key, "must begin with a domain and '/'");
         }
     }
     let known = ["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
