@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: [`runtime`] and [`node`] start daemons, [`client`] and [`pod`] call them, [`eventually()`] waits,
-//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images,
+//! [`witness`] and [`leak`] observe from outside, [`fixture`] and [`fixture_image`] make configurations and images, [`ports`] finds free ports,
 //! [`streaming`] is the client side of exec, attach and port-forward; [`proxy`] records a client's calls and injects faults.
 //!
 //! Packages beside this one: `registry` serves images, `check` has the rules of `crib check`, `bench` measures runtimes.
@@ -36,6 +36,7 @@ pub mod need;
 pub mod netns;
 pub mod node;
 pub mod pod;
+pub mod ports;
 pub mod process;
 pub mod runtime;
 pub mod shown;

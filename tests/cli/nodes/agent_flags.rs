@@ -14,8 +14,7 @@ pub(crate) fn pod(name: &str, spec: &str, container: &str) -> String {
 
 /// A port that nothing listens on.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    harness::ports::free().unwrap()
 }
 
 /// The status line and the body of the answer; `None` while nothing listens.

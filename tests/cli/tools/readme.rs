@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::command::*;
+use crate::nodes::agent_flags::free_port;
 
 /// A pod that serves on its port 80 until SIGTERM.
 const WEB: &str = r#"
@@ -203,11 +204,6 @@ fn shell(place: &Place, script: &str) -> Command {
 async fn end(running: Running, signal: Signal, code: i32) {
     running.signal(signal);
     running.end().await.exits(code);
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 #[tokio::test]

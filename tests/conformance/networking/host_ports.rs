@@ -18,13 +18,7 @@ const UDP: &str = r#"exec perl -MIO::Socket::INET -e '
 
 /// A port that is free on all addresses of the host, for TCP and UDP.
 pub(crate) fn free_port() -> u16 {
-    loop {
-        let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
-        let port = tcp.as_ref().unwrap().local_addr().unwrap().port();
-        if UdpSocket::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
+    harness::ports::free().unwrap()
 }
 
 fn mapping(protocol: v1::Protocol, host_ip: &str, host_port: u16) -> v1::PortMapping {

@@ -125,9 +125,7 @@ pub(crate) async fn said(address: Ipv4Addr, port: u16) -> std::io::Result<String
 }
 
 async fn host_port_leads_to_pod(x: &Context) -> Verdict {
-    let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
-    let free = free.and_then(|listener| Ok(listener.local_addr()?.port()));
-    let port = free.map_err(|error| Outcome::Skipped(format!("no port: {error}")))?;
+    let port = host_port::free_port()?;
     let mut config = x.sandbox();
     config.port_mappings = vec![v1::PortMapping {
         protocol: v1::Protocol::Tcp.into(),

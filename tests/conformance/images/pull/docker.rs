@@ -25,7 +25,7 @@ impl Server {
             .unwrap();
         let place = tempfile::tempdir().unwrap();
         // It cannot report a port that the kernel chose, so pick a free one.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = harness::ports::free().unwrap();
         let host = format!("127.0.0.1:{port}");
         let config = place.path().join("config.yml");
         let text = format!(

@@ -48,20 +48,10 @@ const DATAGRAMS: &str = r#"command -v perl >/dev/null || { echo no perl; echo re
 exec perl -e '$| = 1; socket(S, 2, 2, 0) or die; bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 print "ready\n"; while ($from = recv(S, $text, 1500, 0)) { send S, "hello $text", 0, $from }'"#;
 
-/// A free port of this host.
-fn free_port(protocol: v1::Protocol) -> Verdict<u16> {
-    let free = match protocol {
-        v1::Protocol::Udp => std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-            .and_then(|socket| socket.local_addr()),
-        v1::Protocol::Tcp | v1::Protocol::Sctp => {
-            std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
-                .and_then(|listener| listener.local_addr())
-        }
-    };
-    match free {
-        Ok(address) => Ok(address.port()),
-        Err(error) => skipped(format!("no port: {error}")),
-    }
+/// A port of this host that is free for TCP and UDP.
+pub(super) fn free_port() -> Verdict<u16> {
+    harness::ports::free()
+        .map_or_else(|| skipped("no port of this host is free for TCP and UDP"), Ok)
 }
 
 /// Runs a pod with a free host port of this protocol and host address.
@@ -71,7 +61,7 @@ pub(crate) async fn with_port(
     address: &str,
 ) -> Verdict<(Pod, u16)> {
     x.needs_namespaces()?;
-    let port = free_port(protocol)?;
+    let port = free_port()?;
     let mut config = x.sandbox();
     config.port_mappings = vec![v1::PortMapping {
         protocol: protocol.into(),
@@ -126,7 +116,7 @@ async fn host_port_has_address(x: &Context) -> Verdict {
 }
 
 async fn host_ports_are_those_given(x: &Context) -> Verdict {
-    let (first, second) = (free_port(v1::Protocol::Tcp)?, free_port(v1::Protocol::Tcp)?);
+    let (first, second) = (free_port()?, free_port()?);
     let mut config = x.sandbox();
     config.port_mappings = [0, first, second]
         .map(|port| v1::PortMapping {
@@ -154,15 +144,8 @@ async fn host_ports_are_those_given(x: &Context) -> Verdict {
 }
 
 async fn host_ports_are_kept_apart(x: &Context) -> Verdict {
-    let both = (0..50).find_map(|_| {
-        let port = free_port(v1::Protocol::Tcp).ok()?;
-        let free = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
-        free.then_some(port)
-    });
-    let Some(both) = both else {
-        return skipped("no port of this host is free for TCP and UDP");
-    };
-    let other = free_port(v1::Protocol::Tcp)?;
+    let both = free_port()?;
+    let other = free_port()?;
     let mapping = |protocol: v1::Protocol, container_port: u16, host_port: u16| v1::PortMapping {
         protocol: protocol.into(),
         container_port: container_port.into(),
