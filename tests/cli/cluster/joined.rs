@@ -37,8 +37,8 @@ impl Joined {
         Self { place, server, runtime, endpoint }
     }
 
-    /// Starts the agent, without a server of its node unless the arguments have its port. It evicts no pods, however full this machine
-    /// is, unless the arguments have its configuration.
+    /// Starts the agent, without a server of its node unless the arguments have its port. Unless the arguments have its
+    /// configuration, it evicts no pods, however full this machine is, and leaves the port of the health to the tests of that.
     pub(crate) fn agent(&self, more: &[&str]) -> Running {
         let no_server = if more.contains(&"--port") { &[][..] } else { &["--port", "0"] };
         self.agent_with_server(&[no_server, more].concat())
@@ -60,8 +60,10 @@ impl Joined {
             NODE,
             "--adopt-node",
         ];
-        let calm =
-            self.place.file("calm.yaml", &format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\n"));
+        let calm = self.place.file(
+            "calm.yaml",
+            &format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\nhealthzPort: 0\n"),
+        );
         let calm = ["--config", calm.as_str()];
         let calm = if more.contains(&"--config") { &[][..] } else { &calm };
         self.place.start(&[&args[..], calm, more].concat())

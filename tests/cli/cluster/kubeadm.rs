@@ -77,9 +77,10 @@ async fn node_joins_with_the_files_of_kubeadm() {
     let bootstrap = place.file("kubernetes/bootstrap-kubelet.conf", &joined.server.kubeconfig());
     // What the machine of a test cannot have, or must not keep.
     let (cgroup, port) = (fixture::unique("crib-test"), free_port().to_string());
+    let healthz_port = free_port();
     let own = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\n\
-         podLogsDir: {}\nevictionHard: {{}}\ncgroupRoot: /{cgroup}\naddress: 127.0.0.1\nport: {port}\n",
+         podLogsDir: {}\nevictionHard: {{}}\ncgroupRoot: /{cgroup}\naddress: 127.0.0.1\nport: {port}\nhealthzPort: {healthz_port}\n",
         path("logs")
     );
     place.file("kubelet/config.d/10-test.conf", &own);

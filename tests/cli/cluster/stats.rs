@@ -6,7 +6,7 @@ use http::Method;
 use http::header::CONTENT_TYPE;
 
 use super::api_server::{ApiServer, VISITOR};
-use super::joined::{Joined, pod};
+use super::joined::{Joined, KUBELET_CONFIGURATION, pod};
 use super::server_client::{Served, answered};
 use crate::command::*;
 
@@ -432,7 +432,9 @@ async fn taken_port_of_the_health_stops_no_agent() {
         std::net::TcpListener::bind("127.0.0.1:10248").map_err(|error| error.to_string())
     })
     .await;
-    let mut agent = joined.agent(&[]);
+    let config = format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\n");
+    let config = joined.place.file("default_port.yaml", &config);
+    let mut agent = joined.agent(&["--config", &config]);
     let line = agent.err_line_with("healthz port is in use").await;
     let port = line.split_once(" port=").unwrap().1.split(' ').next().unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
