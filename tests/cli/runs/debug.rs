@@ -141,7 +141,7 @@ async fn image_that_cannot_be_pulled_is_said_while_attaching() {
         tokio::io::BufReader::new(debug.stderr.take().unwrap()).lines()
     };
     let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
-    assert!(line.starts_with("crib: container none waits: ErrImageNeverPull: "), "{line}");
+    assert!(line.starts_with("crib: container none is waiting: ErrImageNeverPull: "), "{line}");
     debug.kill().await.unwrap();
     run.interrupt().await.exits(130);
 }

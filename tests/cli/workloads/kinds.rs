@@ -29,8 +29,7 @@ async fn run_skips_kinds_of_a_cluster_with_one_warning_each() {
         warnings,
         [
             format!(
-                "crib: warning: {manifest}:4: kind Ingress (networking.k8s.io/v1) is skipped, 2 of them: it is not run without a \
-                 cluster"
+                "crib: warning: {manifest}:4: kind Ingress (networking.k8s.io/v1) is skipped (2 objects): this kind needs a cluster"
             ),
             format!(
                 "crib: warning: {manifest}:37: Pod check is skipped: it is a helm hook for test"

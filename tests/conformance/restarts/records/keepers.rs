@@ -47,7 +47,8 @@ async fn start_fails_with_too_few_descriptors_and_keeps_pods() {
         let refused = command.output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(3), "{limit}: {said}");
-        let named = [format!("may open {limit} files"), format!("may have {limit} open files")];
+        let named =
+            [format!("may open {limit} files"), format!("is limited to {limit} open files")];
         assert!(named.iter().any(|named| said.contains(named)), "{said}");
     }
     runtime.restart().await.unwrap();

@@ -42,7 +42,7 @@ pub(super) const TYPES: &[Type] = &[
         "name nodePort port targetPort",
         &[
             no_effect("appProtocol", "crib does not inspect the data"),
-            done("protocol", "crib does not serve SCTP, and warns"),
+            done("protocol", "TCP and UDP; crib does not serve SCTP, and warns"),
         ],
     ),
     all("Endpoints", "apiVersion kind metadata subsets"),

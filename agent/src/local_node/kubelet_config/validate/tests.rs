@@ -194,8 +194,8 @@ fn said(document: &Document) -> String {
     "tracing.samplingRatePerMillion: -1 is not between"
 )]
 #[case("tracing: {endpoint: 'http://a'}", "tracing.endpoint: \"http://a\" has neither dns, unix")]
-#[case("memoryThrottlingFactor: 1.1", "memoryThrottlingFactor: 1.1 is not more than 0")]
-#[case("memoryThrottlingFactor: 0", "memoryThrottlingFactor: 0 is not more than 0")]
+#[case("memoryThrottlingFactor: 1.1", "memoryThrottlingFactor: 1.1 is not greater than 0")]
+#[case("memoryThrottlingFactor: 0", "memoryThrottlingFactor: 0 is not greater than 0")]
 #[case(
     "memoryReservationPolicy: TieredReservation",
     "memoryReservationPolicy: it needs featureGates: {MemoryQoS: true}"

@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.capabilities.drop_capabilities [\"SYS_TIME\"]",
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-SEC-051": "Each device is at its own container path, including a host device that the request maps to two container paths.",
+    Must "CRI-SEC-051": "Each container path of a device leads to the requested host device, even if the request maps one host device to two container paths.",
         KUBELET, tags ["kubelet", "device"], calls [CreateContainer],
         each_device_is_given given [namespaces], faults [
             "CreateContainer request set config.devices.host_path \"/dev/null\"",

@@ -88,7 +88,7 @@ pub(crate) struct BenchArgs {
     /// Number of times that each call is measured; slow measurements are repeated less often [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Numbers of other running pods for section growth [default: 10,100]
+    /// Numbers of other running pods in the section `growth` [default: 10,100]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     sizes: Vec<u16>,
     /// Number of pods for section density [default: 50]
