@@ -57,9 +57,10 @@ async fn permanent_registry_errors_fail_pull_and_leave_nothing(
     #[case] says: &str,
 ) {
     // On a busy machine, a registry that answers may need as long.
-    let patience = match code {
-        Code::DeadlineExceeded => Runtime::with().config("pull: {progress_timeout: 1s}\n"),
-        _ => Runtime::with(),
+    let patience = if code == Code::DeadlineExceeded {
+        Runtime::with().config("pull: {progress_timeout: 1s}\n")
+    } else {
+        Runtime::with()
     };
     let bench = Bench::with(Registry::start().await.unwrap(), patience).await;
     bench.registry.fail(fault);
