@@ -45,12 +45,16 @@ async fn run_timeout_marks_each_pod_as_it_ended() {
     let place = Place::new();
     let done = place.file("done.yaml", &pod("done", "exit 0"));
     let failed = place.file("failed.yaml", &pod("failed", "exit 7"));
+    // Before the timeout: it ends pods that have not ended.
     let have_ended = |ended: &Ended| {
-        let words = ["default/done: ", "default/failed: "].map(|pod| {
-            let mut lines = ended.err.lines().filter(|line| line.starts_with(pod));
-            lines.any(|line| line.contains("→ Succeeded") || line.contains("→ Failed"))
-        });
-        words == [true; 2] && ended.err.contains("ErrImagePull")
+        let before = ended.err.split("crib: timed out").next().unwrap();
+        let has_ended = |pod: &str, phase: &str| {
+            let mut lines = before.lines().filter(|line| line.starts_with(pod));
+            lines.any(|line| line.contains(phase))
+        };
+        has_ended("default/done: ", "→ Succeeded")
+            && has_ended("default/failed: ", "→ Failed")
+            && before.contains("ErrImagePull")
     };
     let ended = run_until_timeout(&place, &[&done, &failed, CANNOT_PULL], have_ended).await;
     let row = |start: &str| {
