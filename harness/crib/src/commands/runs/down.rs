@@ -31,7 +31,7 @@ Examples:
 
 Waits until the runs are removed, and prints the pods that it waits for. At the end, prints how many pods of each run \
 ended in each phase. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. Volumes of \
-PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that this command \
+PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that `crib run` \
 printed.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as given to `crib run --name`

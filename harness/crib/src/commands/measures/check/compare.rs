@@ -17,7 +17,7 @@ Examples:
   crib check compare old.json new.json --html comparison.html
 
 Reports are written by --report json=FILE. A call counts as slower if each report has at least 5 such calls, and their \
-median duration grew by at least half and by at least 5 ms.
+median duration grew by more than half and by more than 5 ms.
 
 Exit codes:
     0  no rule that passed before fails

@@ -46,7 +46,7 @@ pub(crate) struct ImageArgs {
     /// When a pod needs credentials for an image that is already present [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
-    /// Image name, or prefix that ends with /*, to add to the allowlist of NeverVerifyAllowlistedImages; repeatable
+    /// Image name, or prefix that ends with /*, on the allowlist of NeverVerifyAllowlistedImages; repeatable
     #[arg(long, value_name = "IMAGE")]
     preloaded_images_verification_allowlist: Vec<String>,
     /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]
