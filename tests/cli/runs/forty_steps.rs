@@ -239,6 +239,9 @@ async fn step(place: &Place, args: &[&str], code: i32, in_terminal: bool) -> Str
 #[tokio::test]
 async fn day_with_kubectl_is_one_with_crib(#[values(false, true)] in_terminal: bool) {
     harness::needs!(Namespaces);
+    if in_terminal {
+        harness::needs!(Tmux);
+    }
     let place = Place::new();
     let _downs = Downs(&place);
     let manifest = place.file("shop.yaml", SHOP);
