@@ -193,34 +193,22 @@ impl Measures {
 
     /// Counts a round of a worker.
     pub(crate) fn worked(&self, kind: WorkKind, took: Duration) {
-        let mut measured = self.lock();
-        let durations = measured.work.entry(kind);
-        let durations = durations.or_insert_with(|| Histogram::new(DEFAULT_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        observe(&mut self.lock().work, kind, DEFAULT_BOUNDS, took);
     }
 
     /// Counts a pull of an image of so many bytes; 0: unknown.
     pub(crate) fn pulled(&self, bytes: u64, took: Duration) {
-        let mut measured = self.lock();
-        let durations = measured.pulls.entry(size_name(bytes));
-        let durations = durations.or_insert_with(|| Histogram::new(PULL_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        observe(&mut self.lock().pulls, size_name(bytes), PULL_BOUNDS, took);
     }
 
     /// Counts a change of a cgroup.
     pub(crate) fn changed_cgroup(&self, operation: &'static str, took: Duration) {
-        let mut measured = self.lock();
-        let durations = measured.cgroups.entry(operation);
-        let durations = durations.or_insert_with(|| Histogram::new(DEFAULT_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        observe(&mut self.lock().cgroups, operation, DEFAULT_BOUNDS, took);
     }
 
     /// Counts a change of a volume.
     pub(crate) fn changed_volume(&self, operation: VolumeOperation, took: Duration) {
-        let mut measured = self.lock();
-        let durations = measured.volume_changes.entry(operation);
-        let durations = durations.or_insert_with(|| Histogram::new(VOLUME_BOUNDS));
-        durations.observe(took.as_secs_f64());
+        observe(&mut self.lock().volume_changes, operation, VOLUME_BOUNDS, took);
     }
 
     /// Notes the volumes of a pod.
@@ -260,6 +248,12 @@ impl Measures {
     fn lock(&self) -> MutexGuard<'_, Measured> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Counts a duration among those of its kind.
+fn observe<K: Ord>(all: &mut Map<K, Histogram>, kind: K, bounds: &'static [f64], took: Duration) {
+    let durations = all.entry(kind).or_insert_with(|| Histogram::new(bounds));
+    durations.observe(took.as_secs_f64());
 }
 
 #[cfg(test)]
