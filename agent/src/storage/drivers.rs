@@ -33,14 +33,10 @@ pub struct DriverVolume {
 impl DriverVolume {
     /// The name that a kubelet's metrics have for volumes of its driver.
     pub(crate) fn plugin(&self) -> String {
-        let driver = match &self.source {
-            DriverSource::Inline(source) => Some(source.driver.as_str()),
-            DriverSource::Persistent(volume) => {
-                let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-                csi.map(|csi| csi.driver.as_str())
-            }
-        };
-        plugin::of_driver(driver.unwrap_or_default())
+        match &self.source {
+            DriverSource::Inline(source) => plugin::of_driver(&source.driver),
+            DriverSource::Persistent(volume) => plugin::of_persistent(volume),
+        }
     }
 }
 

@@ -92,6 +92,14 @@ impl Served {
         Self { joined, agent, port, admin, server_certificate }
     }
 
+    /// Ends the agent, and has another one go on with its pods.
+    pub(crate) async fn restarted(self) -> Self {
+        self.agent.stop().await;
+        let mut served = Self::new(self.joined).await;
+        served.agent.err_line_with("node server is listening").await;
+        served
+    }
+
     pub(crate) async fn end(self) {
         self.joined.end(self.agent).await;
     }

@@ -285,6 +285,14 @@ async fn local_volume_of_a_claim_is_measured() {
     for name in [&mounts, &mounted] {
         assert_eq!(metric(&text, name).map(|(value, _)| value), Some(1.0), "{name} in {text}");
     }
+    // The next agent mounts nothing, and counts what is mounted.
+    let served = served.restarted().await;
+    harness::eventually(PATIENCE, "the mounted volume", async || {
+        let text = metrics(&served, "/metrics").await;
+        let seen = metric(&text, &mounted).map(|(value, _)| value);
+        if seen == Some(1.0) { Ok(()) } else { Err(text) }
+    })
+    .await;
     served.end().await;
 }
 

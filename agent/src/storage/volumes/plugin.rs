@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/volume/util/metrics.go GetFullQualifiedPluginNameForVolume, and the plugins in pkg/volume.
 
 use api::pod::Pod;
-use k8s_openapi::api::core::v1::{PersistentVolumeSpec, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec, Volume};
 
 use super::content;
 use crate::objects::ObjectMap;
@@ -28,9 +28,7 @@ pub(crate) fn name(pod: &Pod, volume: &Volume, objects: &ObjectMap) -> String {
         Some(claim) => {
             let bound = objects.bound_claim(pod.namespace(), &claim);
             let bound = bound.and_then(|bound| bound.as_ref().ok());
-            return bound
-                .and_then(|bound| bound.volume.spec.as_ref())
-                .map_or_else(|| UNKNOWN.to_owned(), of_persistent);
+            return bound.map_or_else(|| UNKNOWN.to_owned(), |bound| of_persistent(&bound.volume));
         }
         None if volume.empty_dir.is_some() => "kubernetes.io/empty-dir",
         None if volume.host_path.is_some() => "kubernetes.io/host-path",
@@ -40,16 +38,13 @@ pub(crate) fn name(pod: &Pod, volume: &Volume, objects: &ObjectMap) -> String {
     known.to_owned()
 }
 
-fn of_persistent(spec: &PersistentVolumeSpec) -> String {
-    if let Some(csi) = &spec.csi {
-        return of_driver(&csi.driver);
-    }
-    let known = if spec.local.is_some() {
-        "kubernetes.io/local-volume"
-    } else if spec.host_path.is_some() {
-        "kubernetes.io/host-path"
-    } else {
-        UNKNOWN
+/// The name of the plugin of a PersistentVolume.
+pub(crate) fn of_persistent(volume: &PersistentVolume) -> String {
+    let known = match &volume.spec {
+        Some(PersistentVolumeSpec { csi: Some(csi), .. }) => return of_driver(&csi.driver),
+        Some(PersistentVolumeSpec { local: Some(_), .. }) => "kubernetes.io/local-volume",
+        Some(PersistentVolumeSpec { host_path: Some(_), .. }) => "kubernetes.io/host-path",
+        Some(_) | None => UNKNOWN,
     };
     known.to_owned()
 }
@@ -65,7 +60,7 @@ mod tests {
 
     use std::sync::Arc;
 
-    use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use rstest::rstest;
     use serde_json::{Value, json};
 
