@@ -18,7 +18,7 @@
 //! | `proto/files.proto` | another one: copies of containers' files, compiled into [`files`] |
 //! | `proto/csi.proto` | the node half of the Container Storage Interface, compiled into [`csi`] |
 //! | `proto/deviceplugin.proto` | the contract of device plugins, compiled into [`deviceplugin`] |
-//! | `proto/dra.proto` | the contract of drivers for dynamic resource allocation, compiled into [`dra`] |
+//! | `proto/dra.proto`, `proto/drahealth.proto` | the contracts of drivers for dynamic resource allocation, compiled into [`dra`] and [`drahealth`] |
 //! | `proto/pluginregistration.proto` | how plugins of a node make themselves known, compiled into [`pluginregistration`] |
 //! | `proto/podresources.proto` | what containers have for themselves, for monitoring agents: [`podresources`] |
 //! | `proto/generated/` | what the contracts are compiled to: [`v1`], the other modules and [`DESCRIPTORS`] |
@@ -80,6 +80,12 @@ pub mod csi {
 #[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
 pub mod dra {
     tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+}
+
+/// The generated types of package `v1alpha1` of the health of devices, and its service.
+#[expect(missing_docs, reason = "the contract comments on the less obvious fields only")]
+pub mod drahealth {
+    tonic::include_proto!("v1alpha1");
 }
 
 /// The generated types of package `pluginregistration`.

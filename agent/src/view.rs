@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
 use crate::local_node::shutdown::ShutdownTimes;
-use crate::managers::claims::{ClaimManager, PreparedClaim};
+use crate::managers::claims::{ClaimManager, ClaimMeasures, PreparedClaim};
 use crate::managers::{DeviceResources, ManagerCount, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
@@ -82,6 +82,12 @@ impl AgentView {
     #[must_use]
     pub fn manager_counts(&self) -> Vec<ManagerCount> {
         self.managers.0.counts()
+    }
+
+    /// How long it took to have ResourceClaims prepared; `None`: the node has no drivers of them.
+    #[must_use]
+    pub fn claim_measures(&self) -> Option<ClaimMeasures> {
+        Some(self.claims.0.as_ref()?.measures())
     }
 
     /// The allocatable resources.

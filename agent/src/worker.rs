@@ -117,6 +117,8 @@ struct Worker {
     reported: Reported,
     settling: Settling,
     resizing: Resizing,
+    /// Changes of the health of claims' devices.
+    claim_health: Option<watch::Receiver<u64>>,
     /// Its turn to start, until it rests.
     turn: Turn,
     /// What the next round is.
@@ -192,6 +194,8 @@ impl Worker {
             WorkItem::Pod(pod, last) => (Some(pod), last),
             WorkItem::Orphan(_) => (None, None),
         };
+        let manager = shared.claim_manager.as_ref();
+        let claim_health = manager.and_then(|manager| manager.health_changes());
         Self {
             ending: Ending {
                 removed: None,
@@ -224,6 +228,7 @@ impl Worker {
             resizing,
             turn: None,
             next_work: WorkKind::Create,
+            claim_health,
         }
     }
 

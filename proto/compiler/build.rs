@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "csi.proto",
         "deviceplugin.proto",
         "dra.proto",
+        "drahealth.proto",
         "files.proto",
         "pluginregistration.proto",
         "podresources.proto",

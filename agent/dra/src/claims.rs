@@ -66,6 +66,18 @@ impl Claim {
     pub(crate) fn key(&self) -> Key {
         Key { namespace: self.namespace.clone(), name: self.name.clone() }
     }
+
+    /// The devices of one of its requests, with their drivers; of all requests without a name.
+    pub(crate) fn devices(&self, request: &str) -> impl Iterator<Item = (&String, &Device)> {
+        let all = self.drivers.iter().flat_map(|(driver, of_driver)| {
+            of_driver.devices.iter().map(move |device| (driver, device))
+        });
+        all.filter(move |(_, device)| {
+            request.is_empty()
+                || device.requests.is_empty()
+                || device.requests.iter().any(|of| of == request)
+        })
+    }
 }
 
 /// What names a claim.
@@ -90,6 +102,10 @@ pub(crate) struct Claims(Map<Key, Claim>);
 impl Claims {
     pub(crate) fn new(claims: Vec<Claim>) -> Self {
         Self(claims.into_iter().map(|claim| (claim.key(), claim)).collect())
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Claim> {
+        self.0.get(key)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Claim> {
@@ -189,19 +205,24 @@ impl Claims {
         })?;
         let mut names = Vec::new();
         for request in requests {
-            let devices = claim.drivers.values().flat_map(|driver| &driver.devices);
-            let of_request = devices.filter(|device| {
-                request.is_empty()
-                    || device.requests.is_empty()
-                    || device.requests.contains(request)
-            });
-            for name in of_request.flat_map(|device| &device.cdi_devices) {
+            for name in claim.devices(request).flat_map(|(_, device)| &device.cdi_devices) {
                 if !names.contains(name) {
                     names.push(name.clone());
                 }
             }
         }
         Ok(names)
+    }
+
+    /// How many claims are prepared, by driver; all of them by the driver `<any>` (claiminfo.go claimsInUse).
+    pub(crate) fn in_use(&self) -> Map<String, u64> {
+        let mut counts: Map<String, u64> = [("<any>".to_owned(), 0)].into_iter().collect();
+        for claim in self.0.values().filter(|claim| claim.is_prepared) {
+            for driver in claim.drivers.keys().map(String::as_str).chain(["<any>"]) {
+                *counts.entry(driver.to_owned()).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// What is prepared of a claim.

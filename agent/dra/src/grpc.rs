@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use cri::client::{GrpcClient, single};
 use cri::codec::{Incoming, Outgoing};
-use cri::dra as wire;
+use cri::{dra as wire, drahealth};
 use plugins::{CallError, connect, within};
-use tonic::Request;
+use tonic::{Request, Status, Streaming};
 
 use crate::claims::{Answers, Claim, Device};
+use crate::health::{DeviceHealth, Health, TIMEOUT, shortened};
 use crate::services::Service;
 
 /// How long a driver may take for a call.
@@ -33,12 +34,7 @@ impl Plugin {
         claims: &[Claim],
     ) -> Result<Answers<Vec<Device>>, CallError> {
         let request = wire::NodePrepareResourcesRequest { claims: named(claims) };
-        let path = match self.service {
-            Service::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
-            Service::V1beta1 => {
-                "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources"
-            }
-        };
+        let path = self.service.prepare_path();
         let answer: wire::NodePrepareResourcesResponse = self.call(request, path).await?;
         let answers = answer.claims.into_iter().map(|(uid, answer)| {
             let devices = answer.devices.into_iter().map(device).collect();
@@ -50,17 +46,20 @@ impl Plugin {
     /// Undoes that.
     pub(crate) async fn unprepare(&self, claims: &[Claim]) -> Result<Answers<()>, CallError> {
         let request = wire::NodeUnprepareResourcesRequest { claims: named(claims) };
-        let path = match self.service {
-            Service::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
-            Service::V1beta1 => {
-                "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
-            }
-        };
+        let path = self.service.unprepare_path();
         let answer: wire::NodeUnprepareResourcesResponse = self.call(request, path).await?;
         let answers = answer.claims.into_iter().map(|(uid, answer)| {
             (uid, if answer.error.is_empty() { Ok(()) } else { Err(answer.error) })
         });
         Ok(answers.collect())
+    }
+
+    /// Has the plugin report the health of its devices.
+    pub(crate) async fn watch_health(&self) -> Result<HealthReports, Status> {
+        let mut client = GrpcClient::new(connect(&self.endpoint).await?);
+        let request = single(Request::new(drahealth::NodeWatchResourcesRequest {}));
+        let answer = client.streaming(request, "/v1alpha1.DRAResourceHealth/NodeWatchResources");
+        Ok(HealthReports(answer.await?.into_inner()))
     }
 
     async fn call<A: Incoming>(
@@ -74,6 +73,35 @@ impl Plugin {
             Ok(answer.into_inner())
         };
         within(CALL, calling).await
+    }
+}
+
+/// What a plugin reports of its devices.
+pub(crate) struct HealthReports(Streaming<drahealth::NodeWatchResourcesResponse>);
+
+impl HealthReports {
+    /// The next report; `None`: the plugin has ended the stream.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<DeviceHealth>>, Status> {
+        let report = self.0.message().await?;
+        Ok(report.map(|report| report.devices.into_iter().map(health).collect()))
+    }
+}
+
+fn health(device: drahealth::DeviceHealth) -> DeviceHealth {
+    use drahealth::HealthStatus;
+    let health = match device.health() {
+        HealthStatus::Healthy => Health::Healthy,
+        HealthStatus::Unhealthy => Health::Unhealthy,
+        HealthStatus::Unknown => Health::Unknown,
+    };
+    let seconds = u64::try_from(device.health_check_timeout_seconds).unwrap_or_default();
+    let named = device.device.unwrap_or_default();
+    DeviceHealth {
+        pool: named.pool_name,
+        device: named.device_name,
+        health,
+        timeout: if seconds == 0 { TIMEOUT } else { Duration::from_secs(seconds) },
+        message: shortened(device.message),
     }
 }
 

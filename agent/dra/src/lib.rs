@@ -7,6 +7,8 @@
 //! | `references` ◆ | which claims pods and containers name, and whether they may |
 //! | `claims` ◆, `store`, `checkpoint` ◆ | which pods use which claims and what is prepared of them, in memory and in a kubelet's file |
 //! | `slices`, `wipes` ◆ | deletes the ResourceSlices of drivers that are away |
+//! | `watching`, `health` ◆ | follows the health of devices that drivers report, and remembers it in a kubelet's file |
+//! | `measured` | how long operations and calls take |
 //! | [`ClaimCluster`] | what is needed of the cluster, which another package implements |
 //!
 //! # Invariants
@@ -20,17 +22,21 @@
 //! |---|---|---|---|
 //! | upkeep | when slices are deleted | registrations, the agent's pods, time | NodeUnprepareResources for pods that are gone, deletions |
 //! | an operation, one for each call of the agent | the lock of its pod and claims | the call | the file, calls of drivers |
+//! | a follower, one for each plugin | the plugin's stream | its reports | the health of its driver's devices, and its file |
 
 mod checkpoint;
 mod claims;
 mod cluster;
 mod grpc;
+mod health;
+mod measured;
 mod operations;
 mod references;
 mod registry;
 mod services;
 mod slices;
 mod store;
+mod watching;
 mod wipes;
 
 use std::path::Path;
@@ -38,27 +44,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::AgentView;
-use agent::managers::claims::{ClaimManager, PreparedClaim};
+use agent::managers::claims::{ClaimManager, ClaimMeasures, PreparedClaim};
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
 use compact::Set;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, ResourceHealth, ResourceStatus};
 use plugins::PluginHandler;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub use cluster::ClaimCluster;
 
-use claims::Key;
+use claims::{Claim, Key};
+use measured::Measured;
 use operations::{Locks, Operations};
 use registry::{DriverHandler, Registry};
 use store::Store;
+use watching::Watching;
 
 /// How often it is seen whether claims are prepared for pods that are gone.
 const RECONCILE: Duration = Duration::from_secs(60);
 
 /// The claims of a node. Clones are the same.
 #[derive(Clone)]
-pub struct NodeClaims(Arc<Operations>);
+pub struct NodeClaims {
+    operations: Arc<Operations>,
+    health: Arc<Watching>,
+}
 
 impl NodeClaims {
     /// The claims that an earlier agent or a kubelet has had prepared, whose file is in this directory. Nothing is undone, and no
@@ -69,19 +81,25 @@ impl NodeClaims {
     pub fn open(root_dir: &Path, cluster: Arc<dyn ClaimCluster>) -> Result<Self, String> {
         let (registry, locks) = (Arc::new(Registry::default()), Locks::default());
         let store = Store::open(root_dir)?;
-        Ok(Self(Arc::new(Operations { registry, store, cluster, locks })))
+        let measures = Measured::default();
+        let operations = Operations { registry, store, cluster, locks, measures };
+        Ok(Self { operations: Arc::new(operations), health: Watching::open(root_dir) })
     }
 
     /// Registers drivers.
     #[must_use]
     pub fn plugin_handler(&self) -> Arc<dyn PluginHandler> {
-        Arc::new(DriverHandler { registry: Arc::clone(&self.0.registry) })
+        let registry = Arc::clone(&self.operations.registry);
+        Arc::new(DriverHandler { registry, health: Arc::clone(&self.health) })
     }
 
     /// Undoes what is prepared for pods that are gone, and deletes ResourceSlices of drivers that are away, until the future is dropped.
     pub async fn run(self, agent: AgentView) {
-        let slices = slices::keep(Arc::clone(&self.0.registry), Arc::clone(&self.0.cluster));
-        tokio::join!(slices, self.reconcile(&agent));
+        let slices = slices::keep(
+            Arc::clone(&self.operations.registry),
+            Arc::clone(&self.operations.cluster),
+        );
+        tokio::join!(slices, self.reconcile(&agent), self.health.expire());
     }
 
     async fn reconcile(&self, agent: &AgentView) {
@@ -93,7 +111,7 @@ impl NodeClaims {
                 continue;
             }
             // In this order: a pod that uses claims by now is among the active ones.
-            let users = self.0.store.claims().pods();
+            let users = self.operations.store.claims().pods();
             let active: Set<PodUid> = agent.active_uids().into_iter().collect();
             self.undo(users.iter().filter(|pod| !active.contains(&PodUid::new(pod.as_str()))))
                 .await;
@@ -103,7 +121,7 @@ impl NodeClaims {
     /// Undoes what is prepared for pods that are gone.
     async fn undo(&self, gone: impl Iterator<Item = &String>) {
         for pod in gone {
-            if let Err(error) = Arc::clone(&self.0).unprepare(pod).await {
+            if let Err(error) = Arc::clone(&self.operations).unprepare(pod).await {
                 tracing::warn!(
                     pod,
                     error,
@@ -114,15 +132,36 @@ impl NodeClaims {
     }
 }
 
+impl NodeClaims {
+    /// The health of the devices of a claim's request, each once.
+    fn health_of(&self, claim: &Claim, request: &str) -> Vec<ResourceHealth> {
+        let mut found: Vec<ResourceHealth> = Vec::new();
+        for (driver, device) in claim.devices(request) {
+            let (pool, name) = (&device.pool, &device.name);
+            let first = device.cdi_devices.first();
+            let resource_id = first.cloned().unwrap_or_else(|| format!("{driver}/{pool}/{name}"));
+            if found.iter().any(|it| it.resource_id == resource_id) {
+                continue;
+            }
+            let (health, message) = self.health.of(driver, pool, name);
+            let health = Some(health.as_str().to_owned());
+            found.push(ResourceHealth { resource_id, health, message });
+        }
+        found
+    }
+}
+
 #[async_trait]
 impl ClaimManager for NodeClaims {
     async fn prepare(&self, pod: &Pod) -> Result<(), String> {
-        let prepared = Arc::clone(&self.0).prepare(pod).await;
+        let operations = &self.operations;
+        let preparing = Arc::clone(operations).prepare(pod);
+        let prepared = operations.measures.operation("PrepareResources", preparing).await;
         prepared.map_err(|error| format!("prepare dynamic resources: {error}"))
     }
 
     fn cdi_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<String>, String> {
-        let claims = self.0.store.claims();
+        let claims = self.operations.store.claims();
         let mut devices = Vec::new();
         for of_claim in references::of_container(pod, container)? {
             let key = Key { namespace: pod.namespace().to_owned(), name: of_claim.claim };
@@ -132,15 +171,41 @@ impl ClaimManager for NodeClaims {
     }
 
     async fn unprepare(&self, pod: &PodUid) -> Result<(), String> {
-        let unprepared = Arc::clone(&self.0).unprepare(pod.as_str()).await;
+        let operations = &self.operations;
+        let undoing = Arc::clone(operations).unprepare(pod.as_str());
+        let unprepared = operations.measures.operation("UnprepareResources", undoing).await;
         unprepared.map_err(|error| format!("unprepare dynamic resources: {error}"))
     }
 
     fn claims(&self, pod: &Pod, container: &Container) -> Vec<PreparedClaim> {
-        let claims = self.0.store.claims();
+        let claims = self.operations.store.claims();
         let used = references::of_container(pod, container).unwrap_or_default().into_iter();
         let keys = used.map(|it| Key { namespace: pod.namespace().to_owned(), name: it.claim });
         keys.filter_map(|key| claims.prepared(&key)).collect()
+    }
+
+    fn health(&self, pod: &Pod, container: &Container) -> Vec<ResourceStatus> {
+        let claims = self.operations.store.claims();
+        let mut statuses: Vec<ResourceStatus> = Vec::new();
+        for (name, of_claim) in references::named(pod, container) {
+            let key = Key { namespace: pod.namespace().to_owned(), name: of_claim.claim };
+            let request = of_claim.requests.first().map(String::as_str).unwrap_or_default();
+            let Some(claim) = claims.get(&key) else { continue };
+            let resources = self.health_of(claim, request);
+            if !resources.is_empty() {
+                statuses.push(ResourceStatus { name, resources: Some(resources) });
+            }
+        }
+        statuses
+    }
+
+    fn health_changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.health.changes())
+    }
+
+    fn measures(&self) -> ClaimMeasures {
+        let in_use = self.operations.store.claims().in_use();
+        ClaimMeasures { in_use, ..self.operations.measures.all() }
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::claims::{Claim, Key, Wanted, check};
 use crate::cluster::ClaimCluster;
+use crate::measured::Measured;
 use crate::references::{self, of_pod};
 use crate::registry::Registry;
 use crate::store::Store;
@@ -21,6 +22,7 @@ pub(crate) struct Operations {
     pub(crate) store: Store,
     pub(crate) cluster: Arc<dyn ClaimCluster>,
     pub(crate) locks: Locks,
+    pub(crate) measures: Measured,
 }
 
 /// What an operation has for itself: a pod, or a claim.
@@ -105,7 +107,8 @@ impl Operations {
         let mut prepared = Vec::new();
         for (driver, asked) in by_driver(&unprepared) {
             let plugin = self.registry.plugin(&driver)?;
-            let answers = plugin.prepare(&asked).await;
+            let path = plugin.service.prepare_path();
+            let answers = self.measures.call(&driver, path, plugin.prepare(&asked)).await;
             let answers = answers.map_err(|error| format!("NodePrepareResources: {error}"))?;
             for (key, devices) in check("NodePrepareResources", &asked, answers)? {
                 prepared.push((key, driver.clone(), devices));
@@ -143,7 +146,8 @@ impl Operations {
         }
         for (driver, asked) in by_driver(&unused) {
             let plugin = self.registry.plugin(&driver)?;
-            let answers = plugin.unprepare(&asked).await;
+            let path = plugin.service.unprepare_path();
+            let answers = self.measures.call(&driver, path, plugin.unprepare(&asked)).await;
             let answers = answers.map_err(|error| format!("NodeUnprepareResources: {error}"))?;
             check("NodeUnprepareResources", &asked, answers)?;
         }

@@ -71,6 +71,27 @@ pub(crate) fn of_container(pod: &Pod, container: &Container) -> Result<Vec<Use>,
     Ok(found)
 }
 
+/// The devices of claims that a container names, each name with the claim and its request, in the form of a status: `claim:gpu/large`
+/// (pkg/kubelet/cm/dra/manager.go UpdateAllocatedResourcesStatus).
+pub(crate) fn named(pod: &Pod, container: &Container) -> Vec<(String, Use)> {
+    let resources = container.resources.iter();
+    let mut found: Vec<(String, Use)> = Vec::new();
+    for named in resources.flat_map(|resources| resources.claims.iter().flatten()) {
+        let mut claims = pod.spec().resource_claims.iter().flatten();
+        let Some(claim) = claims.find(|claim| claim.name == named.name) else { continue };
+        let Ok(Some(reference)) = reference(pod, claim) else { continue };
+        let request = named.request.as_deref().unwrap_or_default();
+        let label = match request {
+            "" => format!("claim:{}", named.name),
+            request => format!("claim:{}/{request}", named.name),
+        };
+        // Devices are of a request, not of one of its alternatives: `large/first`.
+        let request = request.split('/').next().unwrap_or_default().to_owned();
+        found.push((label, Use { claim: reference.name, requests: vec![request] }));
+    }
+    found
+}
+
 /// The claim that the scheduler has made for the pod's extended resources.
 fn extended(pod: &Pod) -> Option<&PodExtendedResourceClaimStatus> {
     pod.api().status.as_ref()?.extended_resource_claim_status.as_ref()

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::grpc::Plugin;
 use crate::services::{Service, choose};
+use crate::watching::Watching;
 
 /// A registered plugin.
 #[derive(Clone, Debug)]
@@ -110,9 +111,10 @@ impl Registry {
     }
 }
 
-/// Keeps the registry of plugins.
+/// Keeps the registry of plugins, and follows the health that they report.
 pub(crate) struct DriverHandler {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) health: Arc<Watching>,
 }
 
 fn service(plugin: &PluginInfo) -> Result<Service, String> {
@@ -132,13 +134,16 @@ impl PluginHandler for DriverHandler {
     async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
         let (driver, endpoint) = (&plugin.name, plugin.endpoint.clone());
         let service = service(plugin)?;
-        self.registry.add(driver, Plugin { endpoint, service })?;
+        let called = Plugin { endpoint, service };
+        self.registry.add(driver, called.clone())?;
+        self.health.start(driver, called);
         tracing::info!(driver, endpoint = %plugin.endpoint.display(), ?service, "registered driver");
         Ok(())
     }
 
     async fn deregister(&self, plugin: &PluginInfo) {
         self.registry.remove(&plugin.name, &plugin.endpoint);
+        self.health.stop(&plugin.name, &plugin.endpoint).await;
         tracing::info!(driver = plugin.name, socket = %plugin.socket.display(), "driver is gone");
     }
 }

@@ -9,6 +9,26 @@ pub(crate) enum Service {
     V1beta1,
 }
 
+impl Service {
+    /// The path of the call by which claims are prepared.
+    pub(crate) fn prepare_path(self) -> &'static str {
+        match self {
+            Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+            Self::V1beta1 => "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
+        }
+    }
+
+    /// The path of the call that undoes it.
+    pub(crate) fn unprepare_path(self) -> &'static str {
+        match self {
+            Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
+            Self::V1beta1 => {
+                "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources"
+            }
+        }
+    }
+}
+
 /// The full names of the services, the newest first. They are what drivers name as their versions.
 const NAMES: [(&str, Service); 2] =
     [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];

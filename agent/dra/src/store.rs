@@ -62,16 +62,18 @@ impl Store {
         Ok(done)
     }
 
-    /// Replaces the file. It is whole at any time, also after a power cut: devices would stay prepared that nobody knows of.
     fn write(&self, claims: &Claims) -> Result<(), String> {
         let text = encode(claims)?;
-        let replace = || {
-            let new = self.file.with_file_name(format!("{FILE}.new"));
-            let mut written = File::options().write(true).create(true).truncate(true).open(&new)?;
-            written.write_all(text.as_bytes())?;
-            written.sync_all()?;
-            fs::rename(&new, &self.file)
-        };
-        replace().map_err(|error: io::Error| format!("could not save checkpoint {FILE}: {error}"))
+        replace(&self.file, &text)
+            .map_err(|error| format!("could not save checkpoint {FILE}: {error}"))
     }
+}
+
+/// Replaces a file. It is whole at any time, also after a power cut: devices would stay prepared that nobody knows of.
+pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let new = file.with_added_extension("new");
+    let mut written = File::options().write(true).create(true).truncate(true).open(&new)?;
+    written.write_all(text.as_bytes())?;
+    written.sync_all()?;
+    fs::rename(&new, file)
 }

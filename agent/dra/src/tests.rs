@@ -1,6 +1,7 @@
 //! Claims of pods with a driver on a unix socket.
 #![allow(clippy::unwrap_used)]
 
+mod health;
 mod plugin;
 
 use std::fs;
@@ -346,7 +347,7 @@ fn damaged_file_is_refused_and_kept() {
 async fn slices_go_at_the_start_and_when_a_driver_is_away_for_30_seconds() {
     let scene = Scene::without_driver();
     let keeping = tasks::spawn(slices::keep(
-        Arc::clone(&scene.claims.0.registry),
+        Arc::clone(&scene.claims.operations.registry),
         Arc::clone(&scene.cluster) as _,
     ));
     let deleted = || scene.cluster.deleted.lock().unwrap().clone();

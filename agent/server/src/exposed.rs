@@ -18,7 +18,6 @@ use tokio::sync::Mutex;
 use super::answer::{self, Body, Refusal};
 use super::health;
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
-use super::metrics::counts;
 use super::metrics::http::{HttpCounts, ServerType};
 use super::metrics::own::{self, Own};
 use super::metrics::process::{self, Files, Process};
@@ -27,6 +26,7 @@ use super::metrics::slis::Slis;
 use super::metrics::starts::PodStarts;
 use super::metrics::text::{MEDIA_TYPE, Metrics};
 use super::metrics::work;
+use super::metrics::{claims, counts};
 use super::query::Query;
 use super::route::{self, NoRoute, Page};
 use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
@@ -230,6 +230,9 @@ impl Exposed {
         counts::add(&mut metrics, &measured);
         counts::add_sandboxes(&mut metrics, &operations);
         counts::add_managers(&mut metrics, &self.view.manager_counts());
+        if let Some(measures) = self.view.claim_measures() {
+            claims::add(&mut metrics, &measures);
+        }
         counts::add_workers(&mut metrics, &pods, &self.view.reports().borrow());
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
         if let Some(cluster) = &self.cluster {

@@ -1,6 +1,7 @@
 //! Metrics of the agent, its node and its pods, with the names of a kubelet and of cAdvisor.
 
 pub(crate) mod cadvisor;
+pub(crate) mod claims;
 pub(crate) mod counts;
 pub(crate) mod http;
 pub(crate) mod own;

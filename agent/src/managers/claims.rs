@@ -5,7 +5,11 @@
 
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Container;
+use compact::Map;
+use k8s_openapi::api::core::v1::{Container, ResourceStatus};
+use tokio::sync::watch;
+
+use crate::histogram::Histogram;
 
 /// Has the devices of claims prepared. A call that is dropped may have done its work.
 #[async_trait]
@@ -31,6 +35,52 @@ pub trait ClaimManager: Send + Sync {
 
     /// The claims that a container names, with all that is prepared of them.
     fn claims(&self, pod: &Pod, container: &Container) -> Vec<PreparedClaim>;
+
+    /// The health of the devices that a container has of the claims it names, for its status.
+    fn health(&self, _: &Pod, _: &Container) -> Vec<ResourceStatus> {
+        Vec::new()
+    }
+
+    /// Sees that [`ClaimManager::health`] may say something else, from now on; `None`: it never does.
+    fn health_changes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// What was measured until now.
+    fn measures(&self) -> ClaimMeasures {
+        ClaimMeasures::default()
+    }
+}
+
+/// How long it took to have claims prepared, in seconds, and how many are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClaimMeasures {
+    /// For the pods that were started or have ended.
+    pub operations: Map<ClaimOperation, Histogram>,
+    /// The calls of drivers.
+    pub calls: Map<ClaimCall, Histogram>,
+    /// How many claims are prepared, by driver; all of them by the driver `<any>`.
+    pub in_use: Map<String, u64>,
+}
+
+/// What is done with the claims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimOperation {
+    /// `PrepareResources` or `UnprepareResources`.
+    pub name: &'static str,
+    /// It failed.
+    pub failed: bool,
+}
+
+/// A call of a driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimCall {
+    /// The driver's name.
+    pub driver: String,
+    /// The path of the call: its service and method.
+    pub path: &'static str,
+    /// The code of the response, as Go names it: `OK`.
+    pub code: &'static str,
 }
 
 /// A claim that is prepared for a pod.

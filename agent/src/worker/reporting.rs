@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use api::pod::Pod;
 use compact::Map;
-use k8s_openapi::api::core::v1::{ContainerState as ApiState, ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState as ApiState, ContainerStatus, PodStatus, ResourceStatus,
+};
 
 use super::Worker;
+use crate::managers::claims::has_claims;
 use crate::observed::Observed;
 use crate::reporting::causes::Causes;
 use crate::reporting::report::transitions::Stage;
@@ -236,8 +239,7 @@ impl Worker {
             count_once(previous, &mut status);
         }
         for container in status.container_statuses.iter_mut().flatten() {
-            let health = self.shared.managers.health(self.uid(), &container.name);
-            container.allocated_resources_status = device_status(health);
+            container.allocated_resources_status = self.health_of(pod, &container.name);
         }
         if let Some(eviction) = &self.ending.eviction {
             eviction.record(pod, has_ended, &mut status);
@@ -254,6 +256,20 @@ impl Worker {
             return previous.clone();
         }
         recorded(pod, status, previous, self.shared.clock.now())
+    }
+
+    /// The health of the devices that a container has, of device plugins and of claims; `None`: it has none (Kubernetes 1.36, gate
+    /// ResourceHealthStatus, pkg/kubelet/cm/container_manager_linux.go UpdateAllocatedResourcesStatus).
+    fn health_of(&self, pod: &Pod, container: &str) -> Option<Vec<ResourceStatus>> {
+        let mut statuses = device_status(self.shared.managers.health(self.uid(), container));
+        let claims = self.shared.claim_manager.as_ref().filter(|_| has_claims(pod));
+        let mut specs = pod.spec().containers.iter();
+        if let Some(claims) = claims
+            && let Some(spec) = specs.find(|spec| spec.name == container)
+        {
+            statuses.extend(claims.health(pod, spec));
+        }
+        (!statuses.is_empty()).then_some(statuses)
     }
 }
 

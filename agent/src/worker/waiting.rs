@@ -5,17 +5,29 @@ use std::time::Duration;
 
 use api::pod::Pod;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::Worker;
 use super::start_errors::jittered;
 use crate::clock::after;
 use crate::decide::plan::{HoldKey, backoff_key};
+use crate::managers::claims::has_claims;
 use crate::observed::Observed;
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
 
 /// How long after a look at a pod without a network it is looked at again, plus up to half of it.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
+
+/// Waits for a change; without changes, for ever. Cancel-safe.
+async fn changed(changes: Option<&mut watch::Receiver<u64>>) {
+    if let Some(changes) = changes
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
 
 impl Worker {
     /// Whether the pod asks for extended resources, which devices may be.
@@ -52,6 +64,7 @@ impl Worker {
                 self.history.holds.release_all();
             }
             () = async { self.shared.managers.devices_changed().await }, if self.has_devices() => {}
+            () = changed(self.claim_health.as_mut()), if self.pod.as_ref().is_some_and(has_claims) => {}
             () = clock.sleep_until(deadline) => {}
         }
         self.reported.published.make_due();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::{fs, io};
 
 /// The files of `proto/generated/`, beside the digest of their sources.
-const FILES: [(&str, &[u8]); 9] = [
+const FILES: [(&str, &[u8]); 10] = [
     ("cri.bin", include_bytes!(concat!(env!("OUT_DIR"), "/cri.bin"))),
     ("crib.files.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.files.v1.rs"))),
     ("crib.services.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/crib.services.v1.rs"))),
@@ -21,6 +21,7 @@ const FILES: [(&str, &[u8]); 9] = [
     ("pluginregistration.rs", include_bytes!(concat!(env!("OUT_DIR"), "/pluginregistration.rs"))),
     ("runtime.v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"))),
     ("v1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1.rs"))),
+    ("v1alpha1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1alpha1.rs"))),
     ("v1beta1.rs", include_bytes!(concat!(env!("OUT_DIR"), "/v1beta1.rs"))),
 ];
 

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Below `proto/`. The last two say how the others are compiled.
-pub(crate) const SOURCES: [&str; 10] = [
+pub(crate) const SOURCES: [&str; 11] = [
     "cri.proto",
     "csi.proto",
     "deviceplugin.proto",
     "dra.proto",
+    "drahealth.proto",
     "files.proto",
     "pluginregistration.proto",
     "podresources.proto",

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use compact::Map;
 use cri::dra as wire;
 use cri::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
+use cri::drahealth::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
+use cri::drahealth::{NodeWatchResourcesRequest, NodeWatchResourcesResponse};
 use plugins::PluginInfo;
 use tokio::net::UnixListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::codegen::http;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use tower::ServiceExt as _;
+use tower::{ServiceExt as _, service_fn};
 
 /// The driver's name.
 pub(crate) const DRIVER: &str = "gpu.example.com";
@@ -43,9 +45,17 @@ pub(crate) struct State {
     pub(crate) skips: Vec<String>,
     /// Calls wait until this is no longer so.
     pub(crate) holds: bool,
+    /// It has no service for the health of devices.
+    pub(crate) has_no_health: bool,
+    /// The streams of health that were opened, the last one's other end.
+    pub(crate) watched: u32,
+    pub(crate) health: Option<mpsc::UnboundedSender<HealthReport>>,
     /// The calls, as `prepare uid,uid`.
     pub(crate) calls: Vec<String>,
 }
+
+/// A report of the health of devices.
+type HealthReport = Result<NodeWatchResourcesResponse, Status>;
 
 /// A driver that serves. It stops when it is dropped.
 pub(crate) struct Running {
@@ -69,6 +79,11 @@ impl Script {
         self.state().calls.clone()
     }
 
+    /// How many streams of health were opened.
+    pub(crate) fn watched(&self) -> u32 {
+        self.state().watched
+    }
+
     /// Serves a version of the contract on a socket in this directory.
     pub(crate) fn serve(&self, directory: &Path, version: &'static str) -> Running {
         let endpoint = directory.join("dra.sock");
@@ -83,6 +98,16 @@ impl Script {
                 if path.contains(&served) { path.replace(&served, ".v1.") } else { "/".to_owned() };
             *request.uri_mut() = path.parse().unwrap();
             request
+        });
+        let health = DraResourceHealthServer::new(self.clone());
+        let script = self.clone();
+        let service = service_fn(move |request: http::Request<_>| {
+            let is_health = request.uri().path().starts_with("/v1alpha1.DRAResourceHealth/");
+            let (plugin, health) = (service.clone(), health.clone());
+            let serves = is_health && !script.state().has_no_health;
+            async move {
+                if serves { health.oneshot(request).await } else { plugin.oneshot(request).await }
+            }
         });
         let serving = tasks::spawn(async move {
             let incoming = UnixListenerStream::new(listener);
@@ -169,5 +194,22 @@ impl DraPlugin for Script {
         let answers =
             answers.map(|(uid, error)| (uid, wire::NodeUnprepareResourceResponse { error }));
         Ok(Response::new(wire::NodeUnprepareResourcesResponse { claims: answers.collect() }))
+    }
+}
+
+#[tonic::async_trait]
+impl DraResourceHealth for Script {
+    type NodeWatchResourcesStream = UnboundedReceiverStream<HealthReport>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let (reports, stream) = mpsc::unbounded_channel();
+        self.set(|state| {
+            state.watched += 1;
+            state.health = Some(reports);
+        });
+        Ok(Response::new(UnboundedReceiverStream::new(stream)))
     }
 }

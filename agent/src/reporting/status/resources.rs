@@ -19,9 +19,9 @@ const MIN_SHARES: i64 = 2;
 /// The lowest CPU limit that a quota can express, in thousandths; lower ones are kept as they were given.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
-/// The health of the devices that a container has; `None`: it has none (Kubernetes 1.36, gate ResourceHealthStatus,
-/// pkg/kubelet/cm/devicemanager/manager.go UpdateAllocatedResourcesStatus).
-pub(crate) fn device_status(devices: DeviceHealth) -> Option<Vec<ResourceStatus>> {
+/// The health of the devices that a container has of device plugins (Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go
+/// UpdateAllocatedResourcesStatus).
+pub(crate) fn device_status(devices: DeviceHealth) -> Vec<ResourceStatus> {
     let health = |(resource_id, is_healthy)| ResourceHealth {
         resource_id,
         health: Some(if is_healthy { "Healthy" } else { "Unhealthy" }.to_owned()),
@@ -31,8 +31,7 @@ pub(crate) fn device_status(devices: DeviceHealth) -> Option<Vec<ResourceStatus>
         name,
         resources: Some(devices.into_iter().map(health).collect()),
     };
-    let statuses: Vec<ResourceStatus> = devices.into_iter().map(status).collect();
-    (!statuses.is_empty()).then_some(statuses)
+    devices.into_iter().map(status).collect()
 }
 
 /// Sets the pod's own resources.

@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, ResourceHealth, ResourceStatus};
+use tokio::sync::watch;
 
 use super::*;
 use crate::Event;
@@ -16,6 +17,7 @@ struct FakeClaims {
     clock: Arc<dyn Clock>,
     epoch: Timestamp,
     script: Arc<Mutex<Script>>,
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -25,6 +27,8 @@ struct Script {
     refuses: Option<String>,
     /// Why nothing is undone.
     holds: Option<String>,
+    /// The health of devices.
+    health: Vec<ResourceStatus>,
     /// Preparation takes this many seconds.
     delay: u64,
 }
@@ -68,12 +72,24 @@ impl ClaimManager for FakeClaims {
     fn claims(&self, _: &Pod, _: &Container) -> Vec<PreparedClaim> {
         Vec::new()
     }
+
+    fn health(&self, _: &Pod, _: &Container) -> Vec<ResourceStatus> {
+        self.script().health.clone()
+    }
+
+    fn health_changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.changes.subscribe())
+    }
 }
 
 fn scene_with_claims() -> (Scene, FakeClaims) {
     let mut scene = Scene::without_agent(seconds(10));
-    let claims =
-        FakeClaims { clock: Arc::clone(&scene.clock), epoch: scene.epoch, script: Arc::default() };
+    let claims = FakeClaims {
+        clock: Arc::clone(&scene.clock),
+        epoch: scene.epoch,
+        script: Arc::default(),
+        changes: watch::Sender::default(),
+    };
     scene.claims = Some(Arc::new(claims.clone()));
     scene.start_agent();
     (scene, claims)
@@ -182,4 +198,34 @@ async fn pod_with_claims_waits_on_a_node_without_a_cluster() {
     scene.sleep(30).await;
     assert_eq!(scene.times("RunPodSandbox"), [0; 0]);
     assert_eq!(reason(&scene.report("u1"), "app"), "FailedPrepareDynamicResources");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_has_the_health_of_devices_beside_those_of_plugins_as_soon_as_it_changes() {
+    let (scene, claims) = scene_with_claims();
+    scene.managers.set(|answers| {
+        let nic = [("nic0".to_owned(), true)].into_iter().collect();
+        answers
+            .health
+            .insert("app".to_owned(), [("a.com/nic".to_owned(), nic)].into_iter().collect());
+    });
+    scene.run(&claiming()).await;
+    let health = |health: &str| ResourceStatus {
+        name: "claim:gpu".to_owned(),
+        resources: Some(vec![ResourceHealth {
+            resource_id: "gpu0".to_owned(),
+            health: Some(health.to_owned()),
+            message: None,
+        }]),
+    };
+    for state in ["Healthy", "Unhealthy"] {
+        claims.script().health = vec![health(state)];
+        claims.changes.send_modify(|count| *count += 1);
+        scene.sleep(1).await;
+        let status = scene.report("u1").status;
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        let reported = container.allocated_resources_status.clone().unwrap();
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert_eq!((reported[0].name.as_str(), &reported[1]), ("a.com/nic", &health(state)));
+    }
 }

@@ -1,0 +1,310 @@
+//! ◆ The health of devices, as drivers report it: what it is at a time, and the text of the file that remembers it, a kubelet's
+//! `dra_health_state`. Pure.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/healthinfo.go, state/state.go, manager.go buildDeviceHealth.
+
+use std::time::{Duration, Instant};
+
+use compact::Map;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "dra_health_state";
+
+/// After which time without a report the health of a device is unknown, if its driver does not say.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many bytes of a message are kept.
+const MESSAGE: usize = 1024;
+
+/// How a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Health {
+    Healthy,
+    Unhealthy,
+    #[default]
+    Unknown,
+}
+
+impl Health {
+    /// As statuses of containers have it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Unhealthy => "Unhealthy",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// What a driver reports of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceHealth {
+    pub(crate) pool: String,
+    pub(crate) device: String,
+    pub(crate) health: Health,
+    pub(crate) timeout: Duration,
+    pub(crate) message: String,
+}
+
+/// A message, at most as long as a status takes it.
+pub(crate) fn shortened(message: String) -> String {
+    if message.len() <= MESSAGE {
+        return message;
+    }
+    const END: &str = "...";
+    let whole = message.floor_char_boundary(MESSAGE - END.len());
+    format!("{}{END}", message.get(..whole).unwrap_or_default())
+}
+
+/// A report, and when it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Received {
+    report: DeviceHealth,
+    at: Instant,
+}
+
+impl Received {
+    /// When the health is unknown without another report.
+    fn ends(&self) -> Instant {
+        // A driver may ask for more than there is.
+        const LONG: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        self.at + self.report.timeout.min(LONG)
+    }
+}
+
+/// The health of all devices, by driver and by pool and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Healths(Map<String, Map<(String, String), Received>>);
+
+impl Healths {
+    /// Notes a driver's report of all devices whose health it knows. Others stay as they are until their time has passed. Returns
+    /// whether the health of a device is another one.
+    pub(crate) fn report(
+        &mut self,
+        driver: &str,
+        devices: Vec<DeviceHealth>,
+        now: Instant,
+    ) -> bool {
+        let known = self.0.entry(driver.to_owned()).or_default();
+        let mut is_changed = false;
+        for report in devices {
+            let key = (report.pool.clone(), report.device.clone());
+            let before = known.insert(key, Received { report: report.clone(), at: now });
+            is_changed |= before.is_none_or(|before| before.report != report);
+        }
+        is_changed | self.expire(now)
+    }
+
+    /// Forgets the health of devices whose time has passed. Returns whether there were any.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let mut is_changed = false;
+        for devices in self.0.values_mut() {
+            let before = devices.len();
+            devices.retain(|_, received| now < received.ends());
+            is_changed |= devices.len() < before;
+        }
+        is_changed
+    }
+
+    /// When the health of a device is unknown next, if no report comes.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.0.values().flat_map(Map::values).map(Received::ends).min()
+    }
+
+    /// Forgets all devices of a driver. Returns whether there were any.
+    pub(crate) fn clear(&mut self, driver: &str) -> bool {
+        self.0.remove(driver).is_some_and(|devices| !devices.is_empty())
+    }
+
+    /// The health of a device, and what its driver says of it.
+    pub(crate) fn of(&self, driver: &str, pool: &str, device: &str) -> (Health, Option<String>) {
+        let devices = self.0.get(driver);
+        let key = (pool.to_owned(), device.to_owned());
+        let Some(received) = devices.and_then(|devices| devices.get(&key)) else {
+            return (Health::Unknown, None);
+        };
+        let message = Some(received.report.message.clone()).filter(|it| !it.is_empty());
+        (received.report.health, message)
+    }
+}
+
+/// The file: devices by driver.
+type File = Map<String, OfDriver>;
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct OfDriver {
+    /// By pool and name, with a slash between them.
+    devices: Map<String, Saved>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    pool_name: String,
+    device_name: String,
+    health: Health,
+    last_updated: Timestamp,
+    /// Nanoseconds; 0: what is usual.
+    health_check_timeout: u64,
+    message: String,
+}
+
+/// The file's text. `now` is one moment by both clocks.
+///
+/// # Errors
+/// In words.
+pub(crate) fn encode(healths: &Healths, now: (Instant, Timestamp)) -> Result<String, String> {
+    let saved = |received: &Received| Saved {
+        pool_name: received.report.pool.clone(),
+        device_name: received.report.device.clone(),
+        health: received.report.health,
+        last_updated: before(now.1, now.0.saturating_duration_since(received.at)),
+        health_check_timeout: received.report.timeout.as_nanos().try_into().unwrap_or(u64::MAX),
+        message: received.report.message.clone(),
+    };
+    let of_driver = |devices: &Map<(String, String), Received>| OfDriver {
+        devices: devices
+            .iter()
+            .map(|((pool, device), received)| (format!("{pool}/{device}"), saved(received)))
+            .collect(),
+    };
+    let file: File =
+        healths.0.iter().map(|(driver, devices)| (driver.clone(), of_driver(devices))).collect();
+    serde_json::to_string(&file).map_err(|error| error.to_string())
+}
+
+/// What a file's text has that has not passed.
+///
+/// # Errors
+/// In words: it is none.
+pub(crate) fn decode(text: &str, now: (Instant, Timestamp)) -> Result<Healths, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut healths = Healths::default();
+    for (driver, of_driver) in file {
+        let known = healths.0.entry(driver).or_default();
+        for saved in of_driver.devices.into_values() {
+            let timeout = match saved.health_check_timeout {
+                0 => TIMEOUT,
+                nanoseconds => Duration::from_nanos(nanoseconds),
+            };
+            // A clock that was set back makes a report at most as old as this file.
+            let age = now.1.duration_since(saved.last_updated).max(SignedDuration::ZERO);
+            let Some(at) = now.0.checked_sub(age.unsigned_abs()) else { continue };
+            let key = (saved.pool_name.clone(), saved.device_name.clone());
+            let report = DeviceHealth {
+                pool: saved.pool_name,
+                device: saved.device_name,
+                health: saved.health,
+                timeout,
+                message: saved.message,
+            };
+            known.insert(key, Received { report, at });
+        }
+    }
+    healths.expire(now.0);
+    Ok(healths)
+}
+
+fn before(at: Timestamp, age: Duration) -> Timestamp {
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
+    at.checked_sub(age).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    fn device(name: &str, health: Health, seconds: u64) -> DeviceHealth {
+        DeviceHealth {
+            pool: "node".to_owned(),
+            device: name.to_owned(),
+            health,
+            timeout: Duration::from_secs(seconds),
+            message: String::new(),
+        }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn health_is_that_of_the_last_report_until_its_time_has_passed() {
+        let (mut healths, start) = (Healths::default(), Instant::now());
+        let of = |healths: &Healths, name: &str| healths.of("d", "node", name).0;
+        let both = || vec![device("a", Health::Healthy, 30), device("b", Health::Healthy, 5)];
+        assert!(healths.report("d", both(), start));
+        assert!(!healths.report("d", both(), start + seconds(1)), "the same again");
+        assert_eq!(healths.next(), Some(start + seconds(6)));
+        // A report without a device leaves it as it was.
+        let one = vec![device("a", Health::Unhealthy, 30)];
+        assert!(healths.report("d", one.clone(), start + seconds(2)));
+        assert_eq!((of(&healths, "a"), of(&healths, "b")), (Health::Unhealthy, Health::Healthy));
+        assert!(healths.report("d", one, start + seconds(6)), "b has passed");
+        assert_eq!((of(&healths, "a"), of(&healths, "b")), (Health::Unhealthy, Health::Unknown));
+        assert!(!healths.expire(start + seconds(35)));
+        assert!(healths.expire(start + seconds(36)));
+        assert_eq!((of(&healths, "a"), healths.next()), (Health::Unknown, None));
+    }
+
+    #[rstest]
+    #[case::message(|it: &mut DeviceHealth| it.message = "hot".to_owned())]
+    #[case::timeout(|it: &mut DeviceHealth| it.timeout = Duration::MAX)]
+    fn change_of_anything_in_a_report_is_one(#[case] change: fn(&mut DeviceHealth)) {
+        let (mut healths, now) = (Healths::default(), Instant::now());
+        let mut report = device("a", Health::Healthy, 30);
+        assert!(healths.report("d", vec![report.clone()], now));
+        change(&mut report);
+        assert!(healths.report("d", vec![report.clone()], now));
+        let message = Some(report.message).filter(|it| !it.is_empty());
+        assert_eq!(healths.of("d", "node", "a"), (Health::Healthy, message));
+    }
+
+    #[test]
+    fn driver_that_is_cleared_leaves_the_others() {
+        let (mut healths, now) = (Healths::default(), Instant::now());
+        for driver in ["d", "e"] {
+            healths.report(driver, vec![device("a", Health::Healthy, 30)], now);
+        }
+        assert!(healths.clear("d"));
+        assert!(!healths.clear("d"));
+        assert_eq!(healths.of("d", "node", "a").0, Health::Unknown);
+        assert_eq!(healths.of("e", "node", "a").0, Health::Healthy);
+    }
+
+    #[rstest]
+    #[case(1024, 1024)]
+    #[case(1025, 1024)]
+    fn long_messages_are_cut(#[case] length: usize, #[case] expected: usize) {
+        let short = shortened("x".repeat(length));
+        assert_eq!((short.len(), short.ends_with("...")), (expected, length > expected));
+        // Not within a character.
+        assert_eq!(shortened("ü".repeat(600)).len(), 1023);
+    }
+
+    /// Written by a kubelet 1.36.2's types.
+    const OF_KUBELET: &str = r#"{"d":{"Devices":{"node/a":{"PoolName":"node","DeviceName":"a","Health":"Unhealthy","LastUpdated":"2026-01-02T03:04:05.678901234Z","HealthCheckTimeout":10000000000,"Message":"hot"}}}}"#;
+
+    #[test]
+    fn file_is_that_of_a_kubelet() {
+        let wrote: Timestamp = "2026-01-02T03:04:05.678901234Z".parse().unwrap();
+        let now = Instant::now() + seconds(100);
+        let read = decode(OF_KUBELET, (now, wrote)).unwrap();
+        assert_eq!(encode(&read, (now, wrote)).unwrap(), OF_KUBELET);
+        assert_eq!(read.of("d", "node", "a"), (Health::Unhealthy, Some("hot".to_owned())));
+        let later = |seconds: i64| wrote + SignedDuration::from_secs(seconds);
+        let of = |healths: Healths| healths.of("d", "node", "a").0;
+        assert_eq!(of(decode(OF_KUBELET, (now, later(9))).unwrap()), Health::Unhealthy);
+        assert_eq!(of(decode(OF_KUBELET, (now, later(10))).unwrap()), Health::Unknown);
+        // The clock was set back.
+        assert_eq!(of(decode(OF_KUBELET, (now, later(-60))).unwrap()), Health::Unhealthy);
+        assert!(decode("{", (now, wrote)).is_err());
+    }
+}

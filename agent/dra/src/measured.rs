@@ -1,0 +1,76 @@
+//! How long it takes to have claims prepared, and how long drivers take for their calls.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/cm/dra/plugin/dra_plugin.go newMetricsInterceptor.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent::histogram::Histogram;
+use agent::managers::claims::{ClaimCall, ClaimMeasures, ClaimOperation};
+use plugins::CallError;
+use tokio::time::Instant;
+
+/// The upper bounds of durations, in seconds: 15 from 0.1 to 40, each by the same factor above the one before.
+const BOUNDS: &[f64] = &[
+    0.1,
+    0.1534127404634391,
+    0.23535468936502524,
+    0.36106407876409946,
+    0.5539182980610752,
+    0.849781240983936,
+    1.303672689737678,
+    1.9999999999999993,
+    3.0682548092687805,
+    4.7070937873005025,
+    7.221281575281985,
+    11.078365961221499,
+    16.995624819678714,
+    26.07345379475354,
+    39.99999999999997,
+];
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(Mutex<ClaimMeasures>);
+
+impl Measured {
+    /// Measures an operation of the agent, by a kubelet's name of it.
+    pub(crate) async fn operation<E>(
+        &self,
+        name: &'static str,
+        operation: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), E> {
+        let began = Instant::now();
+        let done = operation.await;
+        let key = ClaimOperation { name, failed: done.is_err() };
+        let mut measures = self.lock();
+        let durations = measures.operations.entry(key).or_insert_with(|| Histogram::new(BOUNDS));
+        durations.observe(began.elapsed().as_secs_f64());
+        done
+    }
+
+    /// Measures a call of a driver.
+    pub(crate) async fn call<T>(
+        &self,
+        driver: &str,
+        path: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let began = Instant::now();
+        let answered = call.await;
+        let code = answered.as_ref().map_or_else(|error| error.code, |_| "OK");
+        let key = ClaimCall { driver: driver.to_owned(), path, code };
+        let mut measures = self.lock();
+        let durations = measures.calls.entry(key).or_insert_with(|| Histogram::new(BOUNDS));
+        durations.observe(began.elapsed().as_secs_f64());
+        answered
+    }
+
+    /// What was measured until now.
+    pub(crate) fn all(&self) -> ClaimMeasures {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ClaimMeasures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

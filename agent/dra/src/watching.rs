@@ -1,0 +1,189 @@
+//! Follows the health of devices that drivers report: one stream for each plugin while it is registered. What is known is also in a
+//! file, so that an agent that starts again does not report devices as unknown whose drivers have to find it first.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go add, manager.go HandleWatchResourcesStream.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use std::{fs, io};
+
+use compact::Map;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::Code;
+
+use crate::grpc::Plugin;
+use crate::health::{DeviceHealth, FILE, Health, Healths, decode, encode};
+use crate::store::replace;
+
+/// How long after the end of a stream the next one begins.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The health of the devices of all drivers.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    state: Mutex<State>,
+    file: PathBuf,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    healths: Healths,
+    /// What follows a plugin, by its endpoint.
+    followers: Map<PathBuf, JoinHandle<()>>,
+    /// The plugin that has reported last, by driver: the end of an older one's stream takes nothing from it.
+    reporters: Map<String, PathBuf>,
+}
+
+impl Watching {
+    /// With what the file in this directory has. One that cannot be read is replaced: reports come again.
+    pub(crate) fn open(directory: &Path) -> Arc<Self> {
+        let file = directory.join(FILE);
+        let healths = match fs::read_to_string(&file) {
+            Ok(text) => decode(&text, now()).unwrap_or_else(|error| {
+                tracing::warn!(file = %file.display(), error, "ignored the saved health of devices");
+                Healths::default()
+            }),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!(file = %file.display(), %error, "failed to read the saved health of devices");
+                }
+                Healths::default()
+            }
+        };
+        let state = Mutex::new(State { healths, ..State::default() });
+        Arc::new(Self { state, file, changes: watch::Sender::default() })
+    }
+
+    /// The health of a device, and what its driver says of it.
+    pub(crate) fn of(&self, driver: &str, pool: &str, device: &str) -> (Health, Option<String>) {
+        self.lock().healths.of(driver, pool, device)
+    }
+
+    /// Sees that the health of devices changes, from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Follows what a plugin reports from now on.
+    pub(crate) fn start(self: &Arc<Self>, driver: &str, plugin: Plugin) {
+        let endpoint = plugin.endpoint.clone();
+        let following = follow(Arc::downgrade(self), driver.to_owned(), plugin);
+        let before = self.lock().followers.insert(endpoint, tasks::spawn(following));
+        // The registry has one plugin at an endpoint.
+        debug_assert!(before.is_none_or(|before| before.is_finished()));
+    }
+
+    /// Stops to follow a plugin, and forgets what it has reported.
+    pub(crate) async fn stop(&self, driver: &str, endpoint: &Path) {
+        let follower = self.lock().followers.remove(endpoint);
+        if let Some(follower) = follower {
+            follower.abort();
+            // It has ended, or says nothing from here on.
+            let _ = follower.await;
+        }
+        self.clear(driver, endpoint);
+    }
+
+    /// Notes a plugin's report.
+    fn report(&self, driver: &str, plugin: &Plugin, devices: Vec<DeviceHealth>) {
+        let is_changed = {
+            let mut state = self.lock();
+            state.reporters.insert(driver.to_owned(), plugin.endpoint.clone());
+            state.healths.report(driver, devices, now().0)
+        };
+        self.note(is_changed);
+    }
+
+    /// Forgets what a plugin has reported.
+    fn clear(&self, driver: &str, endpoint: &Path) {
+        let is_changed = {
+            let mut state = self.lock();
+            let is_reporter = state.reporters.get(driver).is_some_and(|it| it == endpoint);
+            if is_reporter {
+                state.reporters.remove(driver);
+            }
+            is_reporter && state.healths.clear(driver)
+        };
+        self.note(is_changed);
+    }
+
+    /// Sees to it that what drivers stop to report is unknown after its time, until the future is dropped.
+    pub(crate) async fn expire(&self) {
+        let mut changes = self.changes();
+        loop {
+            let next = self.lock().healths.next().map(Instant::from_std);
+            tokio::select! {
+                // Its sender is here.
+                _ = changes.changed() => {}
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    let is_changed = self.lock().healths.expire(now().0);
+                    self.note(is_changed);
+                }
+            }
+        }
+    }
+
+    fn note(&self, is_changed: bool) {
+        if !is_changed {
+            return;
+        }
+        // Within the lock, so that an older text does not come after a newer one.
+        {
+            let state = self.lock();
+            let text = encode(&state.healths, now());
+            let written =
+                text.and_then(|text| replace(&self.file, &text).map_err(|error| error.to_string()));
+            if let Err(error) = written {
+                tracing::warn!(file = %self.file.display(), error, "failed to save the health of devices");
+            }
+        }
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.lock().followers.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// Follows what a plugin reports, until it turns out to report nothing, or nobody is left to note it.
+pub(crate) async fn follow(watching: Weak<Watching>, driver: String, plugin: Plugin) {
+    loop {
+        let ended = stream(&watching, &driver, &plugin).await;
+        let Some(noting) = watching.upgrade() else { return };
+        noting.clear(&driver, &plugin.endpoint);
+        drop(noting);
+        match ended {
+            // A kubelet asks again and again.
+            Err(Code::Unimplemented) => return,
+            ended => {
+                tracing::debug!(driver, ?ended, "health of devices is not reported; will retry");
+            }
+        }
+        sleep(RETRY).await;
+    }
+}
+
+async fn stream(watching: &Weak<Watching>, driver: &str, plugin: &Plugin) -> Result<(), Code> {
+    let mut reports = plugin.watch_health().await.map_err(|status| status.code())?;
+    while let Some(devices) = reports.next().await.map_err(|status| status.code())? {
+        let Some(watching) = watching.upgrade() else { break };
+        watching.report(driver, plugin, devices);
+    }
+    Ok(())
+}
+
+fn now() -> (std::time::Instant, Timestamp) {
+    (Instant::now().into_std(), Timestamp::now())
+}
