@@ -69,10 +69,12 @@ pub trait Managers: Send + Sync {
 }
 
 /// How often something happened in managers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagerCount {
     /// The name of a kubelet's metric.
     pub name: &'static str,
+    /// Names and values; a count with labels is no metric before it happened.
+    pub labels: Vec<(&'static str, &'static str)>,
     /// The metric's help text.
     pub help: &'static str,
     /// How often.

@@ -9,7 +9,7 @@ use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::NodeManagers;
-use crate::counts::Asked;
+use crate::counts::{Asked, Outcome, Resource};
 use crate::cpu::policy::CpuError;
 use crate::memory::pod_level::MemoryError;
 use crate::pod_level::Management;
@@ -150,22 +150,61 @@ impl NodeManagers {
         let counts = &self.0.counts;
         let of_cpus = self.0.cpus.allocate_pod(pod, chosen.nodes);
         match &of_cpus {
-            Ok(()) => counts.requests(Asked::Cpus, self.0.cpus.count_exclusive(pod)),
+            Ok(_) => counts.requests(Asked::Cpus, self.0.cpus.count_exclusive(pod)),
             Err(_) => counts.error(Asked::Cpus),
         }
+        let is_exclusive = |container: &&Container| self.0.cpus.pins(pod, container);
+        self.count_pod(Resource::Cpu, pod, &of_cpus, is_exclusive);
         of_cpus?;
         let of_memory = self.0.memory.allocate_pod(pod, chosen);
         match &of_memory {
-            Ok(()) => counts.requests(Asked::Memory, self.0.memory.count_requests(pod)),
+            Ok(_) => counts.requests(Asked::Memory, self.0.memory.count_requests(pod)),
             Err(_) => {
                 counts.request(Asked::Memory);
                 counts.error(Asked::Memory);
             }
         }
-        of_memory.map_err(|error| match error {
+        let is_exclusive = |container: &&Container| self.0.memory.count_kinds(pod, container) > 0;
+        self.count_pod(Resource::Memory, pod, &of_memory, is_exclusive);
+        of_memory.map(drop).map_err(|error| match error {
             MemoryError::EmptyPool(why) => NotAllocated::EmptyPool(why),
             MemoryError::Other(why) => NotAllocated::Unexpected(why),
         })
+    }
+
+    /// Counts what containers have of their pod's: some of it each for itself, the others what is left.
+    fn count_pod<E>(
+        &self,
+        of: Resource,
+        pod: &Pod,
+        allocated: &Result<bool, E>,
+        is_exclusive: impl FnMut(&&Container) -> bool,
+    ) {
+        let counts = &self.0.counts;
+        match allocated {
+            Ok(false) => {}
+            Ok(true) => {
+                let all = pod.init_and_apps().count();
+                let exclusive = pod.init_and_apps().filter(is_exclusive).count();
+                counts.outcomes(of, Outcome::FromPod, all);
+                counts.outcomes(of, Outcome::PodExclusive, exclusive);
+                counts.outcomes(of, Outcome::PodShared, all - exclusive);
+            }
+            Err(_) => counts.outcomes(of, Outcome::NotFromPod, 1),
+        }
+    }
+
+    /// Counts what a container has of the node's for itself: `kinds` of a resource.
+    fn count_container<E>(&self, of: Resource, allocated: &Result<bool, E>, kinds: usize) {
+        let counts = &self.0.counts;
+        match allocated {
+            Ok(false) => {}
+            Ok(true) => {
+                counts.outcomes(of, Outcome::FromNode, kinds);
+                counts.outcomes(of, Outcome::NodeExclusive, 1);
+            }
+            Err(_) => counts.outcomes(of, Outcome::NotFromNode, 1),
+        }
     }
 
     fn choose(&self, hints: Vec<Hints>, affinity: &'static str) -> Result<Hint, NotAllocated> {
@@ -217,12 +256,15 @@ impl NodeManagers {
         let mut of_cpus = self.0.cpus.allocate(pod, container, nodes);
         if self.0.cpus.pins(pod, container) {
             of_cpus = self.0.counts.count(Asked::Cpus, of_cpus);
+            self.count_container(Resource::Cpu, &of_cpus, 1);
         }
         of_cpus?;
         let mut of_memory = self.0.memory.allocate(pod, container, chosen);
         if self.0.memory.pins(pod) {
             of_memory = self.0.counts.count(Asked::Memory, of_memory);
+            let kinds = self.0.memory.count_kinds(pod, container);
+            self.count_container(Resource::Memory, &of_memory, kinds);
         }
-        of_memory.map_err(NotAllocated::Unexpected)
+        of_memory.map(drop).map_err(NotAllocated::Unexpected)
     }
 }

@@ -57,9 +57,53 @@ const METRICS: [[&str; 3]; 6] = [
     ],
 ];
 
+/// The label of metrics of the pod resources API.
+const API: (&str, &str) = ("server_api_version", "v1");
+
+/// What processors or memory is given from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Cpu,
+    Memory,
+}
+
+/// What comes of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Something was given of what the node has, or a pod with pod-level resources.
+    FromNode,
+    FromPod,
+    /// It was not.
+    NotFromNode,
+    NotFromPod,
+    /// A container has something for itself of what the node has, or its pod.
+    NodeExclusive,
+    PodExclusive,
+    /// A container shares what is left of its pod's.
+    PodShared,
+}
+
+/// The metrics of outcomes with their second labels, which nodes with the gate PodLevelResourceManagers have.
+const OUTCOMES: [(&str, (&str, &str)); 7] = [
+    ("resource_manager_allocations_total", ("source", "node")),
+    ("resource_manager_allocations_total", ("source", "pod")),
+    ("resource_manager_allocation_errors_total", ("source", "node")),
+    ("resource_manager_allocation_errors_total", ("source", "pod")),
+    ("resource_manager_container_assignments", ("assignment_type", "node_exclusive")),
+    ("resource_manager_container_assignments", ("assignment_type", "pod_exclusive")),
+    ("resource_manager_container_assignments", ("assignment_type", "pod_shared")),
+];
+
+const OUTCOMES_HELP: &str = "[ALPHA] Allocations of processors and memory for containers, those that failed, and what containers got";
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Counts([[AtomicU64; 2]; 6]);
+pub(crate) struct Counts {
+    /// Requests, and failures.
+    asked: [[AtomicU64; 2]; 6],
+    /// By resource.
+    outcomes: [[AtomicU64; 7]; 2],
+}
 
 impl Counts {
     /// Counts a request, and passes on how it went.
@@ -78,26 +122,44 @@ impl Counts {
 
     /// Counts several requests at once.
     pub(crate) fn requests(&self, asked: Asked, how_many: usize) {
-        self.0[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
+        self.asked[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
     /// Counts a failure, without a request.
     pub(crate) fn error(&self, asked: Asked) {
-        self.0[asked as usize][1].fetch_add(1, Ordering::Relaxed);
+        self.asked[asked as usize][1].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts of all that managers can be asked for.
-    pub(crate) fn all(&self) -> Vec<ManagerCount> {
+    /// Counts several outcomes of a kind.
+    pub(crate) fn outcomes(&self, of: Resource, outcome: Outcome, how_many: usize) {
+        let count = &self.outcomes[of as usize][outcome as usize];
+        count.fetch_add(how_many as u64, Ordering::Relaxed);
+    }
+
+    /// The counts of all that managers can be asked for. `pod_level`: pods with pod-level resources can get processors and memory.
+    pub(crate) fn all(&self, pod_level: bool) -> Vec<ManagerCount> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Vec::new();
-        for ([requests, errors, help], counts) in METRICS.into_iter().zip(&self.0) {
-            all.push(ManagerCount { name: requests, help, count: load(&counts[0]) });
-            all.push(ManagerCount { name: errors, help, count: load(&counts[1]) });
+        for (nth, ([requests, errors, help], counts)) in
+            METRICS.into_iter().zip(&self.asked).enumerate()
+        {
+            for (name, count) in [(requests, &counts[0]), (errors, &counts[1])] {
+                let labels = if nth < Asked::List as usize { Vec::new() } else { vec![API] };
+                all.push(ManagerCount { name, labels, help, count: load(count) });
+            }
+        }
+        let of_resources = [("cpu", &self.outcomes[0]), ("memory", &self.outcomes[1])];
+        for (resource, counts) in of_resources.into_iter().filter(|_| pod_level) {
+            for ((name, label), count) in OUTCOMES.into_iter().zip(counts) {
+                let labels = vec![("resource_name", resource), label];
+                all.push(ManagerCount { name, labels, help: OUTCOMES_HELP, count: load(count) });
+            }
         }
         all.push(ManagerCount {
             name: "kubelet_pod_resources_endpoint_requests_total",
+            labels: vec![API],
             help: "[ALPHA] Calls to the pod resources endpoint",
-            count: self.0[Asked::List as usize..].iter().map(|counts| load(&counts[0])).sum(),
+            count: self.asked[Asked::List as usize..].iter().map(|counts| load(&counts[0])).sum(),
         });
         all
     }

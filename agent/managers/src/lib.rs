@@ -326,7 +326,7 @@ impl Managers for NodeManagers {
     }
 
     fn counts(&self) -> Vec<ManagerCount> {
-        self.0.counts.all()
+        self.0.counts.all(self.0.topology.pod_level)
     }
 
     async fn devices_changed(&self) {

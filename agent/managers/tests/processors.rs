@@ -184,6 +184,52 @@ async fn requests_are_counted_with_those_that_failed() {
     }
 }
 
+/// The counts that have happened of those that nodes with pod-level managers have: what of, the second label, and how often.
+fn outcomes(managers: &NodeManagers) -> Vec<(String, u64)> {
+    let counts = managers.counts().into_iter();
+    let counts = counts.filter(|it| it.name.starts_with("resource_manager_") && it.count > 0);
+    let named = counts.map(|it| {
+        let labels = it.labels.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(" ");
+        (format!("{} {labels}", it.name.trim_start_matches("resource_manager_")), it.count)
+    });
+    named.collect()
+}
+
+#[tokio::test]
+async fn outcomes_are_counted_with_the_gate_for_pod_level_managers() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    fields["topologyManagerPolicy"] = json!("best-effort");
+    let managers = managers(&root, &machine, fields).unwrap();
+    let pods = [whole("u1", "3", "100Mi"), whole("u2", "1", "100Mi"), pod("u3", "2", "1Mi")];
+    for pod in pods.iter().chain(&pods[..1]) {
+        let _ = managers.allocate(pod, None).await;
+    }
+    let expected = [
+        ("allocations_total cpu node", 1),
+        ("allocations_total cpu pod", 2),
+        ("allocation_errors_total cpu pod", 1),
+        ("container_assignments cpu node_exclusive", 1),
+        ("container_assignments cpu pod_exclusive", 1),
+        ("container_assignments cpu pod_shared", 1),
+        ("allocations_total memory node", 1),
+        ("allocations_total memory pod", 2),
+        ("container_assignments memory node_exclusive", 1),
+        ("container_assignments memory pod_exclusive", 1),
+        ("container_assignments memory pod_shared", 1),
+    ];
+    assert_eq!(outcomes(&managers), expected.map(|(name, count)| (name.to_owned(), count)));
+}
+
+#[tokio::test]
+async fn outcomes_are_not_counted_without_the_gate() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let fields = json!({"cpuManagerPolicy": "static"});
+    let managers = managers(&root, &machine, fields).unwrap();
+    managers.allocate(&pod("u1", "2", "1Mi"), None).await.unwrap();
+    assert_eq!(outcomes(&managers), []);
+}
+
 /// The configuration of managers that follow pod-level resources.
 fn pod_level(scope: &str) -> Value {
     json!({

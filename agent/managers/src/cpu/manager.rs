@@ -96,7 +96,7 @@ impl CpuManager {
         }
     }
 
-    /// Gives a container what it requests.
+    /// Gives a container what it requests. Returns whether it has got something now.
     ///
     /// # Errors
     /// It cannot have that.
@@ -105,25 +105,27 @@ impl CpuManager {
         pod: &Pod,
         container: &Container,
         nodes: Option<Mask>,
-    ) -> Result<(), CpuError> {
+    ) -> Result<bool, CpuError> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state, .. } = &mut *inner else {
-            return Ok(());
+            return Ok(false);
         };
-        if policy.allocate(state, pod, container, nodes)? {
+        let is_new = policy.allocate(state, pod, container, nodes)?;
+        if is_new {
             self.write(&inner);
         }
-        Ok(())
+        Ok(is_new)
     }
 
-    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that.
+    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that. Returns whether it has got
+    /// something now.
     ///
     /// # Errors
     /// It cannot have that.
-    pub(crate) fn allocate_pod(&self, pod: &Pod, nodes: Option<Mask>) -> Result<(), CpuError> {
+    pub(crate) fn allocate_pod(&self, pod: &Pod, nodes: Option<Mask>) -> Result<bool, CpuError> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state, pooled, .. } = &mut *inner else {
-            return Ok(());
+            return Ok(false);
         };
         let is_new = policy.allocate_pod(state, pod, nodes)?;
         let shares = |container: &&Container| policy.requested(pod, container) == 0;
@@ -132,7 +134,7 @@ impl CpuManager {
         if is_new {
             self.write(&inner);
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Frees what pods have that are not active.

@@ -71,6 +71,12 @@ impl MemoryManager {
         self.inner().policy.as_ref().is_some_and(|policy| policy.concerns(pod))
     }
 
+    /// How many kinds of memory a container requests for itself.
+    pub(crate) fn count_kinds(&self, pod: &Pod, container: &Container) -> usize {
+        let inner = self.inner();
+        inner.policy.as_ref().map_or(0, |policy| policy.of_container(pod, container).len())
+    }
+
     /// How often a pod with pod-level resources asks for memory.
     pub(crate) fn count_requests(&self, pod: &Pod) -> usize {
         self.inner().policy.as_ref().map_or(0, |policy| policy.count_requests(pod))
@@ -83,7 +89,7 @@ impl MemoryManager {
         }
     }
 
-    /// Gives a container what it requests.
+    /// Gives a container what it requests. Returns whether it has got something now.
     ///
     /// # Errors
     /// It cannot have that.
@@ -92,30 +98,33 @@ impl MemoryManager {
         pod: &Pod,
         container: &Container,
         chosen: Hint,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state } = &mut *inner else {
-            return Ok(());
+            return Ok(false);
         };
-        if policy.allocate(state, pod, container, chosen)? {
+        let is_new = policy.allocate(state, pod, container, chosen)?;
+        if is_new {
             self.write(&inner);
         }
-        Ok(())
+        Ok(is_new)
     }
 
-    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that.
+    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that. Returns whether it has got
+    /// something now.
     ///
     /// # Errors
     /// It cannot have that.
-    pub(crate) fn allocate_pod(&self, pod: &Pod, chosen: Hint) -> Result<(), MemoryError> {
+    pub(crate) fn allocate_pod(&self, pod: &Pod, chosen: Hint) -> Result<bool, MemoryError> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state } = &mut *inner else {
-            return Ok(());
+            return Ok(false);
         };
-        if policy.allocate_pod(state, pod, chosen)? {
+        let is_new = policy.allocate_pod(state, pod, chosen)?;
+        if is_new {
             self.write(&inner);
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Frees what containers have, given uid and name.

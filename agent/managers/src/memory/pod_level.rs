@@ -59,7 +59,7 @@ impl StaticPolicy {
         requested_by_pod(pod, self.pod_level)
     }
 
-    fn of_container(&self, pod: &Pod, container: &Container) -> Amounts {
+    pub(super) fn of_container(&self, pod: &Pod, container: &Container) -> Amounts {
         requested(pod, container, self.pod_level)
     }
 

@@ -140,15 +140,12 @@ pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str
     }
 }
 
-/// Adds how often managers were asked. Those of pod resources have the version of the API, if there was one.
+/// Adds how often managers were asked.
 pub(crate) fn add_managers(metrics: &mut Metrics, counts: &[ManagerCount]) {
-    for ManagerCount { name, help, count } in counts {
-        let labels: &[_] = match name.contains("_pod_resources_") {
-            true if *count == 0 => continue,
-            true => &[("server_api_version", "v1")],
-            false => &[],
-        };
-        metrics.add(&counter(name, help), labels, *count as f64);
+    for ManagerCount { name, labels, help, count } in counts {
+        if labels.is_empty() || *count > 0 {
+            metrics.add(&counter(name, help), labels, *count as f64);
+        }
     }
 }
 
@@ -275,12 +272,18 @@ mod tests {
     }
 
     #[test]
-    fn managers_are_counted_and_their_api_once_it_was_used() {
-        let of = |name, count| ManagerCount { name, help: "", count };
+    fn managers_are_counted_and_what_has_labels_once_it_happened() {
+        let of = |name, labels: &[_], count| ManagerCount {
+            name,
+            labels: labels.to_vec(),
+            help: "",
+            count,
+        };
+        let v1 = [("server_api_version", "v1")];
         let counts = [
-            of("kubelet_cpu_manager_pinning_errors_total", 0),
-            of("kubelet_pod_resources_endpoint_requests_get", 0),
-            of("kubelet_pod_resources_endpoint_requests_list", 2),
+            of("kubelet_cpu_manager_pinning_errors_total", &[], 0),
+            of("kubelet_pod_resources_endpoint_requests_get", &v1, 0),
+            of("kubelet_pod_resources_endpoint_requests_list", &v1, 2),
         ];
         let lines = lines(|metrics| add_managers(metrics, &counts));
         let expected = [
