@@ -1,6 +1,7 @@
 //! A full disk: the error names it, the pull leaves nothing, and the same pull succeeds once there is space.
 
 use std::fs;
+use std::path::Path;
 
 use registry::Registry;
 
@@ -20,12 +21,22 @@ fn assert_says_full(error: &Status, runtime: &Runtime) {
     assert!(says.contains("No space left on device (os error 28)"), "{error:?}");
 }
 
+/// Waits until what an earlier pull has left is deleted: a later pull would have its space too.
+async fn until_trash_is_deleted(store: &Path) {
+    eventually(PATIENCE, "the trash to be deleted", || async {
+        let left = fs::read_dir(store.join("trash")).map_or(0, Iterator::count);
+        if left == 0 { Ok(()) } else { Err(left) }
+    })
+    .await;
+}
+
 /// Pulls with more and more free space until it suffices, and returns the number of failed pulls.
 async fn until_there_is_room(runtime: &Runtime, name: &str) -> usize {
     let store = runtime.disk().unwrap().join("images");
     let before = store_counts(&store);
     let mut refused = 0;
     for free in (0..DISK).step_by(usize::try_from(STEP).unwrap()) {
+        until_trash_is_deleted(&store).await;
         runtime.leave_free(free).unwrap();
         match pull(runtime, name, None).await {
             Ok(id) => {
