@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 
+use crate::histogram::Histogram;
 use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::Assigned;
@@ -59,8 +60,8 @@ pub trait Managers: Send + Sync {
     /// The resources of devices.
     fn devices(&self) -> DeviceResources;
 
-    /// How often managers were asked for something, and could not give it.
-    fn counts(&self) -> Vec<ManagerCount> {
+    /// What is measured of managers.
+    fn metrics(&self) -> Vec<ManagerMetric> {
         Vec::new()
     }
 
@@ -68,17 +69,28 @@ pub trait Managers: Send + Sync {
     async fn devices_changed(&self);
 }
 
-/// How often something happened in managers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagerCount {
+/// What is measured of managers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManagerMetric {
     /// The name of a kubelet's metric.
     pub name: &'static str,
-    /// Names and values; a count with labels is no metric before it happened.
-    pub labels: Vec<(&'static str, &'static str)>,
+    /// Their names and values.
+    pub labels: Vec<(&'static str, String)>,
     /// The metric's help text.
     pub help: &'static str,
-    /// How often.
-    pub count: u64,
+    /// The value at present.
+    pub value: ManagerValue,
+}
+
+/// The value of a metric.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ManagerValue {
+    /// How often something has happened.
+    Count(u64),
+    /// How many there are.
+    Gauge(u64),
+    /// How often something took how long.
+    Durations(Histogram),
 }
 
 /// The pods that keep their resources; `None`: not every source has delivered its pods yet, so that all do.

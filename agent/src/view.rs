@@ -13,7 +13,7 @@ use crate::checks::probe::counts::{ProbeCount, ProbeCounts, ProbeName};
 use crate::cri::Capabilities;
 use crate::local_node::shutdown::ShutdownTimes;
 use crate::managers::claims::{ClaimManager, ClaimMeasures, PreparedClaim};
-use crate::managers::{DeviceResources, ManagerCount, Managers};
+use crate::managers::{DeviceResources, ManagerMetric, Managers};
 use crate::node::Pressure;
 use crate::observation::readiness::Readiness;
 use crate::reporting::events::{EventRecorder, EventType};
@@ -78,10 +78,10 @@ impl AgentView {
         capacity
     }
 
-    /// How often managers were asked for something, and could not give it.
+    /// What is measured of managers.
     #[must_use]
-    pub fn manager_counts(&self) -> Vec<ManagerCount> {
-        self.managers.0.counts()
+    pub fn manager_metrics(&self) -> Vec<ManagerMetric> {
+        self.managers.0.metrics()
     }
 
     /// How long it took to have ResourceClaims prepared; `None`: the node has no drivers of them.

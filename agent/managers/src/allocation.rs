@@ -2,6 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/scope.go and the scopes beside it, pkg/kubelet/cm/admission.
 
+use std::time::Instant;
+
 use agent::cri::ListedState;
 use agent::managers::Active;
 use agent::pod_spec::admission::Rejection;
@@ -9,7 +11,7 @@ use api::pod::{Pod, PodUid};
 use k8s_openapi::api::core::v1::Container;
 
 use crate::NodeManagers;
-use crate::counts::{Asked, Outcome, Resource};
+use crate::counts::{Aligned, Asked, Outcome, Resource};
 use crate::cpu::policy::CpuError;
 use crate::memory::pod_level::MemoryError;
 use crate::pod_level::Management;
@@ -76,7 +78,9 @@ impl NodeManagers {
             }
             None => Vec::new(),
         };
+        let began = Instant::now();
         let allocated = self.allocate_containers(pod, &runs).await;
+        self.0.counts.admitted(began.elapsed());
         self.0.counts.count(Asked::Admission, allocated).map_err(|error| Rejection {
             reason: error.reason().to_owned(),
             message: error.to_string(),
@@ -131,8 +135,21 @@ impl NodeManagers {
                 self.remember(pod, container, hint);
             }
             self.allocate_container(pod, container, runs).await?;
+            if !for_pods {
+                self.count_nodes(Aligned::ContainerToNode, true);
+            }
+        }
+        if for_pods {
+            self.count_nodes(Aligned::PodToNode, true);
         }
         Ok(())
+    }
+
+    /// Counts what is on one memory node, or could not be, if the policy guarantees it.
+    fn count_nodes(&self, what: Aligned, is_aligned: bool) {
+        if self.0.topology.policy == Policy::SingleNumaNode {
+            self.0.counts.aligned(what, is_aligned);
+        }
     }
 
     /// Allocates for a pod with pod-level resources as a whole. Like a kubelet's, its containers get devices when they are created.
@@ -155,6 +172,9 @@ impl NodeManagers {
         }
         let is_exclusive = |container: &&Container| self.0.cpus.pins(pod, container);
         self.count_pod(Resource::Cpu, pod, &of_cpus, is_exclusive);
+        if matches!(of_cpus, Ok(true)) {
+            self.count_cache(pod, None);
+        }
         of_cpus?;
         let of_memory = self.0.memory.allocate_pod(pod, chosen);
         match &of_memory {
@@ -166,10 +186,19 @@ impl NodeManagers {
         }
         let is_exclusive = |container: &&Container| self.0.memory.count_kinds(pod, container) > 0;
         self.count_pod(Resource::Memory, pod, &of_memory, is_exclusive);
-        of_memory.map(drop).map_err(|error| match error {
+        of_memory.map_err(|error| match error {
             MemoryError::EmptyPool(why) => NotAllocated::EmptyPool(why),
             MemoryError::Other(why) => NotAllocated::Unexpected(why),
-        })
+        })?;
+        self.count_nodes(Aligned::PodToNode, true);
+        Ok(())
+    }
+
+    /// Counts a container, or a pod, whose processors share a cache.
+    fn count_cache(&self, pod: &Pod, container: Option<&str>) {
+        if self.0.cpus.share_cache(pod.uid().as_str(), container) {
+            self.0.counts.aligned(Aligned::ContainerToCache, true);
+        }
     }
 
     /// Counts what containers have of their pod's: some of it each for itself, the others what is left.
@@ -209,7 +238,15 @@ impl NodeManagers {
 
     fn choose(&self, hints: Vec<Hints>, affinity: &'static str) -> Result<Hint, NotAllocated> {
         let (best, admitted) = merge(self.0.topology.policy, &self.0.topology.nodes, &hints);
-        if admitted { Ok(best) } else { Err(NotAllocated::Affinity(affinity)) }
+        if admitted {
+            return Ok(best);
+        }
+        let of_pods = self.0.topology.for_pods;
+        self.count_nodes(
+            if of_pods { Aligned::PodToNode } else { Aligned::ContainerToNode },
+            false,
+        );
+        Err(NotAllocated::Affinity(affinity))
     }
 
     fn remember(&self, pod: &Pod, container: &Container, chosen: Hint) {
@@ -257,6 +294,12 @@ impl NodeManagers {
         if self.0.cpus.pins(pod, container) {
             of_cpus = self.0.counts.count(Asked::Cpus, of_cpus);
             self.count_container(Resource::Cpu, &of_cpus, 1);
+            if self.0.cpus.aligns_cores() {
+                self.0.counts.aligned(Aligned::ContainerToCores, of_cpus.is_ok());
+            }
+            if matches!(of_cpus, Ok(true)) {
+                self.count_cache(pod, Some(&container.name));
+            }
         }
         of_cpus?;
         let mut of_memory = self.0.memory.allocate(pod, container, chosen);

@@ -3,8 +3,13 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use agent::managers::ManagerCount;
+use agent::histogram::Histogram;
+use agent::managers::{ManagerMetric, ManagerValue};
+
+use crate::cpu::manager::Usage;
 
 /// What managers are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,13 +101,62 @@ const OUTCOMES: [(&str, (&str, &str)); 7] = [
 
 const OUTCOMES_HELP: &str = "[ALPHA] Allocations of processors and memory for containers, those that failed, and what containers got";
 
+/// What is aligned, if the configuration guarantees that, or by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aligned {
+    /// What a container has, or a pod, is on one memory node.
+    ContainerToNode,
+    PodToNode,
+    /// A container shares no core.
+    ContainerToCores,
+    /// The processors of a container share a cache.
+    ContainerToCache,
+}
+
+/// The scope of each, and the boundary.
+const ALIGNED: [[&str; 2]; 4] = [
+    ["container", "numa_node"],
+    ["pod", "numa_node"],
+    ["container", "physical_cpu"],
+    ["container", "uncore_cache"],
+];
+
+/// The upper bounds of durations of admissions, in milliseconds.
+const ADMISSION_BOUNDS: &[f64] =
+    &[0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
+
+/// What managers can do, so that it is measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Abilities {
+    /// Memory nodes are chosen.
+    pub(crate) topology: bool,
+    /// Containers can have processors for themselves.
+    pub(crate) processors: bool,
+    /// Pods with pod-level resources can have processors and memory.
+    pub(crate) pod_level: bool,
+}
+
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     /// Requests, and failures.
     asked: [[AtomicU64; 2]; 6],
     /// By resource.
     outcomes: [[AtomicU64; 7]; 2],
+    /// What is aligned, and what could not be.
+    aligned: [[AtomicU64; 2]; 4],
+    admissions: Mutex<Histogram>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            asked: Default::default(),
+            outcomes: Default::default(),
+            aligned: Default::default(),
+            admissions: Mutex::new(Histogram::new(ADMISSION_BOUNDS)),
+        }
+    }
 }
 
 impl Counts {
@@ -136,31 +190,108 @@ impl Counts {
         count.fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
-    /// The counts of all that managers can be asked for. `pod_level`: pods with pod-level resources can get processors and memory.
-    pub(crate) fn all(&self, pod_level: bool) -> Vec<ManagerCount> {
+    /// Counts what is aligned, or could not be.
+    pub(crate) fn aligned(&self, what: Aligned, is_aligned: bool) {
+        let counts = &self.aligned[what as usize];
+        counts[usize::from(!is_aligned)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes how long the admission of a pod took.
+    pub(crate) fn admitted(&self, took: Duration) {
+        let mut admissions = self.admissions.lock().unwrap_or_else(PoisonError::into_inner);
+        admissions.observe(took.as_secs_f64() * 1000.0);
+    }
+
+    /// All of them. Some with labels are absent before they happened, as in a kubelet.
+    pub(crate) fn all(&self, can: Abilities) -> Vec<ManagerMetric> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Vec::new();
+        let mut add = |name, labels: &[(&'static str, &str)], help, value| {
+            let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            all.push(ManagerMetric { name, labels, help, value });
+        };
         for (nth, ([requests, errors, help], counts)) in
             METRICS.into_iter().zip(&self.asked).enumerate()
         {
-            for (name, count) in [(requests, &counts[0]), (errors, &counts[1])] {
-                let labels = if nth < Asked::List as usize { Vec::new() } else { vec![API] };
-                all.push(ManagerCount { name, labels, help, count: load(count) });
+            for (name, count) in [(requests, load(&counts[0])), (errors, load(&counts[1]))] {
+                let is_of_api = nth >= Asked::List as usize;
+                if !is_of_api || count > 0 {
+                    let labels: &[_] = if is_of_api { &[API] } else { &[] };
+                    add(name, labels, help, ManagerValue::Count(count));
+                }
             }
+        }
+        let calls: u64 = self.asked[Asked::List as usize..].iter().map(|it| load(&it[0])).sum();
+        if calls > 0 {
+            let help = "[ALPHA] Calls to the pod resources endpoint";
+            let name = "kubelet_pod_resources_endpoint_requests_total";
+            add(name, &[API], help, ManagerValue::Count(calls));
         }
         let of_resources = [("cpu", &self.outcomes[0]), ("memory", &self.outcomes[1])];
-        for (resource, counts) in of_resources.into_iter().filter(|_| pod_level) {
+        for (resource, counts) in of_resources.into_iter().filter(|_| can.pod_level) {
             for ((name, label), count) in OUTCOMES.into_iter().zip(counts) {
-                let labels = vec![("resource_name", resource), label];
-                all.push(ManagerCount { name, labels, help: OUTCOMES_HELP, count: load(count) });
+                let count = load(count);
+                if count > 0 {
+                    let labels = [("resource_name", resource), label];
+                    add(name, &labels, OUTCOMES_HELP, ManagerValue::Count(count));
+                }
             }
         }
-        all.push(ManagerCount {
-            name: "kubelet_pod_resources_endpoint_requests_total",
-            labels: vec![API],
-            help: "[ALPHA] Calls to the pod resources endpoint",
-            count: self.asked[Asked::List as usize..].iter().map(|counts| load(&counts[0])).sum(),
-        });
+        for (nth, ([scope, boundary], counts)) in ALIGNED.into_iter().zip(&self.aligned).enumerate()
+        {
+            let is_of_nodes = nth <= Aligned::PodToNode as usize;
+            if !(if is_of_nodes { can.topology } else { can.processors }) {
+                continue;
+            }
+            let labels = [("scope", scope), ("boundary", boundary)];
+            let help = "[ALPHA] Allocations that are aligned, by scope and boundary";
+            let name = "kubelet_container_aligned_compute_resources_count";
+            add(name, &labels, help, ManagerValue::Count(load(&counts[0])));
+            // A cache is preferred, and never missed.
+            if nth != Aligned::ContainerToCache as usize {
+                let help = "[ALPHA] Allocations that could not be aligned, by scope and boundary";
+                let name = "kubelet_container_aligned_compute_resources_failure_count";
+                add(name, &labels, help, ManagerValue::Count(load(&counts[1])));
+            }
+        }
+        let admissions = self.admissions.lock().unwrap_or_else(PoisonError::into_inner);
+        add(
+            "kubelet_topology_manager_admission_duration_ms",
+            &[],
+            "[ALPHA] Milliseconds that it took to admit a pod",
+            ManagerValue::Durations(admissions.clone()),
+        );
         all
     }
+}
+
+/// How many processors are whose.
+pub(crate) fn gauges(usage: &Usage) -> Vec<ManagerMetric> {
+    let gauge = |name, labels, help, value| {
+        let value = ManagerValue::Gauge(value);
+        ManagerMetric { name, labels, help, value }
+    };
+    let mut gauges = vec![
+        gauge(
+            "kubelet_cpu_manager_shared_pool_size_millicores",
+            Vec::new(),
+            "[ALPHA] Thousandths of processors that no container has for itself",
+            usage.shared * 1000,
+        ),
+        gauge(
+            "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+            Vec::new(),
+            "[ALPHA] Processors that containers have for themselves",
+            usage.exclusive,
+        ),
+    ];
+    for (node, count) in &usage.exclusive_by_node {
+        gauges.push(gauge(
+            "kubelet_cpu_manager_allocation_per_numa",
+            vec![("numa_node", node.to_string())],
+            "[ALPHA] Processors that containers have for themselves, by memory node",
+            *count,
+        ));
+    }
+    gauges
 }

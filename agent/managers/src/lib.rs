@@ -82,7 +82,7 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
-use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, ManagerCount, Managers};
+use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, ManagerMetric, Managers};
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::Assigned;
 use api::pod::{Pod, PodUid};
@@ -97,7 +97,7 @@ use tokio::task::JoinSet;
 
 pub use settings::Settings;
 
-use counts::Counts;
+use counts::{Abilities, Counts, gauges};
 use cpu::manager::CpuManager;
 use devices::manager::{DeviceManager, Prepared};
 use devices::registration::{self, Registrar, Registrations};
@@ -325,8 +325,15 @@ impl Managers for NodeManagers {
         self.0.devices.as_ref().map(|devices| devices.resources()).unwrap_or_default()
     }
 
-    fn counts(&self) -> Vec<ManagerCount> {
-        self.0.counts.all(self.0.topology.pod_level)
+    fn metrics(&self) -> Vec<ManagerMetric> {
+        let can = Abilities {
+            topology: self.0.topology.policy != Policy::None,
+            processors: self.0.cpus.is_static(),
+            pod_level: self.0.topology.pod_level,
+        };
+        let mut metrics = self.0.counts.all(can);
+        metrics.extend(gauges(&self.0.cpus.usage()));
+        metrics
     }
 
     async fn devices_changed(&self) {

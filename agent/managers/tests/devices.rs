@@ -8,6 +8,7 @@ mod plugin;
 
 use std::time::Duration;
 
+use agent::managers::ManagerValue;
 use agent::pod_spec::spec::ContainerSpec;
 use cri::client::{GrpcClient, single};
 use cri::pluginregistration::RegistrationStatus;
@@ -417,16 +418,18 @@ async fn pod_resources_list_what_containers_have() {
     let all = resources::AllocatableResourcesRequest {};
     let all = lister.get_allocatable_resources(all).await.unwrap().into_inner();
     assert_eq!(all.devices, [device("nvidia0")], "given or not, but healthy");
-    let counts = node.view().manager_counts();
-    let counts =
-        counts.iter().filter_map(|it| Some((it.name.split_once("_endpoint_")?.1, it.count)));
-    let counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+    let metrics = node.view().manager_metrics();
+    let counts: Vec<_> = metrics
+        .iter()
+        .filter_map(|it| Some((it.name.split_once("_endpoint_")?.1, &it.labels[..], &it.value)))
+        .collect();
+    let v1 = [("server_api_version", "v1".to_owned())];
     let expected = [
-        ("requests_list", 2),
-        ("requests_get_allocatable", 1),
-        ("requests_get", 2),
-        ("errors_get", 1),
-        ("requests_total", 5),
+        ("requests_list", &v1[..], &ManagerValue::Count(2)),
+        ("requests_get_allocatable", &v1, &ManagerValue::Count(1)),
+        ("requests_get", &v1, &ManagerValue::Count(2)),
+        ("errors_get", &v1, &ManagerValue::Count(1)),
+        ("requests_total", &v1, &ManagerValue::Count(5)),
     ];
     assert_eq!(counts, expected);
 }

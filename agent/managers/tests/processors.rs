@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agent::clock::SystemClock;
 use agent::cri::fake::FakeCri;
-use agent::managers::Managers as _;
+use agent::managers::{ManagerValue, Managers as _};
 use agent::pod_spec::spec::Resources;
 use api::pod::Pod;
 use managers::{NodeManagers, Settings};
@@ -172,8 +172,7 @@ async fn requests_are_counted_with_those_that_failed() {
     for pod in [shared, pod("u1", "1", "1Mi"), pod("u2", "100m", "1000Gi")] {
         let _ = managers.allocate(&pod, None).await;
     }
-    let counts = managers.counts();
-    let count = |name: &str| counts.iter().find(|it| it.name == name).unwrap().count;
+    let count = |name: &str| count(&managers, name);
     for (name, requests, errors) in [
         ("kubelet_topology_manager_admission", 3, 1),
         ("kubelet_cpu_manager_pinning", 1, 0),
@@ -184,15 +183,102 @@ async fn requests_are_counted_with_those_that_failed() {
     }
 }
 
-/// The counts that have happened of those that nodes with pod-level managers have: what of, the second label, and how often.
+/// How often something was counted that has no labels.
+fn count(managers: &NodeManagers, name: &str) -> u64 {
+    let metric = managers.metrics().into_iter().find(|it| it.name == name).unwrap();
+    number(&metric.value)
+}
+
+fn number(value: &ManagerValue) -> u64 {
+    match value {
+        ManagerValue::Count(number) | ManagerValue::Gauge(number) => *number,
+        ManagerValue::Durations(durations) => durations.count(),
+    }
+}
+
+/// The metrics whose names begin so: the rest of the name with the values of the labels, and how often.
+fn metrics(managers: &NodeManagers, prefix: &str) -> Vec<(String, u64)> {
+    let mut named = Vec::new();
+    for metric in managers.metrics() {
+        if let Some(name) = metric.name.strip_prefix(prefix) {
+            let labels: Vec<&str> = metric.labels.iter().map(|(_, value)| value.as_str()).collect();
+            named.push((format!("{name} {}", labels.join(" ")), number(&metric.value)));
+        }
+    }
+    named
+}
+
+/// What processors and memory was allocated from, and how often.
 fn outcomes(managers: &NodeManagers) -> Vec<(String, u64)> {
-    let counts = managers.counts().into_iter();
-    let counts = counts.filter(|it| it.name.starts_with("resource_manager_") && it.count > 0);
-    let named = counts.map(|it| {
-        let labels = it.labels.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(" ");
-        (format!("{} {labels}", it.name.trim_start_matches("resource_manager_")), it.count)
+    metrics(managers, "resource_manager_")
+}
+
+/// How often allocations were aligned, and how often they could not be.
+fn aligned(managers: &NodeManagers) -> Vec<(String, u64)> {
+    metrics(managers, "kubelet_container_aligned_compute_resources_")
+}
+
+#[rstest]
+#[case::containers("container", [
+    ("count container numa_node", 2), ("failure_count container numa_node", 1),
+    ("count pod numa_node", 0), ("failure_count pod numa_node", 0),
+    ("count container physical_cpu", 2), ("failure_count container physical_cpu", 1),
+    ("count container uncore_cache", 2),
+])]
+#[case::pods("pod", [
+    ("count container numa_node", 0), ("failure_count container numa_node", 0),
+    ("count pod numa_node", 2), ("failure_count pod numa_node", 1),
+    ("count container physical_cpu", 2), ("failure_count container physical_cpu", 1),
+    ("count container uncore_cache", 2),
+])]
+#[tokio::test]
+async fn alignment_is_counted_where_it_is_guaranteed(
+    #[case] scope: &str,
+    #[case] expected: [(&str, u64); 7],
+) {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let fields = json!({
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+        "topologyManagerPolicy": "single-numa-node",
+        "topologyManagerScope": scope,
     });
-    named.collect()
+    let managers = managers(&root, &machine, fields).unwrap();
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    // Two that fit, one that shares a core, and one for which no memory node is large enough.
+    for pod in [
+        pod("u1", "2", "1Mi"),
+        pod("u2", "2", "1Mi"),
+        pod("u3", "1", "1Mi"),
+        pod("u4", "10", "1Mi"),
+    ] {
+        let _ = managers.allocate(&pod, None).await;
+    }
+    assert_eq!(aligned(&managers), expected);
+    assert_eq!(count(&managers, "kubelet_topology_manager_admission_duration_ms"), 4);
+}
+
+#[tokio::test]
+async fn processors_are_counted_by_whose_they_are() {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let of_cpus = |managers: &NodeManagers| metrics(managers, "kubelet_cpu_manager_");
+    let none = managers(&root, &machine, json!({})).unwrap();
+    assert_eq!(aligned(&none), []);
+    let expected = [("shared_pool_size_millicores ", 0), ("exclusive_cpu_allocation_count ", 0)];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(of_cpus(&none)[2..], expected);
+    let root = tempfile::tempdir().unwrap();
+    let managers = managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).unwrap();
+    let usage = |managers: &NodeManagers| -> Vec<u64> {
+        of_cpus(managers)[2..].iter().map(|(_, count)| *count).collect()
+    };
+    // One of sixteen is reserved.
+    assert_eq!(usage(&managers), [15_000, 0, 0, 0]);
+    let pod = pod("u1", "3", "1Mi");
+    managers.allocate(&pod, None).await.unwrap();
+    assert_eq!(usage(&managers), [12_000, 3, 3, 0]);
+    managers.release(pod.uid());
+    assert_eq!(usage(&managers), [15_000, 0, 0, 0]);
 }
 
 #[tokio::test]
@@ -331,8 +417,7 @@ async fn requests_of_pods_are_counted_in_the_scope_of_pods() {
     for pod in &pods {
         let _ = managers.allocate(pod, None).await;
     }
-    let counts = managers.counts();
-    let count = |name: &str| counts.iter().find(|it| it.name == name).unwrap().count;
+    let count = |name: &str| count(&managers, name);
     for (name, requests, errors) in [
         ("kubelet_topology_manager_admission", 3, 2),
         // One for each exclusive container of the pods that have processors.

@@ -229,7 +229,7 @@ impl Exposed {
         work::add_measured(&mut metrics, &measured);
         counts::add(&mut metrics, &measured);
         counts::add_sandboxes(&mut metrics, &operations);
-        counts::add_managers(&mut metrics, &self.view.manager_counts());
+        counts::add_managers(&mut metrics, &self.view.manager_metrics());
         if let Some(measures) = self.view.claim_measures() {
             claims::add(&mut metrics, &measures);
         }

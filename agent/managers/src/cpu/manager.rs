@@ -42,6 +42,17 @@ pub(crate) struct Processors {
     pub(crate) are_exclusive: bool,
 }
 
+/// How many processors are whose; none are anyone's with the policy `none`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Those that containers can still have for themselves, and that others share until then.
+    pub(crate) shared: u64,
+    /// Those that containers have for themselves.
+    pub(crate) exclusive: u64,
+    /// The same by memory node.
+    pub(crate) exclusive_by_node: Map<usize, u64>,
+}
+
 impl CpuManager {
     /// A manager that keeps its file in this directory. `None`: the policy `none`. `pod_level`: whether pods with pod-level resources can
     /// have processors.
@@ -87,6 +98,37 @@ impl CpuManager {
     /// How many containers of the pod get processors for themselves.
     pub(crate) fn count_exclusive(&self, pod: &Pod) -> usize {
         self.inner().policy.as_ref().map_or(0, |policy| policy.count_exclusive(pod))
+    }
+
+    /// Whether no two containers share a core.
+    pub(crate) fn aligns_cores(&self) -> bool {
+        self.inner().policy.as_ref().is_some_and(StaticPolicy::aligns_cores)
+    }
+
+    /// Whether the processors of a container share one cache; without a container, those of a pod with pod-level resources.
+    pub(crate) fn share_cache(&self, uid: &str, container: Option<&str>) -> bool {
+        let inner = self.inner();
+        let cpus = match container {
+            Some(container) => inner.state.of(uid, container),
+            None => inner.state.pods.get(uid),
+        };
+        let shared = inner.policy.as_ref().zip(cpus).map(|(policy, cpus)| policy.share_cache(cpus));
+        shared.unwrap_or_default()
+    }
+
+    /// How many processors are whose.
+    pub(crate) fn usage(&self) -> Usage {
+        let inner = self.inner();
+        let Some(policy) = &inner.policy else {
+            return Usage::default();
+        };
+        let exclusive: CpuSet =
+            inner.state.exclusive.values().flat_map(Map::values).flatten().copied().collect();
+        Usage {
+            shared: policy.available(&inner.state).len() as u64,
+            exclusive: exclusive.len() as u64,
+            exclusive_by_node: policy.by_node(&exclusive),
+        }
     }
 
     fn write(&self, inner: &Inner) {

@@ -103,6 +103,29 @@ impl StaticPolicy {
         Ok(policy)
     }
 
+    /// Whether no two containers share a core.
+    pub(super) fn aligns_cores(&self) -> bool {
+        self.options.full_cores
+    }
+
+    /// Whether processors share one cache.
+    pub(super) fn share_cache(&self, cpus: &CpuSet) -> bool {
+        let caches = cpus.iter().map(|cpu| self.layout.cpus.0.get(cpu).map(|cpu| cpu.cache));
+        let mut caches: Vec<_> = caches.collect();
+        caches.dedup();
+        caches.len() <= 1
+    }
+
+    /// How many of these each memory node has.
+    pub(super) fn by_node(&self, cpus: &CpuSet) -> Map<usize, u64> {
+        let all = self.layout.cpus.0.values().map(|cpu| (cpu.node, 0));
+        let mut counts: Map<usize, u64> = all.collect();
+        for cpu in cpus.iter().filter_map(|cpu| self.layout.cpus.0.get(cpu)) {
+            *counts.entry(cpu.node).or_default() += 1;
+        }
+        counts
+    }
+
     /// Takes so many of these.
     pub(super) fn take(&self, available: &CpuSet, count: usize) -> Result<CpuSet, String> {
         let (layout, order) = (&self.layout, self.options.order());

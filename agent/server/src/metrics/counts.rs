@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
 
 use agent::cri::Operation;
-use agent::managers::ManagerCount;
+use agent::managers::{ManagerMetric, ManagerValue};
 use agent::reporting::measures::{Counted, Measured};
 use agent::reporting::report::Reports;
 use api::pod::PodUid;
@@ -140,11 +140,18 @@ pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str
     }
 }
 
-/// Adds how often managers were asked.
-pub(crate) fn add_managers(metrics: &mut Metrics, counts: &[ManagerCount]) {
-    for ManagerCount { name, labels, help, count } in counts {
-        if labels.is_empty() || *count > 0 {
-            metrics.add(&counter(name, help), labels, *count as f64);
+/// Adds what is measured of managers.
+pub(crate) fn add_managers(metrics: &mut Metrics, measured: &[ManagerMetric]) {
+    for ManagerMetric { name, labels, help, value } in measured {
+        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        match value {
+            ManagerValue::Count(count) => {
+                metrics.add(&counter(name, help), &labels, *count as f64);
+            }
+            ManagerValue::Gauge(count) => metrics.add(&gauge(name, help), &labels, *count as f64),
+            ManagerValue::Durations(durations) => {
+                metrics.add_histogram(&histogram(name, help), &labels, durations);
+            }
         }
     }
 }
@@ -272,26 +279,31 @@ mod tests {
     }
 
     #[test]
-    fn managers_are_counted_and_what_has_labels_once_it_happened() {
-        let of = |name, labels: &[_], count| ManagerCount {
-            name,
-            labels: labels.to_vec(),
-            help: "",
-            count,
-        };
-        let v1 = [("server_api_version", "v1")];
-        let counts = [
-            of("kubelet_cpu_manager_pinning_errors_total", &[], 0),
-            of("kubelet_pod_resources_endpoint_requests_get", &v1, 0),
-            of("kubelet_pod_resources_endpoint_requests_list", &v1, 2),
+    fn managers_have_counts_gauges_and_durations() {
+        let of = |name, labels, value| ManagerMetric { name, labels, help: "", value };
+        let mut durations = Histogram::new(&[0.5]);
+        durations.observe(0.25);
+        let measured = [
+            of("kubelet_cpu_manager_pinning_errors_total", vec![], ManagerValue::Count(0)),
+            of(
+                "kubelet_cpu_manager_allocation_per_numa",
+                vec![("numa_node", "1".to_owned())],
+                ManagerValue::Gauge(2),
+            ),
+            of(
+                "kubelet_topology_manager_admission_duration_ms",
+                vec![],
+                ManagerValue::Durations(durations),
+            ),
         ];
-        let lines = lines(|metrics| add_managers(metrics, &counts));
-        let expected = [
+        let lines = lines(|metrics| add_managers(metrics, &measured));
+        for line in [
             "kubelet_cpu_manager_pinning_errors_total 0",
-            r#"kubelet_pod_resources_endpoint_requests_list{server_api_version="v1"} 2"#,
-        ];
-        let values: Vec<_> = lines.iter().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(values, expected);
+            r#"kubelet_cpu_manager_allocation_per_numa{numa_node="1"} 2"#,
+            "kubelet_topology_manager_admission_duration_ms_sum 0.25",
+        ] {
+            assert!(lines.iter().any(|have| have == line), "no {line} in {lines:?}");
+        }
     }
 
     #[test]
