@@ -86,9 +86,23 @@ pub fn ensure_threads(count: usize) -> Result<(), String> {
 }
 
 fn no_thread(error: &io::Error) -> String {
-    format!(
-        "failed to start a thread: {error}: raise the limit of processes (ulimit -u, pids.max of the cgroup)"
-    )
+    format!("failed to start a thread: {error}: raise {PROCESSES}")
+}
+
+const PROCESSES: &str = "the limit of processes (ulimit -u, pids.max of the cgroup)";
+const FILES: &str = "the limit of open files (ulimit -n)";
+const MEMORY: &str = "the memory limits (ulimit -v, ulimit -d)";
+
+/// An error of the system, with the limit to raise if one is its cause.
+#[must_use]
+pub fn explained(error: &io::Error) -> String {
+    let limit = match error.raw_os_error() {
+        Some(nix::libc::EAGAIN) => PROCESSES,
+        Some(nix::libc::EMFILE | nix::libc::ENFILE) => FILES,
+        Some(nix::libc::ENOMEM) => MEMORY,
+        _ => return error.to_string(),
+    };
+    format!("{error}: raise {limit}")
 }
 
 /// What the process has too little of, if that is why a library panics: they name the system's error, in one of two forms.
@@ -99,12 +113,10 @@ fn shortage(panic: &str) -> Option<String> {
     let error = io::Error::from_raw_os_error(code);
     match code {
         nix::libc::EAGAIN => Some(no_thread(&error)),
-        nix::libc::EMFILE | nix::libc::ENFILE => Some(format!(
-            "failed to open a file: {error}: raise the limit of open files (ulimit -n)"
-        )),
-        nix::libc::ENOMEM => Some(format!(
-            "failed to allocate memory: {error}: raise the memory limits (ulimit -v, ulimit -d)"
-        )),
+        nix::libc::EMFILE | nix::libc::ENFILE => {
+            Some(format!("failed to open a file: {}", explained(&error)))
+        }
+        nix::libc::ENOMEM => Some(format!("failed to allocate memory: {}", explained(&error))),
         _ => None,
     }
 }
@@ -114,6 +126,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(nix::libc::EAGAIN, ": raise the limit of processes (ulimit -u, pids.max of the cgroup)")]
+    #[case(nix::libc::EMFILE, ": raise the limit of open files (ulimit -n)")]
+    #[case(nix::libc::ENOMEM, ": raise the memory limits (ulimit -v, ulimit -d)")]
+    #[case(nix::libc::ENOENT, "No such file or directory (os error 2)")]
+    fn errors_of_the_system_name_the_limit_to_raise(#[case] code: i32, #[case] end: &str) {
+        let text = explained(&io::Error::from_raw_os_error(code));
+        assert!(text.ends_with(end), "{text}");
+    }
 
     #[rstest]
     #[case(

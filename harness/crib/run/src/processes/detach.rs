@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use crib_base::exit::Exit;
+use crib_base::limits::explained;
 use crib_base::live::RunName;
 use crib_base::report::{event_loop, say};
 use crib_base::signals::Signals;
@@ -61,7 +62,7 @@ pub(crate) fn start(args: &RunArgs, name: &RunName) -> Exit {
         },
         Ok(Answer::Interrupted) => Exit::Interrupted,
         Err(error) => {
-            say(&format!("failed to start run {name}: {error}"));
+            say(&format!("failed to start run {name}: {}", explained(&error)));
             Exit::NoRuntime
         }
     }
