@@ -240,3 +240,66 @@ scenario_volumes() {
     containers: [{name: app, IMAGE, $polite, volumeMounts: [{name: e, mountPath: /e}, {name: h, mountPath: /h}]}]"
   told p FailedMount
 }
+scenario_resize() {
+  pod p "containers: [{name: app, IMAGE, $polite, resources: {requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}}]"
+  ready p
+  n patch pod p --subresource resize \
+    --patch '{"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "30m"}, "limits": {"cpu": "150m", "memory": "96Mi"}}}]}}'
+  becomes p '.status.containerStatuses[0].resources.limits.memory' 96Mi
+  becomes p '.status.containerStatuses[0].resources.limits.cpu' 150m
+  sleep 2
+}
+scenario_resize_is_infeasible() {
+  pod p "containers: [{name: app, IMAGE, $polite, resources: {requests: {cpu: 20m}}}]"
+  ready p
+  n patch pod p --subresource resize --patch '{"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "9000"}}}]}}'
+  becomes p '.status.conditions[?(@.type=="PodResizePending")].reason' Infeasible
+}
+scenario_all_containers_are_restarted() {
+  pod p "restartPolicy: Never, initContainers: [$(runs one 2)], containers: [{name: app, IMAGE, $polite}, {name: other, IMAGE,
+    command: [sh, -c, 'sleep 4; exit 42'], restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}]"
+  restarts p 1
+}
+scenario_sidecar_restarts() {
+  pod p "initContainers: [{name: side, IMAGE, restartPolicy: Always, command: [sh, -c, 'sleep 4; exit 1']}], containers: [{name: app, IMAGE, $polite}]"
+  becomes p '.status.initContainerStatuses[0].restartCount' 1
+}
+scenario_claim() {
+  printf 'apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: compared}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
+  storageClassName: "", claimRef: {namespace: %s, name: data}, hostPath: {path: /tmp}}\n' "$namespace" | n create -f -
+  printf 'apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: "",
+  volumeName: compared, resources: {requests: {storage: 1Gi}}}\n' | n create -f -
+  n wait pvc/data --for jsonpath='{.status.phase}'=Bound --timeout 60s
+  pod p "volumes: [{name: d, persistentVolumeClaim: {claimName: data}}], containers: [{name: app, IMAGE, $polite, volumeMounts: [{name: d, mountPath: /d}]}]"
+  ready p
+}
+scenario_deployment() {
+  n create deployment web --image crib.local/host --replicas 2 -- sleep 3600
+  n patch deployment web --patch '{"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}'
+  n rollout status deployment/web --timeout 90s
+  n rollout restart deployment/web
+  n rollout status deployment/web --timeout 90s
+  n scale deployment/web --replicas 0
+  n wait pods --all --for delete --timeout 60s
+}
+scenario_downward_api() {
+  pod p "restartPolicy: Never, volumes: [{name: d, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}], containers: [{name: app, IMAGE,
+    command: [sh, -c, 'test \$NAME\$(cat /d/name) = pp && test -n \"\$NODE\$IP\" && sleep 3'], volumeMounts: [{name: d, mountPath: /d}],
+    env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}},
+      {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]}]"
+  phase p Succeeded
+}
+scenario_runs_as_root() {
+  pod p "containers: [{name: app, IMAGE, $polite, securityContext: {runAsNonRoot: true}}]"
+  waiting p CreateContainerConfigError
+}
+scenario_pull_secret_is_missing() {
+  pod p "imagePullSecrets: [{name: none}], containers: [{name: app, IMAGE, $polite}]"
+  ready p
+  told p FailedToRetrieveImagePullSecret
+}
+scenario_service_variables() {
+  n create service clusterip web --tcp 80
+  pod p "restartPolicy: Never, containers: [{name: app, IMAGE, command: [sh, -c, 'test \$WEB_SERVICE_PORT = 80 && sleep 3']}]"
+  phase p Succeeded
+}
