@@ -63,7 +63,7 @@ impl Section {
             Self::Calls => "Calls of a pod lifecycle",
             Self::Throughput => "Concurrent pod lifecycles",
             Self::Growth => "Calls of a pod lifecycle, by the number of running pods",
-            Self::Density => "Memory of all processes that the runtime started (PSS)",
+            Self::Density => "Memory of a pod's processes and of the daemon (PSS)",
             Self::Events => "Latency of events",
             Self::Pulls => "Image pulls",
             Self::Logs => "Container log throughput, from StartContainer to the last line",

@@ -8,14 +8,14 @@ use crate::rules::event::{events_of, kind, subscribe};
 use crate::rules::image;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CAN-001": "After a cancelled RunPodSandbox, a retry succeeds, if necessary after the sandbox of the cancelled call is removed.",
+    Must "CRI-CAN-001": "After a cancelled RunPodSandbox, a retry succeeds, at the latest when the client has removed the sandbox of the cancelled call.",
         KUBELET, tags ["kubelet", "cancellation", "names"], calls [RunPodSandbox],
         pod_is_run_after_cancelled_run, faults [
             "RunPodSandbox if request config.annotations.turn = \"again\" answer UNKNOWN",
             "RunPodSandbox if request config.annotations.turn = \"again\" hang",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CAN-002": "After a cancelled CreateContainer, a retry succeeds, if necessary after the container of the cancelled call is removed.",
+    Must "CRI-CAN-002": "After a cancelled CreateContainer, a retry succeeds, at the latest when the client has removed the container of the cancelled call.",
         CRIO, tags ["kubelet", "cancellation", "names"], calls [CreateContainer],
         container_is_created_after_cancelled_create given [pod], faults [
             "CreateContainer if request config.annotations.turn = \"again\" answer UNKNOWN",
