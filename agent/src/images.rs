@@ -196,10 +196,12 @@ impl Images {
             runtime_handler: request.sandbox.runtime_handler.clone(),
             annotations: request.sandbox.annotations.clone(),
         };
+        // A kubelet reports missing ones with each look at the pod, also if nothing is pulled (pkg/kubelet/kubelet.go SyncPod).
+        let secrets = self.pull_secrets(request.pod, report);
         let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(Unready::Cancelled),
-            found = self.find(request, report, &spec) => found?,
+            found = self.find(request, &secrets, report, &spec) => found?,
         };
         match found {
             Ok(ready) => Ok(ready),
@@ -211,6 +213,7 @@ impl Images {
     async fn find(
         &self,
         request: ImageRequest<'_>,
+        secrets: &[Secret],
         report: Report<'_>,
         spec: &ImageSpec,
     ) -> Result<Result<ReadyImage, Vec<Credential>>, Unready> {
@@ -228,7 +231,7 @@ impl Images {
                 Access::Granted => true,
                 Access::PullRequired => false,
                 Access::OfSecrets(recorded) => {
-                    let of_pod = self.credentials(request, report).await?;
+                    let of_pod = self.credentials(request, secrets).await?;
                     let matching = records::matching(&recorded, &of_pod);
                     if let Match::Changed(new) = &matching {
                         records.add(image, &present.id, new, self.clock.now()).await;
@@ -249,7 +252,7 @@ impl Images {
         decide::may_pull(image, policy)?;
         Ok(Err(match credentials {
             Some(credentials) => credentials,
-            None => self.credentials(request, report).await?,
+            None => self.credentials(request, secrets).await?,
         }))
     }
 
@@ -257,15 +260,14 @@ impl Images {
     async fn credentials(
         &self,
         request: ImageRequest<'_>,
-        report: Report<'_>,
+        secrets: &[Secret],
     ) -> Result<Vec<Credential>, Unready> {
         let failed = |error: &dyn std::error::Error| {
             Unready::Failed(PullError::unstarted(error.to_string()))
         };
         let repository =
             Reference::with_any_port(request.image).map_err(|error| failed(&error))?.repository;
-        let secrets = self.pull_secrets(request.pod, report);
-        let of_secrets = Keyring::of_secrets(&secrets).map_err(|error| failed(&error))?;
+        let of_secrets = Keyring::of_secrets(secrets).map_err(|error| failed(&error))?;
         let mut credentials = of_secrets.lookup(&repository);
         let now = self.clock.now();
         credentials.extend(self.node_logins.lookup(&repository, now).await);

@@ -230,6 +230,21 @@ async fn credentials_of_secrets_and_node_are_tried_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn missing_secrets_are_reported_although_the_image_is_present() {
+    let mut node = Node::new();
+    node.image("a:1", None);
+    let images = node.start();
+    for secrets in [&["missing"][..], &["missing"], &[]] {
+        let (ready, events) =
+            ensure(&images, &pod("1", secrets), "a:1", &CancellationToken::new()).await;
+        ready.unwrap();
+        let reported = events.iter().filter(|event| event.contains("(missing)")).count();
+        assert_eq!(reported, secrets.len(), "{events:?}");
+    }
+    assert_eq!(node.count("pulled"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn image_of_one_tenant_is_pulled_again_for_another_one_after_a_restart() {
     let mut node = Node::new();
     node.image("r.io/a:1", None);

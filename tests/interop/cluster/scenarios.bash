@@ -240,21 +240,6 @@ scenario_volumes() {
     containers: [{name: app, IMAGE, $polite, volumeMounts: [{name: e, mountPath: /e}, {name: h, mountPath: /h}]}]"
   told p FailedMount
 }
-scenario_resize() {
-  pod p "containers: [{name: app, IMAGE, $polite, resources: {requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}}]"
-  ready p
-  n patch pod p --subresource resize \
-    --patch '{"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "30m"}, "limits": {"cpu": "150m", "memory": "96Mi"}}}]}}'
-  becomes p '.status.containerStatuses[0].resources.limits.memory' 96Mi
-  becomes p '.status.containerStatuses[0].resources.limits.cpu' 150m
-  sleep 2
-}
-scenario_resize_is_infeasible() {
-  pod p "containers: [{name: app, IMAGE, $polite, resources: {requests: {cpu: 20m}}}]"
-  ready p
-  n patch pod p --subresource resize --patch '{"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "9000"}}}]}}'
-  becomes p '.status.conditions[?(@.type=="PodResizePending")].reason' Infeasible
-}
 scenario_all_containers_are_restarted() {
   pod p "restartPolicy: Never, initContainers: [$(runs one 2)], containers: [{name: app, IMAGE, $polite}, {name: other, IMAGE,
     command: [sh, -c, 'sleep 4; exit 42'], restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}]"
