@@ -49,7 +49,7 @@ mod waiting;
 use outcomes::Expected;
 use phase::{Phase, PhaseEvent};
 use probes::Probes;
-use publishing::Published;
+use publishing::{Published, gates_differ};
 use reporting::Timings;
 use resizing::Resizing;
 use settling::Settling;
@@ -390,12 +390,16 @@ impl Worker {
         let ends = update.ends();
         match update {
             PodUpdate::Run(pod, resize) => {
-                self.take_resize(&pod, resize);
+                if self.take_resize(&pod, resize) {
+                    self.reported.published.make_due();
+                }
                 if self.pod.as_ref().is_none_or(|old| pod.is_updated_from(old)) {
                     // Whatever failed may succeed now.
                     self.history.holds.release_all();
                     self.reported.published.make_due();
                     self.next_work = self.next_work.min(WorkKind::Update);
+                } else if self.pod.as_ref().is_some_and(|old| gates_differ(old, &pod)) {
+                    self.reported.published.make_due();
                 }
                 if self.pod.as_ref() != Some(&pod) {
                     self.volumes.set_pod(&pod);

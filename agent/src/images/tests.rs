@@ -231,7 +231,7 @@ async fn credentials_of_secrets_and_node_are_tried_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_secrets_are_reported_although_the_image_is_present() {
-    let mut node = Node::new();
+    let node = Node::new();
     node.image("a:1", None);
     let images = node.start();
     for secrets in [&["missing"][..], &["missing"], &[]] {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use api::pod::Pod;
 use compact::Set;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
@@ -90,6 +91,18 @@ fn differs(before: &Observed, now: &Observed) -> bool {
     containers.any(|seen| !before.containers.contains(seen))
         || sandboxes.any(|seen| !before.sandboxes.contains(seen))
         || before.probes != now.probes
+}
+
+/// Whether others have set a condition of a readiness gate to something else. No other change of a status by others is a sync
+/// (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodReconcile).
+pub(super) fn gates_differ(before: &Pod, now: &Pod) -> bool {
+    let status = |pod: &Pod, gate: &str| {
+        let conditions = pod.api().status.as_ref()?.conditions.as_ref()?;
+        let found = conditions.iter().find(|condition| condition.type_ == gate);
+        found.map(|condition| condition.status.clone())
+    };
+    let mut gates = now.spec().readiness_gates.iter().flatten();
+    gates.any(|gate| status(before, &gate.condition_type) != status(now, &gate.condition_type))
 }
 
 /// The status of a pod whose sandbox has become ready in the middle of a sync: nothing else of it changes.

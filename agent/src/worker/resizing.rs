@@ -44,15 +44,18 @@ pub(crate) fn generation(pod: &Pod) -> i64 {
 }
 
 impl Worker {
-    /// Takes what the sync loop says of the resizes of a pod.
-    pub(super) fn take_resize(&mut self, pod: &Pod, state: ResizeState) {
+    /// Takes what the sync loop says of the resizes of a pod. Returns whether that is something else than before.
+    pub(super) fn take_resize(&mut self, pod: &Pod, state: ResizeState) -> bool {
         let resizing = &mut self.resizing;
+        let differs =
+            state.pending != resizing.conditions.pending || state.granted != resizing.granted;
         resizing.conditions.pending = state.pending;
         if state.granted != resizing.granted {
             resizing.granted = state.granted;
             let now = self.shared.clock.now();
             resizing.conditions.granted(generation(pod), now);
         }
+        differs
     }
 
     /// Compares what runs with what was granted.

@@ -50,6 +50,8 @@ impl Worker {
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
+                // What it has decides.
+                return;
             }
             changed = self.seen.snapshots.changed() => {
                 if changed.is_err() {

@@ -38,9 +38,13 @@ async fn life_of_a_pod_is_told_in_events() {
 async fn crash_loop_is_one_event_that_counts_up() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
-    scene.want(&[pod("u1", "crash", "Always")]);
+    let crashing = pod("u1", "crash", "Always");
+    scene.want(std::slice::from_ref(&crashing));
     for second in 0..90 {
-        // Objects of other pods are no syncs of this one.
+        // Objects of other pods are no syncs of this one, and no status that others write.
+        let mut written = crashing.api().clone();
+        written.status.get_or_insert_default().message = Some(second.to_string());
+        scene.want(&[Pod::new(written)]);
         let map = json!({"metadata": {"name": "other"}, "data": {"second": second.to_string()}});
         let mut objects = ObjectMap::default();
         objects.insert_config_map(serde_json::from_value(map).unwrap());
