@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Worker;
 use crate::clock::after;
 use crate::execute::{self, MountFailure};
-use crate::objects::ObjectStore;
+use crate::objects::{ObjectMap, ObjectStore};
 use crate::observed::Observed;
 use crate::pod_spec::references::{Referenced, References};
 use crate::reporting::events::Happening;
@@ -91,6 +91,11 @@ impl Volumes {
         }
         // They never change again.
         std::future::pending::<()>().await;
+    }
+
+    /// Notes the objects that volumes show from now on.
+    fn see(&mut self, namespace: &str, objects: &ObjectMap) {
+        self.seen = self.references.look_up(namespace, objects);
     }
 
     /// When volumes are to be brought up to date without another cause.
@@ -177,6 +182,8 @@ impl Worker {
     pub(super) async fn refresh_volumes(&mut self, pod: &Pod, observed: &Observed) {
         let now = self.shared.clock.now();
         if !observed.sandboxes.iter().any(|sandbox| sandbox.ready) {
+            // Those that are mounted from here on show this, and what failed is tried again when it changes.
+            self.volumes.see(pod.namespace(), &self.shared.objects.current());
             return;
         }
         execute::volumes::count_adopted(&self.shared, pod);
@@ -190,8 +197,7 @@ impl Worker {
         if !self.volumes.is_due(now) {
             return;
         }
-        let objects = self.shared.objects.current();
-        self.volumes.seen = self.volumes.references.look_up(pod.namespace(), &objects);
+        self.volumes.see(pod.namespace(), &self.shared.objects.current());
         self.volumes.stale = false;
         self.volumes.refresh_at = if execute::volumes::refresh(&self.shared, &self.dirs, pod).await
         {

@@ -258,13 +258,12 @@ scenario_claim() {
   pod p "volumes: [{name: d, persistentVolumeClaim: {claimName: data}}], containers: [{name: app, IMAGE, $polite, volumeMounts: [{name: d, mountPath: /d}]}]"
   ready p
 }
-scenario_deployment() {
-  n create deployment web --image crib.local/host --replicas 2 -- sleep 3600
-  n patch deployment web --patch '{"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}'
-  n rollout status deployment/web --timeout 90s
-  n rollout restart deployment/web
-  n rollout status deployment/web --timeout 90s
-  n scale deployment/web --replicas 0
+scenario_stateful_set() {
+  printf 'apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: web}\nspec: {replicas: 2, serviceName: web, selector: {matchLabels: {app: web}},
+  template: {metadata: {labels: {app: web}}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, %s, %s}]}}}\n' \
+    'image: crib.local/host, imagePullPolicy: IfNotPresent' "$polite" | n create -f -
+  n rollout status statefulset/web --timeout 90s
+  n scale statefulset/web --replicas 0
   n wait pods --all --for delete --timeout 60s
 }
 scenario_downward_api() {
