@@ -96,7 +96,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Status after 1 drop runtime_handlers",
             "Status after 2 drop features",
             "Status if request.verbose == true set status.conditions.status false",
-            "Status if request.verbose == false set runtime_handlers.features.user_namespaces false",
+            "Status if request.verbose == false drop runtime_handlers",
             "RuntimeConfig after 1 drop linux",
             "RuntimeConfig after 2 answer UNIMPLEMENTED",
             "ImageFsInfo after 1 set image_filesystems.fs_id.mountpoint \"/\"",
