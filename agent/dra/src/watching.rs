@@ -187,3 +187,31 @@ async fn stream(watching: &Weak<Watching>, driver: &str, plugin: &Plugin) -> Res
 fn now() -> (std::time::Instant, Timestamp) {
     (Instant::now().into_std(), Timestamp::now())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::Service;
+
+    #[tokio::test]
+    async fn plugin_that_was_replaced_takes_nothing_from_the_one_after_it() {
+        let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let watching = Watching::open(root.path());
+        let plugin = |name: &str| Plugin { endpoint: PathBuf::from(name), service: Service::V1 };
+        let (old, new) = (plugin("/old.sock"), plugin("/new.sock"));
+        for plugin in [&old, &new] {
+            let healthy = DeviceHealth {
+                pool: "node".to_owned(),
+                device: "gpu-0".to_owned(),
+                health: Health::Healthy,
+                timeout: Duration::from_secs(30),
+                message: String::new(),
+            };
+            watching.report("d", plugin, vec![healthy]);
+        }
+        watching.stop("d", &old.endpoint).await;
+        assert_eq!(watching.of("d", "node", "gpu-0").0, Health::Healthy);
+        watching.stop("d", &new.endpoint).await;
+        assert_eq!(watching.of("d", "node", "gpu-0").0, Health::Unknown);
+    }
+}
