@@ -55,7 +55,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         supplemental_groups_are_added given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups",
         ];
-    Must "CRI-CFG-010": "no_new_privs is set on the process.",
+    Must "CRI-CFG-010": "no_new_privs is set on the process if the container's configuration requests it.",
         CRITEST, tags ["security"], calls [CreateContainer],
         no_new_privs_is_set, faults [
             "CreateContainer request drop config.linux.security_context.no_new_privs",
@@ -65,7 +65,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         dropped_capabilities_are_gone, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",
         ];
-    Must "CRI-CFG-012": "An added capability is effective; a container does not have this capability by default.",
+    Must "CRI-CFG-012": "An added capability such as NET_ADMIN is effective; without the addition, a container does not have it.",
         CRITEST, tags ["security", "capability"], calls [CreateContainer],
         added_capability_is_there, faults [
             "CreateContainer request drop config.linux.security_context.capabilities",

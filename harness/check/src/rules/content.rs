@@ -50,7 +50,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         modes_and_links_are_kept given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"ls /\"]",
         ];
-    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's stop signal, and ContainerStatus reports no other signal.",
+    Must "CRI-CNT-008": "Without a configured stop signal, StopContainer sends the image's stop signal; if ContainerStatus reports a stop signal, it is the image's.",
         KUBELET, tags ["kubelet", "signal"], calls [StopContainer, ContainerStatus],
         signal_is_that_of_image("SIGUSR1"), faults [
             "StopContainer request drop timeout",

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents after 1 lose",
             "GetContainerEvents after 1 if container_event_type = \"CONTAINER_DELETED_EVENT\" repeat",
         ];
-    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and containers at the time of the event; the last event of a sandbox has no sandbox status.",
+    Should "CRI-EVT-003": "An event carries the statuses of its sandbox and of the sandbox's containers at the time of the event; the event of the sandbox's removal carries no sandbox status.",
         CONTAINERD, tags ["kubelet", "evented-pleg"], calls [GetContainerEvents],
         events_carry_statuses, faults [
             "GetContainerEvents drop pod_sandbox_status",
@@ -43,7 +43,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents drop containers_statuses.reason",
             "GetContainerEvents if container_event_type = \"CONTAINER_STOPPED_EVENT\" lose",
         ];
-    Should "CRI-EVT-005": "created_at of a sandbox's events is the time of the change in nanoseconds, and never decreases.",
+    Should "CRI-EVT-005": "created_at of a sandbox's events is the time of the state change in nanoseconds, and never decreases from one event to the next.",
         API, tags ["evented-pleg", "time"], calls [GetContainerEvents],
         event_times_do_not_go_back, faults [
             "GetContainerEvents drop created_at",

@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-EXE-013": "Exec without any stream, or with both a terminal and standard error, is refused.",
         API, tags ["input", "stream"], calls [Exec],
         exec_with_bad_streams_is_refused, faults ["Exec request set stdout true", "Exec request drop stderr"];
-    Must "CRI-EXE-014": "Attach forwards standard input to a running container and returns only the output written afterwards.",
+    Must "CRI-EXE-014": "Attach forwards standard input to a running container, and returns only output that the container writes after the client attached.",
         CRITEST, tags ["kubelet", "stream"], calls [Attach],
         attach_carries_both_ways given [pod], faults ["Attach drop url", "CreateContainer request drop config.stdin"];
     Must "CRI-EXE-015": "Exec and Attach of an unknown container, and PortForward of an unknown sandbox, are refused.",

@@ -8,13 +8,13 @@ use crate::rules::content::script;
 use crate::rules::image::{add, pull};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-FMT-001": "PullImage selects the manifest for the host's architecture from an OCI index and a Docker manifest list, even if it is listed last.",
+    Must "CRI-FMT-001": "From an OCI index or a Docker manifest list, PullImage selects the manifest for the host's architecture, even if that manifest is listed last.",
         CONTAINERD, tags ["kubelet", "pull"], calls [PullImage, CreateContainer],
         image_is_that_of_machine given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other; echo other\"]",
             "PullImage answer UNKNOWN",
         ];
-    Must "CRI-FMT-002": "OCI layers are unpacked from gzip (one or more members), zstd and plain tar, and Docker layers from gzip and tar.",
+    Must "CRI-FMT-002": "PullImage unpacks OCI layers in gzip (one or more members), zstd and plain tar, and Docker layers in gzip and plain tar.",
         CRIO, tags ["kubelet", "pull", "files"], calls [PullImage, CreateContainer],
         layers_are_packed_in_several_ways given [namespaces], faults [
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"cat /gzip\"]",

@@ -73,7 +73,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListImages set images.repo_tags [\"a:1\"]",
             "ListImages drop images.repo_tags",
         ];
-    Should "CRI-IMG-013": "ListImages filtered by a name, id or digest returns only that image, and no image after its removal.",
+    Should "CRI-IMG-013": "ListImages filtered by an image's name, id or digest returns only that image, and returns no image once that image is removed.",
         API, tags ["filter"], calls [ListImages],
         images_are_filtered_by_name, faults [
             "ListImages request drop filter",

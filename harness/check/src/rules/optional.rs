@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdatePodSandboxResources swallow",
             "UpdatePodSandboxResources recode NOT_FOUND INTERNAL",
         ];
-    Should "CRI-OPT-003": "An annotation of 1 MB is reported byte for byte, or refused by RunPodSandbox.",
+    Should "CRI-OPT-003": "PodSandboxStatus reports an annotation of 1 MB byte for byte, unless RunPodSandbox refuses the annotation.",
         KUBELET, tags ["limits", "echo"], calls [RunPodSandbox],
         long_annotation_is_echoed, faults [
             "PodSandboxStatus set status.annotations.long \"x\"",
@@ -63,7 +63,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CheckpointContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
         ];
-    Should "CRI-OPT-009": "ListContainers returns all 40 containers of a pod.",
+    Should "CRI-OPT-009": "ListContainers returns all containers of a pod with 40 containers.",
         KUBELET, tags ["limits", "agreement"], calls [CreateContainer, ListContainers],
         many_containers_are_listed given [pod], faults [
             "ListContainers set containers [{\"id\": \"x\"}]",

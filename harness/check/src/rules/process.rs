@@ -46,7 +46,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer swallow",
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
         ];
-    Must "CRI-PRC-008": "A container that exits within its grace period is not killed early, and its own exit code is reported.",
+    Must "CRI-PRC-008": "StopContainer does not kill a container that exits within the grace period, and ContainerStatus reports the code with which the container exited.",
         KUBELET, tags ["kubelet", "signal", "time", "exit"], calls [StopContainer, ContainerStatus],
         grace_period_is_not_shortened given [pod], faults [
             "StopContainer request set timeout 1",
@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.reason",
             "ListContainers set containers.state \"CONTAINER_RUNNING\"",
         ];
-    Must "CRI-PRC-014": "After StopPodSandbox, ContainerStatus reports how the container ended: exit code 143 or 137, reason Error, and its finish time.",
+    Must "CRI-PRC-014": "After StopPodSandbox, ContainerStatus reports how a running container of the pod ended: exit code 143 or 137, reason Error, and the finish time.",
         KUBELET, tags ["kubelet", "exit", "signal"], calls [StopPodSandbox, ContainerStatus],
         end_with_pod_is_told given [pod, container], faults [
             "ContainerStatus if status.state = \"CONTAINER_EXITED\" drop status.exit_code",

@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "Version set runtime_version \"devel\"",
             "Version set runtime_version \"v2\"",
         ];
-    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady exactly once each and as true, and RunPodSandbox succeeds.",
+    Must "CRI-RTM-003": "Status reports the conditions RuntimeReady and NetworkReady once each, both true, and RunPodSandbox succeeds.",
         CRITEST, tags ["kubelet", "start"], calls [Status, RunPodSandbox],
         status_has_conditions, faults [
             "Status drop status.conditions",
@@ -44,13 +44,13 @@ pub(crate) const RULES: &[Rule] = rules! {
     May "CRI-RTM-005": "Status returns info if and only if verbose is set.",
         API, tags ["crictl"], calls [Status],
         info_is_for_verbose_status, faults ["Status request set verbose true", "Status request drop verbose"];
-    Should "CRI-RTM-006": "RuntimeConfig reports the cgroup driver; without it the kubelet assumes systemd.",
+    Should "CRI-RTM-006": "RuntimeConfig reports the cgroup driver; otherwise the kubelet uses its own cgroupDriver setting, which may differ.",
         KUBELET, tags ["kubelet", "start"], calls [RuntimeConfig],
         runtime_config_names_cgroup_driver, faults [
             "RuntimeConfig drop linux",
             "RuntimeConfig answer UNAVAILABLE",
         ];
-    Must "CRI-RTM-007": "ImageFsInfo reports an image filesystem with a timestamp, a usage within its capacity, and an existing mount point; otherwise the kubelet exits.",
+    Must "CRI-RTM-007": "ImageFsInfo reports an image filesystem with a timestamp, an existing mount point, and a usage within the filesystem's capacity; if used_bytes is missing, the kubelet crashes.",
         KUBELET, tags ["kubelet", "start", "statistics"], calls [ImageFsInfo],
         image_fs_info_is_complete, faults [
             "ImageFsInfo drop image_filesystems",
@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ImageFsInfo set image_filesystems.inodes_used.value \"0\"",
             "ImageFsInfo drop image_filesystems.inodes_used",
         ];
-    May "CRI-RTM-013": "ImageFsInfo also reports the container filesystem: a kubelet that uses CRI-O's socket has no disk statistics without it.",
+    May "CRI-RTM-013": "ImageFsInfo reports a container filesystem besides the image filesystem; otherwise a kubelet has no statistics of either if the runtime's socket has CRI-O's path.",
         KUBELET, tags ["kubelet", "statistics"], calls [ImageFsInfo],
         file_system_of_containers_is_told, faults ["ImageFsInfo drop container_filesystems"];
     Must "CRI-RTM-014": "Version, Status, RuntimeConfig, ImageFsInfo and ListMetricDescriptors describe the runtime identically in every call, regardless of the arguments.",

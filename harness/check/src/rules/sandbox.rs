@@ -78,7 +78,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-SBX-015": "RunPodSandbox with an unknown runtime handler is refused.",
         API, tags ["input"], calls [RunPodSandbox],
         unknown_runtime_handler_is_refused, faults ["RunPodSandbox request drop runtime_handler"];
-    Must "CRI-SBX-016": "PodSandboxStatus of a ready sandbox with its own network has an address, and no unspecified or loopback address; otherwise the kubelet recreates the sandbox.",
+    Must "CRI-SBX-016": "PodSandboxStatus reports an IP address for each ready sandbox that has its own network namespace, and no unspecified or loopback address; the kubelet recreates a sandbox whose address is empty.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         pod_network_has_address given [namespaces, pod], faults [
             "PodSandboxStatus drop status.network",
@@ -105,7 +105,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         container_has_process_namespace given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.namespace_options.pid \"NODE\"",
         ];
-    Should "CRI-SBX-020": "PodSandboxStatus includes the statuses of the pod's containers and a current timestamp, which a kubelet with evented PLEG reads.",
+    Should "CRI-SBX-020": "PodSandboxStatus includes the statuses of the pod's containers and a current timestamp; a kubelet with evented PLEG reads both.",
         KUBELET, tags ["kubelet", "evented-pleg"], calls [PodSandboxStatus],
         status_carries_container_statuses, faults [
             "PodSandboxStatus drop containers_statuses",

@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ping_group_range \"1 0\"",
         ];
-    Should "CRI-SEC-008": "supplemental_groups_policy Merge adds the image's groups to a container and its ExecSync commands, and Strict does not; ContainerStatus reports the user and the groups.",
+    Should "CRI-SEC-008": "With supplemental_groups_policy Merge, a container and its ExecSync commands also have the user's groups from the image's /etc/group, and with Strict they do not; ContainerStatus reports the user and the groups.",
         CRITEST, tags ["kubelet", "user"], calls [CreateContainer, ExecSync, ContainerStatus, Status],
         policy_of_groups_is_kept given [users], faults [
             "CreateContainer request drop config.linux.security_context.supplemental_groups_policy",

@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-STP-003": "StopContainer of an unknown container succeeds.",
         CRITEST, tags ["kubelet", "idempotence"], calls [StopContainer],
         stop_of_unknown_container_succeeds, faults ["StopContainer answer NOT_FOUND"];
-    Must "CRI-STP-004": "StopContainer sends SIGTERM first, and the container's own exit code is reported.",
+    Must "CRI-STP-004": "StopContainer first sends SIGTERM; ContainerStatus reports the code with which the container then exits.",
         KUBELET, tags ["kubelet", "signal", "exit"], calls [StopContainer, ContainerStatus],
         stop_sends_sigterm given [container], faults [
             "StopContainer request set timeout 0",

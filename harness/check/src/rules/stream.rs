@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
     Must "CRI-STR-001": "Exec with tty connects the command's standard streams to a terminal, over SPDY and over WebSocket.",
         CRITEST, tags ["kubelet", "stream", "tty"], calls [Exec],
         exec_has_terminal given [container], faults ["Exec request drop tty", "Exec drop url"];
-    Must "CRI-STR-003": "Exec carries every byte of 1 MiB in both directions concurrently.",
+    Must "CRI-STR-003": "Exec carries 1 MiB in each direction at the same time without loss.",
         KUBELET, tags ["kubelet", "stream"], calls [Exec],
         exec_carries_every_byte given [container], faults [
             "Exec request drop stdin",
@@ -366,7 +366,7 @@ pub(crate) const ATTACH_STDIN: &[Rule] = rules! {
             "Attach after 1 answer UNKNOWN",
             "Attach after 1 drop url",
         ];
-    Should "CRI-STR-026": "With stdin_once, a client that has closed its input still receives the output (kubectl run -i).",
+    Should "CRI-STR-026": "With stdin_once, an attached client that has closed its input still receives the output, as kubectl run -i requires.",
         KUBELET, tags ["kubelet", "stream"], calls [Attach],
         output_comes_after_input given [pod], faults [
             "Attach drop url",

@@ -31,7 +31,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers after 2 set containers.state \"CONTAINER_RUNNING\"",
             "ContainerStatus after 1 set status.created_at 1500000000000000000",
         ];
-    Should "CRI-AGR-003": "The container statuses in PodSandboxStatus match ContainerStatus in every state and omit removed containers.",
+    Should "CRI-AGR-003": "For a container in any state, PodSandboxStatus returns the same container status as ContainerStatus; it returns none for a removed container.",
         API, tags ["kubelet", "evented-pleg", "agreement"], calls [PodSandboxStatus, ContainerStatus],
         statuses_in_sandbox_status_agree, faults [
             "RemoveContainer swallow",

@@ -8,14 +8,14 @@ use crate::rules::event::{events_of, kind, subscribe};
 use crate::rules::image;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CAN-001": "After a cancelled RunPodSandbox, a retry succeeds, at the latest when the client has removed the sandbox of the cancelled call.",
+    Must "CRI-CAN-001": "After RunPodSandbox is cancelled, a retry succeeds, if necessary only after the client has removed the sandbox that the cancelled call created.",
         KUBELET, tags ["kubelet", "cancellation", "names"], calls [RunPodSandbox],
         pod_is_run_after_cancelled_run, faults [
             "RunPodSandbox if request config.annotations.turn = \"again\" answer UNKNOWN",
             "RunPodSandbox if request config.annotations.turn = \"again\" hang",
             "PodSandboxStatus set status.state \"SANDBOX_NOTREADY\"",
         ];
-    Must "CRI-CAN-002": "After a cancelled CreateContainer, a retry succeeds, at the latest when the client has removed the container of the cancelled call.",
+    Must "CRI-CAN-002": "After CreateContainer is cancelled, a retry succeeds, if necessary only after the client has removed the container that the cancelled call created.",
         CRIO, tags ["kubelet", "cancellation", "names"], calls [CreateContainer],
         container_is_created_after_cancelled_create given [pod], faults [
             "CreateContainer if request config.annotations.turn = \"again\" answer UNKNOWN",
@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ExecSync if request cmd = \"echo usable\" answer UNKNOWN",
             "ExecSync if request cmd = \"echo usable\" drop stdout",
         ];
-    Must "CRI-CAN-005": "ImageStatus returns no image while PullImage runs, and after a cancelled PullImage a new one succeeds.",
+    Must "CRI-CAN-005": "While PullImage pulls an image, ImageStatus does not return this image; after PullImage is cancelled, a new PullImage succeeds.",
         KUBELET, tags ["kubelet", "cancellation", "image"], calls [PullImage, ImageStatus],
         image_is_pulled_after_cancelled_pull, faults [
             "ImageStatus drop image",
@@ -49,7 +49,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "GetContainerEvents repeat",
             "GetContainerEvents drop container_id",
         ];
-    Must "CRI-CAN-007": "A call ends at its client's deadline, and the runtime keeps serving.",
+    Must "CRI-CAN-007": "A call ends at the gRPC deadline that its client set, and the runtime still answers later calls.",
         API, tags ["cancellation", "time"], calls [ExecSync, Version],
         deadline_ends_call given [container], faults ["ExecSync swallow", "Version hang", "Version answer UNAVAILABLE"];
 };

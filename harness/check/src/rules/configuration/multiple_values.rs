@@ -20,27 +20,27 @@ pub(crate) const RULES: &[Rule] = rules! {
             "RunPodSandbox request set config.dns_config.searches [\"one.example\"]",
             "RunPodSandbox request set config.dns_config.servers [\"10.1.2.3\", \"10.5.6.7\", \"10.9.8.7\"]",
         ];
-    Must "CRI-SEC-035": "All network sysctls of a pod are set, including one whose value is two numbers.",
+    Must "CRI-SEC-035": "All network sysctls of a pod are set, including net.ipv4.ip_local_port_range, whose value consists of two numbers.",
         KUBELET, tags ["kubelet", "sysctl"], calls [RunPodSandbox],
         network_settings_are_all_set given [namespaces], faults [
             "RunPodSandbox request drop config.linux.sysctls",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_unprivileged_port_start \"1024\"",
             "RunPodSandbox request set config.linux.sysctls.net.ipv4.ip_local_port_range \"20001 30000\"",
         ];
-    Should "CRI-SBX-048": "PodSandboxStatus reports every IPv4 and IPv6 address of the pod.",
+    Should "CRI-SBX-048": "PodSandboxStatus reports all IPv4 and IPv6 addresses that the runtime assigned to the pod.",
         KUBELET, tags ["kubelet", "network"], calls [PodSandboxStatus],
         every_address_is_told given [namespaces, pod, container], faults [
             "PodSandboxStatus set status.network.ip \"10.11.12.13\"",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-CTR-056": "A container whose configuration has only metadata, an image and a command runs.",
+    Must "CRI-CTR-056": "A container runs even if its configuration has only metadata, an image and a command.",
         API, tags ["input"], calls [CreateContainer, StartContainer],
         fewest_fields_are_enough given [namespaces], faults [
             "CreateContainer if request.config.log_path == \"\" answer INVALID_ARGUMENT",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"echo other\"]",
             "StartContainer answer INTERNAL",
         ];
-    Must "CRI-CTR-057": "Label and annotation keys of containers and sandboxes keep their case and characters, also in filters.",
+    Must "CRI-CTR-057": "Keys of labels and annotations are reported unchanged, with upper-case letters and special characters, and label filters distinguish upper and lower case in keys.",
         KUBELET, tags ["kubelet", "echo", "filter"], calls [ContainerStatus, ListContainers, PodSandboxStatus, ListPodSandbox],
         keys_are_kept, faults [
             "ContainerStatus drop status.labels",
@@ -51,7 +51,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers request drop filter.label_selector",
             "ListPodSandbox request drop filter.label_selector",
         ];
-    Must "CRI-CFG-022": "A thousand environment variables are all set; a value with special characters, a newline and UTF-8 is passed unchanged.",
+    Must "CRI-CFG-022": "All of 1000 configured environment variables are set; a value with special characters, a newline and a non-ASCII letter is passed unchanged.",
         KUBELET, tags ["kubelet", "process"], calls [CreateContainer],
         many_variables_are_set, faults [
             "CreateContainer request drop config.envs",

@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         containers_of_stopped_sandbox_have_ended given [pod], faults [
             "PodSandboxStatus if status.state == \"SANDBOX_NOTREADY\" set containers_statuses.state \"CONTAINER_RUNNING\"",
         ];
-    Should "CRI-CON-009": "Read-only calls, some of which the kubelet makes each second, return within 2 s at least once in 3 attempts.",
+    Should "CRI-CON-009": "Each read-only call returns within 2 s in at least one of 3 attempts; the kubelet makes some of these calls every second.",
         KUBELET, tags ["kubelet", "time"], calls [Version, Status, ListPodSandbox, ListContainers, ListImages, PodSandboxStatus, ContainerStatus],
         reading_calls_are_quick given [pod, container], faults [
             "Version delay 3",
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus delay 3",
             "ContainerStatus delay 3",
         ];
-    Should "CRI-CON-010": "Each lifecycle call for a pod whose image is present returns within 5 s at least once in 3 attempts.",
+    Should "CRI-CON-010": "Each lifecycle call for a pod whose image is present returns within 5 s in at least one of 3 attempts.",
         KUBELET, tags ["kubelet", "time"], calls [RunPodSandbox, CreateContainer, StartContainer, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_of_pod_is_quick, faults [
             "RunPodSandbox delay 6",
@@ -235,7 +235,7 @@ async fn life_of_pod_is_quick(x: &Context) -> Verdict {
 }
 
 pub(crate) const FAILED_START: &[Rule] = rules! {
-    Should "CRI-CTR-054": "ContainerStatus of a container that failed to start has a message with the cause, which the pod's status shows.",
+    Should "CRI-CTR-054": "If a container failed to start, the message in its ContainerStatus contains the cause; the kubelet shows this message in the pod's status.",
         KUBELET, tags ["kubelet", "exit"], calls [StartContainer, ContainerStatus],
         status_says_why_it_did_not_start, faults [
             "ContainerStatus drop status.message",

@@ -4,13 +4,13 @@ use crate::prelude::*;
 use crate::rules::limits::{MIB, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-019": "An update to a memory limit below the current usage is either refused without any change, or reported in ContainerStatus.",
+    Must "CRI-LIM-019": "If UpdateContainerResources requests a memory limit below the current usage, the call either fails and changes nothing, or succeeds and ContainerStatus reports the new limit.",
         CRIO, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus],
         limit_below_usage_is_refused_or_told given [limits], faults [
             "UpdateContainerResources swallow",
             "ContainerStatus set status.resources.linux.memory_limit_in_bytes 67108864",
         ];
-    Should "CRI-LIM-020": "memory_swap_limit_in_bytes sets the cgroup's limit of memory plus swap, at creation and by update.",
+    Should "CRI-LIM-020": "memory_swap_limit_in_bytes sets the cgroup's limit of memory plus swap, both in CreateContainer and in UpdateContainerResources.",
         API, tags ["kubelet", "resources"], calls [CreateContainer, UpdateContainerResources],
         swap_is_limited given [limits], faults [
             "CreateContainer request drop config.linux.resources.memory_swap_limit_in_bytes",

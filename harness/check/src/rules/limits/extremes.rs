@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::limits::{cpu_limit, memory_limit, of_cgroup, with};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-LIM-030": "Memory limits over 4 GiB, CPU shares of 2 and 262144, and quotas of 16 and 0.2 CPUs apply at creation and by update.",
+    Must "CRI-LIM-030": "Memory limits over 4 GiB, CPU shares of 2 and 262144, and quotas of 16 and 0.2 CPUs are applied, both by CreateContainer and by UpdateContainerResources.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources, ContainerStatus],
         extremes_are_set given [limits], faults [
             // The limits truncated to 32 bits.

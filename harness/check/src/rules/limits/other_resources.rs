@@ -15,14 +15,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStatus set status.resources.linux.oom_score_adj 5",
             "CreateContainer request drop config.linux.resources.cpuset_cpus",
         ];
-    Must "CRI-LIM-015": "UpdateContainerResources changes the CPU period, shares and cpuset of a running container, and its status.",
+    Must "CRI-LIM-015": "UpdateContainerResources changes the CPU period, shares and cpuset of a running container, and ContainerStatus reports the new values.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [UpdateContainerResources, ContainerStatus, ExecSync],
         other_resources_are_updated given [limits], faults [
             "UpdateContainerResources request drop linux.cpu_period",
             "UpdateContainerResources request drop linux.cpu_shares",
             "UpdateContainerResources request drop linux.cpuset_cpus",
         ];
-    Must "CRI-LIM-021": "A CPU quota of -1 means no limit, at creation and by update; the kubelet sets it for containers with exclusive CPUs.",
+    Must "CRI-LIM-021": "A CPU quota of -1 means no limit, both in CreateContainer and in UpdateContainerResources; the kubelet sets this quota for containers with exclusive CPUs.",
         KUBELET, tags ["kubelet", "resources", "resize"], calls [CreateContainer, UpdateContainerResources],
         quota_is_lifted given [limits], faults [
             "CreateContainer request set config.linux.resources.cpu_quota 100000",

@@ -8,7 +8,7 @@ use crate::rules::list::members::answered;
 use crate::rules::statistics::without_cgroup_parent;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-CON-020": "Lists of sandboxes, containers, stats and metrics succeed and include the unchanged objects while others are created and removed.",
+    Must "CRI-CON-020": "While objects are created and removed, lists of sandboxes, containers, stats and metrics succeed, and include every object that exists the whole time.",
         KUBELET, tags ["kubelet", "concurrency", "state"], calls [ListPodSandbox, ListContainers, ListContainerStats, RunPodSandbox, RemovePodSandbox, RemoveContainer],
         lists_hold_while_members_change given [pod, container], faults [
             "ListPodSandbox after 3 fail NOT_FOUND",
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListPodSandboxMetrics after 3 drop pod_metrics",
             "ListMetricDescriptors after 3 drop descriptors",
         ];
-    Must "CRI-IMG-030": "ListImages succeeds and returns the unchanged images while other images are pulled and removed.",
+    Must "CRI-IMG-030": "While images are pulled and removed, ListImages succeeds, and returns every image that is present the whole time.",
         KUBELET, tags ["kubelet", "concurrency"], calls [ListImages, PullImage, RemoveImage],
         images_are_listed_while_others_change, faults [
             "ListImages after 3 fail NOT_FOUND",

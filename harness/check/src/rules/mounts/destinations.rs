@@ -136,7 +136,7 @@ async fn sockets_and_pipes_are_mounted(x: &Context) -> Verdict {
 }
 
 pub(crate) const MISSING_SOURCE: &[Rule] = rules! {
-    Should "CRI-MNT-026": "A container whose mount has a missing host_path is refused, or the directory is created; the container never runs without the mount.",
+    Should "CRI-MNT-026": "If the host_path of a mount does not exist, the container is refused, or the runtime creates the directory; the container never runs without the mount.",
         API, tags ["kubelet", "mounts"], calls [CreateContainer, StartContainer],
         absent_path_is_refused_or_made given [namespaces], faults ["CreateContainer request drop config.mounts"];
 };

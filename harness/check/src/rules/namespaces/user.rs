@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-NSP-020": "User and group ids of a pod with a user namespace are mapped as configured, also for ExecSync commands; Status reports the feature.",
+    Should "CRI-NSP-020": "User and group ids of a pod with a user namespace are mapped as configured, for containers and for ExecSync commands; Status reports the feature user_namespaces.",
         CRITEST, tags ["kubelet", "namespaces", "user-namespaces"], calls [RunPodSandbox, CreateContainer, ExecSync, Status],
         ids_are_mapped, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
@@ -16,7 +16,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         user_namespace_is_of_pod, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",
         ];
-    Should "CRI-NSP-022": "RunPodSandbox refuses a user namespace with several mappings, without id 0, or in a mode other than POD and NODE.",
+    Should "CRI-NSP-022": "RunPodSandbox refuses a user namespace that has several mappings, whose mapping omits the container id 0, or whose mode is neither POD nor NODE.",
         CRITEST, tags ["kubelet", "namespaces", "user-namespaces", "input"], calls [RunPodSandbox, Status],
         other_mappings_are_refused, faults [
             "RunPodSandbox request drop config.linux.security_context.namespace_options.userns_options",

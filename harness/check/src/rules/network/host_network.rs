@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus set status.network.ip \"127.0.0.1\"",
             "PodSandboxStatus drop status.network",
         ];
-    Must "CRI-NET-010": "A host-network pod uses the DNS servers and searches of its configuration (dnsPolicy ClusterFirstWithHostNet).",
+    Must "CRI-NET-010": "A host-network pod uses the DNS servers and search domains of its configuration (dnsPolicy ClusterFirstWithHostNet).",
         KUBELET, tags ["kubelet", "network", "dns"], calls [RunPodSandbox, CreateContainer],
         name_servers_are_those_given given [namespaces], faults ["RunPodSandbox request drop config.dns_config"];
 };

@@ -13,13 +13,13 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ListContainers answer OUT_OF_RANGE",
             "ListContainers request drop filter",
         ];
-    Should "CRI-OPT-011": "ListContainers returns every container even if the response exceeds 4 MiB: the kubelet accepts 16 MiB.",
+    Should "CRI-OPT-011": "ListContainers returns every container even if the response exceeds 4 MiB, the default limit of gRPC clients: the kubelet accepts 16 MiB.",
         KUBELET, tags ["kubelet", "large", ALONE], calls [ListContainers],
         large_list_is_whole given [pod], faults [
             "ListContainers answer RESOURCE_EXHAUSTED",
             "ListContainers drop containers.annotations",
         ];
-    Should "CRI-OPT-012": "Streamed lists are complete even if they exceed 1 MiB.",
+    Should "CRI-OPT-012": "The streaming list calls, such as StreamContainers, return complete lists even if a list exceeds 1 MiB.",
         API, tags ["large", "agreement", "stream", ALONE], calls [StreamPodSandboxes, StreamContainers, StreamContainerStats, StreamPodSandboxStats],
         large_streams_are_whole, faults [
             "StreamPodSandboxes lose",

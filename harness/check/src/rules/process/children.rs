@@ -18,14 +18,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "StopContainer request set timeout 0",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"trap 'echo child asked; echo child alive; exit 9' TERM; echo child ready; echo ready; while :; do sleep 1000 & wait $!; done\"]",
         ];
-    Must "CRI-PRC-016": "Also in a shared PID namespace, a container's remaining processes end when its first process ends.",
+    Must "CRI-PRC-016": "In a shared PID namespace, a container's remaining processes end when its first process ends, as they do in a PID namespace of its own.",
         CONTAINERD, tags ["kubelet", "exit", "namespaces"], calls [CreateContainer, ContainerStatus],
         orphans_end_in_shared_namespace, faults [
             "ContainerStatus set status.state \"CONTAINER_EXITED\"",
             "ContainerStatus set status.state \"CONTAINER_RUNNING\"",
             "ListContainers set containers.state \"CONTAINER_EXITED\"",
         ];
-    Should "CRI-PRC-017": "Process 1 of a shared PID namespace reaps orphans of the containers: no zombies remain.",
+    Should "CRI-PRC-017": "Process 1 of a shared PID namespace reaps the orphaned processes of the containers, so that no zombies remain.",
         KUBELET, tags ["kubelet", "namespaces"], calls [RunPodSandbox, CreateContainer],
         orphans_are_reaped, faults [
             "ExecSync after 1 set stdout \"b3RoZXIK\"",

@@ -47,7 +47,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage request drop auth.identity_token",
             "PullImage swallow",
         ];
-    May "CRI-PUL-026": "PullImage sends a given registry token unchanged.",
+    May "CRI-PUL-026": "PullImage sends the registry_token of its request to the registry unchanged.",
         API, tags ["registry"], calls [PullImage, ImageStatus],
         registry_token_is_sent, faults ["PullImage request drop auth.registry_token", "PullImage swallow"];
 };

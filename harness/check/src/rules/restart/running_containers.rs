@@ -24,14 +24,14 @@ pub(crate) const RULES: &[Rule] = rules! {
             "off restarted: GetContainerEvents drop containers_statuses",
             "off restarted: GetContainerEvents answer UNAVAILABLE",
         ];
-    Must "CRI-RST-009": "Names of sandboxes and containers stay reserved across a runtime restart, and the next attempt of a container is a new container.",
+    Must "CRI-RST-009": "Names of sandboxes and containers stay reserved across a runtime restart, and CreateContainer with the next attempt number creates a new container.",
         CONTAINERD, tags ["kubelet", "names", RESTART], calls [CreateContainer, RunPodSandbox],
         names_stay_taken given [restart, pod], faults [
             "off restarted: CreateContainer request set config.metadata.attempt 9",
             "off restarted: RunPodSandbox request set config.metadata.attempt 9",
             "off restarted: CreateContainer answer ALREADY_EXISTS",
         ];
-    Must "CRI-RST-010": "After a runtime restart, containers that were started before the restart execute commands, stop with their own exit code, and are removed with all processes.",
+    Must "CRI-RST-010": "Containers that were started before a runtime restart still execute commands after it, exit on SIGTERM when they are stopped, and are removed with all their processes.",
         CONTAINERD, tags ["kubelet", "state", RESTART], calls [ExecSync, StopContainer, RemoveContainer, StopPodSandbox, RemovePodSandbox],
         life_goes_on given [restart, pod], faults [
             "off restarted: ExecSync answer INTERNAL",

@@ -26,7 +26,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PodSandboxStatus drop status.annotations.text",
             "ListPodSandbox drop items.annotations",
         ];
-    Must "CRI-SBX-033": "created_at of a sandbox is a time during RunPodSandbox, in nanoseconds, and the same in PodSandboxStatus and ListPodSandbox.",
+    Must "CRI-SBX-033": "A sandbox's created_at is in nanoseconds, lies between the start and the end of the RunPodSandbox call, and is the same in PodSandboxStatus and ListPodSandbox.",
         KUBELET, tags ["kubelet", "time"], calls [PodSandboxStatus, ListPodSandbox],
         sandbox_time_is_that_of_its_creation, faults [
             "PodSandboxStatus drop status.created_at",

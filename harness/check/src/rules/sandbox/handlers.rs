@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::rules::list;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SBX-061": "Containers of a pod with a non-default runtime handler run, execute commands, appear in lists and statistics, and can be removed; the handler is also reported after the pod is stopped.",
+    Must "CRI-SBX-061": "A pod with a non-default runtime handler works like any other: its containers run, execute commands, appear in lists and statistics, and can be stopped and removed; the handler is still reported after the pod is stopped.",
         KUBELET, tags ["kubelet", "state"], calls [RunPodSandbox, PodSandboxStatus, ListPodSandbox, ExecSync, ListContainers, ListContainerStats],
         pod_of_other_handler_is_like_any, faults [
             "RunPodSandbox request drop runtime_handler",

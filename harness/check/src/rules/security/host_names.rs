@@ -8,7 +8,7 @@ use cri::v1::security_profile::ProfileType;
 use crate::prelude::*;
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Must "CRI-SEC-018": "CreateContainer refuses an AppArmor profile that is not loaded, in the field apparmor or apparmor_profile.",
+    Must "CRI-SEC-018": "CreateContainer refuses an AppArmor profile that is not loaded, whether the request names it in the field apparmor or in apparmor_profile.",
         CRITEST, tags ["kubelet", "apparmor"], calls [CreateContainer],
         profile_that_is_not_loaded_is_refused given [namespaces, pod], faults [
             "CreateContainer request drop config.linux.security_context.apparmor",

@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.tty",
             "CreateContainer request set config.command [\"/bin/sh\", \"-c\", \"exit 8\"]",
         ];
-    Must "CRI-SEC-042": "run_as_group is the primary group of the process, also with run_as_username.",
+    Must "CRI-SEC-042": "run_as_group is the primary group of the process, even if run_as_username sets the user.",
         KUBELET, tags ["kubelet", "user"], calls [CreateContainer],
         group_goes_with_name given [namespaces, users], faults [
             "CreateContainer request drop config.linux.security_context.run_as_group",

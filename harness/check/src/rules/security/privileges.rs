@@ -73,7 +73,7 @@ async fn set_user_id_program_has_id_of_owner(x: &Context) -> Verdict {
 }
 
 pub(crate) const MASKED_PATHS: &[Rule] = rules! {
-    Should "CRI-SEC-038": "Without masked and read-only paths, nothing is mounted below /proc, as procMount Unmasked requires.",
+    Should "CRI-SEC-038": "If a container's configuration has no masked and no read-only paths, nothing is mounted below /proc, as procMount Unmasked requires.",
         KUBELET, tags ["kubelet", "files"], calls [CreateContainer],
         nothing_is_covered given [namespaces], faults [
             "CreateContainer request set config.linux.security_context.masked_paths [\"/proc/timer_list\"]",

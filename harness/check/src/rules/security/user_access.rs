@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request set config.linux.security_context.supplemental_groups [\"3001\", \"3002\"]",
             "ContainerStatus drop status.user.linux.supplemental_groups",
         ];
-    Should "CRI-SEC-030": "Masked and read-only paths do not apply to a privileged container, even though the kubelet's request lists the usual paths.",
+    Should "CRI-SEC-030": "Masked and read-only paths do not apply to a privileged container, even though the kubelet's request lists them.",
         CONTAINERD, tags ["kubelet", "files"], calls [CreateContainer],
         privileged_container_sees_all, faults [
             "CreateContainer request drop config.linux.security_context.privileged",

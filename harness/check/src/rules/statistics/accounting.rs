@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "ContainerStats set stats.memory.working_set_bytes.value \"1000000\"",
             "CreateContainer request set config.linux.resources.memory_limit_in_bytes 536870912",
         ];
-    Should "CRI-STA-026": "usage_nano_cores in ContainerStats is the CPU time that a container uses per second.",
+    Should "CRI-STA-026": "usage_nano_cores in ContainerStats is the CPU time, in nanoseconds, that a container uses per second.",
         API, tags ["kubelet", "statistics", "resources"], calls [ContainerStats],
         rate_is_that_of_cpu_time given [limits, pod], faults [
             "ContainerStats set stats.cpu.usage_nano_cores.value \"1\"",

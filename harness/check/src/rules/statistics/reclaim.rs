@@ -5,7 +5,7 @@ use crate::rules::image::{add, pull};
 use crate::rules::statistics::accuracy::{listed_container_stats, sandbox_stats};
 
 pub(crate) const RULES: &[Rule] = rules! {
-    Should "CRI-RTM-012": "ImageFsInfo counts the bytes and inodes of an image from its pull to its removal; the kubelet removes images until enough space is free.",
+    Should "CRI-RTM-012": "ImageFsInfo counts an image's bytes and inodes from the pull until the image is removed; the kubelet reports these numbers as the usage of the image filesystem.",
         KUBELET, tags ["kubelet", "statistics", "image"], calls [ImageFsInfo, PullImage, RemoveImage],
         space_of_image_comes_and_goes, faults [
             "ImageFsInfo stale",
@@ -14,7 +14,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "PullImage request set image.image \"127.0.0.1:1/none:1\"",
             "ImageFsInfo after 1 set image_filesystems.used_bytes.value \"9000000000000\"",
         ];
-    Should "CRI-STA-023": "ContainerStats, ListContainerStats and PodSandboxStats report current memory usage, not the peak: it falls when a process ends.",
+    Should "CRI-STA-023": "ContainerStats, ListContainerStats and PodSandboxStats report the current memory usage, not the peak: the reported usage falls when a process ends.",
         API, tags ["kubelet", "statistics", "resources"], calls [ContainerStats, ListContainerStats, PodSandboxStats],
         memory_is_given_back given [limits, namespaces], faults [
             "ContainerStats stale",

@@ -22,7 +22,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "CreateContainer request drop config.tty",
             "Attach drop url",
         ];
-    Should "CRI-STR-020": "The terminal of a container is also /dev/console, where init systems write (OCI runtime-spec).",
+    Should "CRI-STR-020": "In a container with a terminal, /dev/console is that terminal (OCI runtime-spec), because init systems write to /dev/console.",
         CONTAINERD, tags ["tty"], calls [CreateContainer],
         terminal_is_console given [namespaces], faults [
             "CreateContainer request drop config.tty",

@@ -25,7 +25,7 @@ pub(crate) const RULES: &[Rule] = rules! {
             "UpdateRuntimeConfig recode INVALID_ARGUMENT INVALID_ARGUMENT \"\"",
             "UpdateRuntimeConfig recode INVALID_ARGUMENT INVALID_ARGUMENT \"bad value\"",
         ];
-    Should "CRI-COD-014": "Lists and streamed lists with a filter for an unknown id return an empty list, not an error.",
+    Should "CRI-COD-014": "List and stream calls whose filter has an unknown id return an empty list, not an error.",
         API, tags ["codes", "filter", "stream"], calls [ListPodSandbox, ListContainers, ListContainerStats, ListPodSandboxStats, StreamPodSandboxes, StreamContainers, StreamContainerStats, StreamPodSandboxStats],
         unknown_id_matches_nothing given [container], faults [
             "ListPodSandbox fail NOT_FOUND \"no such sandbox\"",
