@@ -26,10 +26,10 @@ use thiserror::Error;
 use parser::Node;
 
 /// What `--help` says about templates.
-pub(crate) const SUPPORTED: &str = "Templates are Go templates. Supported are fields, $variables, pipelines, \
-parentheses, if, else, with, range, break, continue, comments, {{- -}}, and these functions: and, or, not, eq, ne, lt, \
-le, gt, ge, index, slice, len, print, println, printf, json, title, lower and upper. define, template, block and other \
-functions are not supported. A missing field is an error.";
+pub(crate) const SUPPORTED: &str = "--template supports a part of Go's template language: fields, $variables, pipelines, \
+parentheses, if, else, with, range, break, continue, comments, {{- -}}, and the functions and, or, not, eq, ne, lt, le, \
+gt, ge, index, slice, len, print, println, printf, json, title, lower and upper. It does not support define, template, \
+block or other functions. A field that the document does not have is an error.";
 
 /// Why a template cannot be read or filled in.
 #[derive(Debug, Error, PartialEq, Eq)]

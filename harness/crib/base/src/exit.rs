@@ -28,7 +28,7 @@ pub const TABLE: &str = "Exit codes:
     0  every pod and Job succeeded
     1  a pod or Job failed, or can never run
     2  bad usage or an invalid manifest; nothing was started
-    3  the runtime failed to start or exited unexpectedly, --strict rejected limits, or the limits of this process are too low (ulimit)
+    3  the runtime failed to start or exited unexpectedly; with --strict, the runtime cannot apply limits or serve Services; or the limits of the crib process are too low (ulimit)
   124  --timeout expired before every pod had finished
   130  interrupted: SIGINT, SIGTERM, SIGHUP, or standard output was closed";
 
@@ -38,7 +38,7 @@ pub const CALLS: &str = "Exit codes:
     1  the runtime returned an error, or an operation failed
     2  bad usage
     3  no runtime found, the connection was lost, or a limit of this process is too low (ulimit)
-  124  --timeout expired
+  124  the runtime did not answer a call in time
   130  interrupted: a signal, or standard output was closed";
 
 impl Exit {

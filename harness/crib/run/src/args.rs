@@ -19,16 +19,17 @@ const EXAMPLES: &str = "Examples:
   helm template . | crib run -               the output of helm: Jobs, Deployments and so on
   crib run --timeout 30s examples/forever.yaml
   crib run --output json pod.yaml | jq -r 'select(.type == \"log\") | .text'
-  crib run --watch pods/                     apply changes to the files while the pods run
+  crib run --watch pods/                     watch the files, and apply each change
   crib run --keep pod.yaml                   leave the pods running when the command exits
   crib run --name web pods/                  in the background, until crib down web
-  crib run --name web --wait pods/           the same, and wait until the pods are Ready
+  crib run --name web --wait pods/           in the background; exit when the pods are Ready
 
-Some runs end only at --timeout or Ctrl-C: those that have a CronJob, a Deployment or another controller that keeps its \
-pods running, a pod with restartPolicy Always, or a pod whose image cannot be pulled. A Job that completes is a success, \
-even if one of its pods failed. A pod whose specification the runtime rejects fails immediately. The first Ctrl-C ends \
-the pods gracefully; the second kills them after 2 s. A pod without terminationGracePeriodSeconds has a grace period of \
-10 s when Ctrl-C or `crib down` ends it, and otherwise 30 s, as in Kubernetes.
+A run in the foreground ends only at --timeout or Ctrl-C if it has a CronJob (unless it is suspended or --now is given), a \
+Deployment or another controller that keeps its pods running, a pod with restartPolicy Always, or a pod whose image cannot \
+be pulled. A Job that completes is a success, even if one of its pods failed. A pod whose specification the runtime rejects \
+fails immediately. The first Ctrl-C ends the pods gracefully; the second kills them after 2 s. A pod without \
+terminationGracePeriodSeconds has a grace period of 10 s when Ctrl-C or `crib down` ends it, and otherwise 30 s, as in \
+Kubernetes.
 ";
 
 /// Run the pods of manifests until they end, then clean up
@@ -41,25 +42,25 @@ pub struct RunArgs {
     /// Manifests given as an option, as with kubectl; repeatable
     #[arg(long, short = 'f', value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
-    /// Print only container output and errors
+    /// Print only container output, warnings and errors
     #[arg(long, short, conflicts_with = "output")]
     pub(crate) quiet: bool,
-    /// Print all events that a kubelet would record; by default, events that another output line already shows are left out
+    /// Print all events that a kubelet would record; by default, events that only repeat another output line are omitted
     #[arg(long, conflicts_with_all = ["quiet", "output"])]
     pub(crate) events: bool,
     /// Output format; json prints one object per line, of type transition, readiness, event, log or result
     #[arg(long, value_enum, default_value_t)]
     pub(crate) output: Output,
-    /// End the pods after this time (90, 1.5s, 1m30s) and exit with code 124
+    /// End the pods after this time (1m30s, or 90 for 90 seconds) and exit with code 124
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
     /// Start one Job of each CronJob immediately, and ignore the schedules
     #[arg(long)]
     pub(crate) now: bool,
-    /// Apply changes to the manifests while the pods run, until --timeout or Ctrl-C
+    /// Watch the manifest files, and apply each change, until --timeout or Ctrl-C
     #[arg(long, conflicts_with = "keep")]
     pub(crate) watch: bool,
-    /// Leave the pods and their runtime running, and print how to inspect and end them
+    /// Leave the pods and their runtime running when the command exits, and print how to inspect and end them
     #[arg(long)]
     pub(crate) keep: bool,
     /// Run in the background under this name until `crib down NAME` or --timeout; the command exits when the pods have started
@@ -74,17 +75,19 @@ pub struct RunArgs {
     pub(crate) detached: bool,
     #[command(flatten)]
     pub(crate) how: ManifestArgs,
-    /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
+    /// Provide the images of an archive (docker or OCI), an OCI layout, or a directory of archives and layouts; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) image_archive: Vec<PathBuf>,
     /// Registry credentials: Docker's config.json, which applies to all pods, or manifests of Secrets that pods name in
     /// imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pub(crate) pull_secrets: Option<PathBuf>,
-    /// Isolation mode: auto, root, rootless or process
+    /// Isolation mode: root (namespaces created by root), rootless (namespaces in a user namespace), process (no namespaces) or
+    /// auto (the strongest that the machine supports)
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     pub(crate) isolation: IsolationRequest,
-    /// Directory where images are kept for later runs; pods that an earlier run left in it are removed
+    /// Directory where the runtime keeps images for later runs; pods that an earlier run left there are removed [default: a
+    /// temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]

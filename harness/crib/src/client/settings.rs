@@ -26,10 +26,10 @@ pub(crate) struct ClientArgs {
     /// The image service's CRI endpoint
     #[arg(short, long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
-    /// Timeout of each call; 0 for the default
+    /// Timeout of each call: 10, 1.5s, 2m; 0: the default of 10s
     #[arg(short, long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
-    /// Read endpoints and timeout from crictl's configuration file [env: CRI_CONFIG_FILE]
+    /// Read endpoints and timeout from this file, in the format of crictl.yaml [env: CRI_CONFIG_FILE]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Accepted for scripts written for crictl; has no effect
@@ -41,8 +41,8 @@ pub(crate) struct ClientArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Endpoints {
-    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first existing socket of crib, containerd and
-    /// CRI-O]
+    /// The runtime's CRI endpoint [env: CONTAINER_RUNTIME_ENDPOINT] [default: the first existing socket of crib,
+    /// /etc/crictl.yaml, containerd and CRI-O; then the sockets of `crib run`]
     #[arg(long, value_name = "unix:///PATH")]
     runtime_endpoint: Option<UnixEndpoint>,
     /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's endpoint]

@@ -257,7 +257,7 @@ pub(crate) struct NetworkArgs {
     /// Pod subnets: IPv4, IPv6, or one of each separated by a comma [default: a free subnet of each family]
     #[arg(long, value_name = "SUBNET[,SUBNET]")]
     pod_cidr: Option<PodCidrs>,
-    /// Directory of CNI configurations, used instead of the runtime's own bridge
+    /// Directory of CNI configurations; CNI plugins then replace the runtime's own bridge
     #[arg(long, value_name = "DIR")]
     cni_conf_dir: Option<PathBuf>,
     /// Directory of CNI plugins; repeatable [default: /opt/cni/bin and /usr/lib/cni]

@@ -45,7 +45,8 @@ const IN_ALL: usize = 9;
 pub(crate) const HELP: &str = "Kinds: pods (po), replicationcontrollers (rc), services (svc), daemonsets (ds), \
 deployments (deploy), replicasets (rs), statefulsets (sts), cronjobs (cj), jobs, configmaps (cm), secrets, \
 persistentvolumeclaims (pvc), persistentvolumes (pv), serviceaccounts (sa), namespaces (ns), endpointslices, \
-runtimeclasses, priorityclasses (pc), and any other kind of object in a run. `all` stands for the first nine kinds.";
+runtimeclasses, priorityclasses (pc), and any other kind of object in a run. `all` means the first nine of these kinds, \
+from pods to jobs.";
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -77,11 +77,11 @@ pub struct ManifestArgs {
     /// Accept unknown fields and duplicate keys in manifests, with a warning
     #[arg(long)]
     pub lenient: bool,
-    /// Turn these warnings into errors: limits that cannot be applied, kinds that crib does not run, and Services that
-    /// crib cannot serve as specified
+    /// Fail, instead of warning, if the manifests contain resources or limits that crib cannot provide, kinds that it does not
+    /// run, or Services or PersistentVolumeClaims that it cannot serve as specified
     #[arg(long)]
     pub strict: bool,
-    /// Maximum number of documents in all manifests
+    /// Maximum total number of YAML documents in the manifests
     #[arg(long, value_name = "NUMBER", default_value_t = Self::default().max_documents)]
     pub max_documents: usize,
 }

@@ -24,7 +24,7 @@ pub(crate) struct PullArgs {
     /// PodSandboxConfig of the pod that needs the images, in JSON or YAML
     #[arg(long, value_name = "FILE")]
     pod_config: Option<String>,
-    /// Annotation of the image in the request; repeatable
+    /// Annotation for the ImageSpec in the request; repeatable
     #[arg(short, long, value_parser = label, value_name = "KEY=VALUE")]
     annotation: Vec<(String, String)>,
     /// Timeout of each pull [default: none]

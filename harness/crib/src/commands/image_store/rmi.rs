@@ -12,7 +12,7 @@ Examples:
   crib rmi busybox
   crib rmi --prune
 
-An image is removed with all its names."))]
+Removes an image with all its names, even if only one of them is given."))]
 pub(crate) struct RmiArgs {
     /// Image references or ids
     #[arg(required_unless_present_any = ["all", "prune"], value_name = "IMAGE")]

@@ -11,8 +11,8 @@ Examples:
   crib create web container.json pod.json
   crib start $(crib create --with-pull web container.yaml pod.yaml)
 
-The files are a ContainerConfig and the pod's PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the \
-container's id."))]
+CONTAINER-CONFIG is a file with a ContainerConfig of the CRI, and POD-CONFIG a file with the PodSandboxConfig of the pod, \
+each in JSON or YAML, as with crictl. Prints the container's id."))]
 pub(crate) struct CreateArgs {
     /// Pod: id, id prefix or name
     pod: String,
@@ -22,10 +22,10 @@ pub(crate) struct CreateArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]
     pod_config: String,
-    /// Pull the image first
+    /// First pull the container's image and the images that it mounts
     #[arg(long)]
     with_pull: bool,
-    /// Do not pull the image, even if crictl's configuration file enables it
+    /// Do not pull images, even if crictl's configuration file sets pull-image-on-create
     #[arg(long, conflicts_with = "with_pull")]
     no_pull: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(crate) struct CreateArgs {
     /// Timeout of the pull [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration, env = "CRICTL_PULL_TIMEOUT", hide_env_values = true)]
     pull_timeout: Option<Duration>,
-    /// Timeout of the call [default: --timeout]
+    /// Timeout of CreateContainer [default: the value of --timeout]
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     cancel_timeout: Option<Duration>,
     #[command(flatten)]

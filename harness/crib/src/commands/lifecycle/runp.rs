@@ -10,8 +10,8 @@ Examples:
   crib runp pod.json
   crib runp --runtime strict pod.yaml
 
-The file is a PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the pod's id. To run Kubernetes \
-manifests, use `crib run`."))]
+POD-CONFIG is a file with a PodSandboxConfig of the CRI in JSON or YAML, as with crictl. Prints the pod's id. To run \
+Kubernetes manifests, use `crib run`."))]
 pub(crate) struct RunpArgs {
     /// Configuration of the pod
     #[arg(value_name = "POD-CONFIG")]
@@ -19,7 +19,7 @@ pub(crate) struct RunpArgs {
     /// Runtime handler [default: the runtime's default handler]
     #[arg(short, long, default_value = "", hide_default_value = true)]
     runtime: String,
-    /// Timeout of the call [default: --timeout]
+    /// Timeout of RunPodSandbox [default: the value of --timeout]
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     cancel_timeout: Option<Duration>,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub(crate) struct UpdateArgs {
     /// CPU CFS quota in microseconds: CPU time per period
     #[arg(long, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     cpu_quota: i64,
-    /// CPU shares, relative to other containers
+    /// CPU shares: weight relative to other containers
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     cpu_share: i64,
     /// Memory limit in bytes
@@ -32,7 +32,7 @@ pub(crate) struct UpdateArgs {
     /// NUMA memory nodes to use
     #[arg(long, default_value = "", hide_default_value = true)]
     cpuset_mems: String,
-    /// Score for the OOM killer, from -1000 to 1000
+    /// Adjustment of the OOM score, from -1000 to 1000
     #[arg(long, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     oom_score_adj: i64,
     #[command(flatten)]

@@ -29,7 +29,8 @@ Examples:
   crib inspect -o go-template --template '{{{{.info.pid}}}}' web
   crib inspect -o yaml $(crib pods --latest -q)
 
-Without ids, shows the running containers that match the filters. Several documents are printed as a list.
+Without ids, shows the running containers that match the filters. If there are several results, the JSON or YAML output is \
+one list, and --template applies to this list.
 
 {}", template::SUPPORTED)))]
 pub(crate) struct InspectArgs {
@@ -143,7 +144,7 @@ Examples:
   crib inspecti busybox
   crib inspecti -o go-template --template '{{index .status.repoDigests 0}}' busybox
 
-Without ids, shows the images that match the filters. `crib inspect --help` describes templates."))]
+Without ids, shows the images that match the filters. `crib inspect --help` describes the syntax of --template."))]
 pub(crate) struct InspectiArgs {
     /// References or ids of images
     #[arg(value_name = "IMAGE")]
@@ -193,7 +194,7 @@ Examples:
   crib inspectp web
   crib inspectp -o go-template --template '{{.status.network.ip}}' web
 
-Without ids, shows the pods that match the filters. `crib inspect --help` describes templates."))]
+Without ids, shows the pods that match the filters. `crib inspect --help` describes the syntax of --template."))]
 pub(crate) struct InspectpArgs {
     /// Ids, id prefixes or names of pods
     #[arg(value_name = "POD")]

@@ -17,9 +17,9 @@ Examples:
   crib ps -a --label app=web --output json
   crib ps -q --name '^worker-' | xargs -n1 crib logs
 
-Containers of `crib run` that wait for a restart are shown even without -a. Their STATE is the reason for waiting, such as \
-CrashLoopBackOff, or Terminating while the pod ends. For other runtimes, no agent is available: STATE is Created, Running, \
-Exited or Unknown."))]
+Containers of `crib run` that wait for a restart are shown even without -a; their STATE is the reason for waiting, such as \
+CrashLoopBackOff. STATE is Terminating for a running container of `crib run` whose pod is terminating. For all other \
+containers, STATE comes from the runtime: Created, Running, Exited or Unknown."))]
 pub(crate) struct PsArgs {
     /// Include containers that are not running
     #[arg(short, long)]

@@ -17,7 +17,7 @@ Examples:
   crib stats --watch --seconds 5
   crib stats --pod 3f1c -o json
 
-CPU % is relative to one core, over the interval between two samples."))]
+CPU % is the average usage between two samples; 100 is one full core."))]
 pub(crate) struct StatsArgs {
     /// Container id or id prefix [default: all]
     container: Option<String>,

@@ -16,7 +16,7 @@ Examples:
   crib statsp --watch --seconds 5
   crib statsp -o json 3f1c
 
-CPU % is relative to one core, over the interval between two samples."))]
+CPU % is the average usage between two samples; 100 is one full core."))]
 pub(crate) struct StatspArgs {
     /// Pod id or id prefix [default: all]
     pod: Option<String>,

@@ -48,25 +48,26 @@ Examples:
 
 Sections:
   startup     the time until crib's own daemon answers its first call
-  calls       the CRI calls of a pod's lifecycle, and the time that the kernel alone needs for a container
+  calls       the calls of a pod's lifecycle, and a container's kernel operations without a runtime
   throughput  complete pod lifecycles per second, with several pods in parallel (--concurrency)
-  growth      the same calls while many other pods run (--sizes)
+  growth      the calls of section calls while many other pods run (--sizes)
   density     memory (PSS) of all processes that the runtime started for its pods (--pods)
   events      the latency of container events
   pulls       pulls of an image with one large layer, and of an image with many small layers
   logs        the throughput of container output to the log
 
-With --vs, each round measures both runtimes one after the other, and each ratio compares values of the same round. On a \
-machine with other load, only ratios are meaningful. docs/performance.md shows results and describes the JSON output.
+With --vs, each round measures both runtimes, one after the other, and the ratio of the two runtimes is the median of \
+the rounds' ratios. If the machine has other load, only these ratios are meaningful. docs/performance.md shows results and \
+describes the JSON output.
 
 The benchmark labels its pods and removes them at the end; pods of a benchmark that was killed are removed by the next \
-benchmark. Containers run the image of --image. Without --image, crib builds an image from programs of this machine, and \
-the runtime pulls it from a registry in this process at 127.0.0.1 without TLS. A signal ends the benchmark early and \
-removes its pods; a second signal ends it immediately.
+benchmark. Containers run the image of --image. Without --image, the benchmark builds an image from programs of this \
+machine and serves it from its own registry, at 127.0.0.1 without TLS. At SIGINT or SIGTERM, the benchmark removes its \
+pods and exits early; at a second signal, it exits immediately.
 
 Exit codes:
-    0  everything was measured, apart from exceptions that the output lists
-    1  a call failed; its section is incomplete
+    0  all sections were measured; notes in the output name anything that could not be measured
+    1  a call failed, so the section with this call is incomplete
     2  bad usage
     3  no runtime was found, the runtime does not answer, or no image for containers is available
   130  interrupted: a signal, or standard output was closed")]
@@ -82,19 +83,19 @@ pub(crate) struct BenchArgs {
     /// Do not measure these sections; repeatable, or separated by commas
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     skip: Vec<Section>,
-    /// Measure everything for a few seconds only, to check that the benchmark works
+    /// Measure each section only briefly (some seconds in total), to check that the benchmark works, not how fast the runtime is
     #[arg(long)]
     quick: bool,
     /// Number of times that each call is measured; slow measurements are repeated less often [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Numbers of other running pods in the section `growth` [default: 10,100]
+    /// For section growth: numbers of other pods that run during the calls [default: 10,100]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     sizes: Vec<u16>,
-    /// Number of pods for section density [default: 50]
+    /// For section density: number of pods [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pods: Option<u16>,
-    /// Numbers of parallel pods for section throughput [default: 1,2,4,8,16]
+    /// For section throughput: numbers of parallel pods [default: 1,2,4,8,16]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Vec<u16>,
     /// Timeout of each call
@@ -103,7 +104,7 @@ pub(crate) struct BenchArgs {
     /// Container image, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the registry at 127.0.0.1 that serves the images [default: a free port]
+    /// Port of the benchmark's own registry at 127.0.0.1, which serves its images [default: a free port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
     #[command(flatten)]

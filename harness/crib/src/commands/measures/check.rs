@@ -78,18 +78,19 @@ Examples:
   crib check --restart-command 'systemctl restart containerd'
   crib check compare old.json check.json
 
-Each word of --select and --skip is a rule id (CRI-CTR-017), a rule id prefix (CRI-CTR), a severity, an area, a tag or a \
-call (StopContainer). --list prints the rules; --explain prints a rule, its source (such as the CRI specification) and \
-the faults that it detects. docs/check.md shows how to check a runtime.
+--select, --skip and --explain accept a rule id (CRI-CTR-017), a prefix of rule ids (CRI-CTR), a severity, an area, a \
+tag or a call (StopContainer). --list prints the rules; --explain prints a rule, its source (such as the CRI \
+specification) and the faults that the rule detects. docs/check.md shows how to check a runtime.
 
-Each rule creates its own pods, and other clients can use the runtime at the same time. The check removes its pods at \
-the end; pods of a check that was killed are removed by the next check. Containers run the image of --image. Without \
---image, crib builds an image from programs of this machine, and the runtime pulls it from a registry in this process at \
-127.0.0.1 without TLS. A signal ends the check early and removes its pods; a second signal ends it immediately.
+Each rule uses only pods that it creates, so other clients can use the runtime at the same time. The check removes its \
+pods at the end; pods of a check that was killed are removed by the next check. Containers run the image of --image. \
+Without --image, the check builds an image from programs of this machine and serves it from its own registry, at \
+127.0.0.1 without TLS. At SIGINT or SIGTERM, the check removes its pods and exits early; at a second signal, it exits \
+immediately.
 
 Exit codes:
     0  no rule of severity --fail-on or above failed
-    1  a rule of such a severity failed, or an object that the check created could not be removed
+    1  a rule of severity --fail-on or above failed, or an object that the check created could not be removed
     2  bad usage
     3  no runtime was found, the runtime does not answer, or no image for containers is available
   130  interrupted: a signal, or standard output was closed")]
@@ -99,32 +100,32 @@ pub(crate) struct CheckArgs {
     /// Run only the rules that this client depends on
     #[arg(long, value_enum, default_value_t)]
     profile: Client,
-    /// Run only the rules that match this word; repeatable, or separated by commas
+    /// Run only the rules with this id, severity, area, tag or call; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     select: Vec<String>,
-    /// Skip the rules that match this word; repeatable, or separated by commas
+    /// Skip the rules with this id, severity, area, tag or call; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Lowest severity of failures that make the check fail
+    /// Lowest severity of a rule whose failure makes the check fail
     #[arg(long, value_enum, default_value_t)]
     fail_on: FailOn,
     /// List the rules without running them
     #[arg(long)]
     list: bool,
-    /// Explain the rules that match this word, without running them; repeatable, or separated by commas
+    /// Explain the rules with this id, severity, area, tag or call, without running them; repeatable, or separated by commas
     #[arg(long, value_name = "WORD", value_delimiter = ',', conflicts_with = "list")]
     explain: Vec<String>,
     /// Container image, which must have a shell [default: an image built from programs of this machine]
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
-    /// Port of the registry at 127.0.0.1 that serves the images [default: a free port; 5055 with --print-config]
+    /// Port of the check's own registry at 127.0.0.1, which serves its images [default: a free port; 5055 with --print-config]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     registry_port: Option<u16>,
-    /// Print the configuration that lets this runtime pull from --registry-port, without running rules; run the check with the
-    /// same port
+    /// Print the configuration with which this runtime can pull from the check's registry, and exit; then run the check with the
+    /// same --registry-port
     #[arg(long, value_enum, value_name = "RUNTIME")]
     print_config: Option<Configurable>,
-    /// Number of rules that run in parallel, not counting rules that wait for the runtime
+    /// Number of rules that run in parallel, not counting rules that have run for 10 s or longer
     #[arg(long, value_name = "N", default_value = "8")]
     parallel: NonZeroUsize,
     /// Timeout of each rule
@@ -137,13 +138,13 @@ pub(crate) struct CheckArgs {
     /// File of known failures to ignore; each line has a rule id, a tab and an explanation
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Print values in full, and the requests and responses of each failed rule
+    /// For each failed rule, print complete values and all requests and responses
     #[arg(short, long)]
     verbose: bool,
     /// Write a report: html=FILE, json=FILE, junit=FILE or sarif=FILE; repeatable
     #[arg(long, value_name = "FORM=FILE")]
     report: Vec<Destination<Form>>,
-    /// Write all calls to this file, one JSON object per line
+    /// Write all CRI calls to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

@@ -34,8 +34,8 @@ Examples:
   crib describe -l app=web
   crib describe web -o json | jq '.pods[].events'
 
-For pods of `crib run`, the information comes from the agent of the run; for pods of other runtimes, it comes from the \
-runtime."))]
+The information about a pod of `crib run` comes from the agent of the run. The information about any other pod comes from \
+the runtime."))]
 pub(crate) struct DescribeArgs {
     /// Pods: names, [pod/]NAMESPACE/NAME, ids or id prefixes; or objects that have pods: deploy/web, job/migrate, svc/web
     #[arg(
@@ -45,7 +45,7 @@ pub(crate) struct DescribeArgs {
         add = completion::pods()
     )]
     pods: Vec<String>,
-    /// Select pods of runs by labels: `app=web,tier!=db`
+    /// Select pods of `crib run` by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
     /// Namespace of the pods [default: any; with -l: default]

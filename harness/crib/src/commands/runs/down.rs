@@ -22,22 +22,22 @@ const CODES: &str = "Exit codes:
 /// How long the command of a run may take to answer: it has nothing to wait for.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// End background runs and remove their pods
+/// End background runs (`crib run --name`) and remove their pods
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
   crib down web
   crib down --all --force
 
-Waits until the runs are removed, and prints the pods that it waits for. At the end, prints how many pods of each run \
-ended in each phase. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. Volumes of \
-PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that `crib run` \
+The command waits until the runs are removed, and prints the pods that it waits for. At the end, it prints the number of \
+pods in each phase, for each run. A pod without terminationGracePeriodSeconds has a grace period of 10 s instead of 30 s. \
+Volumes of PersistentVolumeClaims are kept. To end pods that `crib run --keep` left running, use the NAME that `crib run` \
 printed.\n\n{CODES}"))]
 pub(crate) struct DownArgs {
     /// Names of runs, as given to `crib run --name`
     #[arg(required_unless_present = "all", value_name = "NAME", add = completion::runs())]
     names: Vec<RunName>,
-    /// End all named runs
+    /// End all background runs, and the pods that `crib run --keep` left running
     #[arg(short, long, conflicts_with = "names")]
     all: bool,
     /// Kill the pods after 2 s instead of waiting for their grace periods

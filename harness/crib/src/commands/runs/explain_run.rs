@@ -23,7 +23,7 @@ mod text;
   crib explain-run --output json pods/ | jq -r '.pods[].containers[].image'
 
 Nothing is started, pulled or changed. Exit codes:
-    0  `crib run` would start the manifests
+    0  `crib run` would accept the manifests
     2  bad usage, or `crib run` would reject the manifests")]
 pub(crate) struct ExplainRunArgs {
     /// Manifests: files, directories of *.yaml, *.yml and *.json files, or - for standard input

@@ -39,11 +39,11 @@ Examples:
 
 {}
 
-JSONPath supports fields, ['quoted fields'], indexes, slices, *, .., comparison filters ([?(@.type==\"Ready\")]), \
-{{range}} and {{end}}, quoted text inside of braces, and text outside of braces. All other syntax is an error. A missing \
-field is printed as empty text.", kinds::HELP)))]
+-o jsonpath supports fields, ['quoted fields'], indexes, slices, *, .., filters ([?(@.type==\"Ready\")]), {{range}} and \
+{{end}}, quoted text inside braces, and text outside braces. All other JSONPath syntax is an error. -o jsonpath prints \
+nothing for a missing field.", kinds::HELP)))]
 pub(crate) struct GetArgs {
-    /// Kinds followed by names, or KIND/NAME: `pods`, `deploy,svc`, `pod web`, `pod/web svc/web`, `all`
+    /// Kinds, optionally followed by names, or KIND/NAME: `pods`, `deploy,svc`, `all`, `pod web`, `pod/web svc/web`
     #[arg(required = true, value_name = "KIND[,KIND]|KIND/NAME|NAME", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// Namespace of the objects

@@ -18,7 +18,8 @@ Examples:
   crib scale statefulset db --replicas 1
   crib scale deploy/web deploy/api --current-replicas 1 --replicas 2
 
-The new number of pods applies until the object's manifest changes. Exits with code 1 if an object was not scaled."))]
+The new number of pods applies until `crib run --watch` applies a changed manifest of the object. Exits with code 1 if an \
+object was not scaled."))]
 pub(crate) struct ScaleArgs {
     /// A Deployment, StatefulSet, ReplicaSet or ReplicationController
     #[arg(required = true, value_name = "KIND/NAME|KIND NAME", add = completion::kinds_and_objects())]

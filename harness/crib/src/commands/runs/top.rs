@@ -40,10 +40,10 @@ pub(crate) struct TopArgs {
     /// Filter by labels: `app=web,tier!=db`, `app in (web, api)`, `app`, `!app`
     #[arg(short = 'l', long, conflicts_with = "name")]
     selector: Option<Labels>,
-    /// Show each container
+    /// Show the usage of each container
     #[arg(long)]
     containers: bool,
-    /// Sort by this usage, highest first
+    /// Sort by CPU or memory usage, highest first
     #[arg(long, value_enum)]
     sort_by: Option<SortBy>,
     /// Omit the headings

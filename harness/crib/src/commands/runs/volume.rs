@@ -27,7 +27,8 @@ Examples:
   crib volume ls
   crib volume rm data-postgres-0
 
-A PersistentVolumeClaim that matches no PersistentVolume gets a directory, which later runs reuse.\n\n{CODES}"))]
+A PersistentVolumeClaim without a matching PersistentVolume gets a directory as its volume, unless the claim has a selector \
+or an empty storageClassName. Later runs reuse the directory.\n\n{CODES}"))]
 pub(crate) struct VolumeArgs {
     #[command(subcommand)]
     command: VolumeCommand,
@@ -52,8 +53,8 @@ struct LsArgs {
     /// Print names only
     #[arg(short, long)]
     quiet: bool,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
+    /// Output format: table, json or yaml
+    #[arg(short, long, value_enum, default_value_t, hide_possible_values = true)]
     output: Form,
     #[command(flatten)]
     volumes: VolumesDirArgs,
@@ -67,7 +68,8 @@ Examples:
   crib volume rm test/data-db-0
   crib volume rm --all
 
-Volumes that pods use and file systems that are mounted below a volume are not removed.\n\n{CODES}"))]
+A volume that a pod uses is not removed. If a file system is mounted below a volume, `crib volume rm` fails, and leaves the \
+contents of that file system in place.\n\n{CODES}"))]
 struct RmArgs {
     /// Names of PersistentVolumeClaims; NAMESPACE/NAME for namespaces other than default
     #[arg(required_unless_present = "all", value_name = "[NAMESPACE/]NAME")]

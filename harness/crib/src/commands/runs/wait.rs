@@ -31,11 +31,13 @@ Examples:
   crib wait --for=delete pod/web
   crib wait --for=create --for=condition=Ready pod/web
 
-Waits for the objects and conditions one after another, and for --for=create first. If an object is deleted, waits until \
-it is created again. If its run has ended, --for=delete is met, and any other condition fails immediately. Exits with \
-code 1 if a condition is not met, including when --timeout expires."))]
+Waits for --for=create first, then for each condition of each object in turn. If an object is deleted during the wait, \
+--for=delete is met; for any other condition, the wait continues, because the object can be created again. If the run of \
+the object ends, --for=delete is met as well, and any other condition fails immediately. Exits with code 1 if a condition \
+is not met, also when --timeout expires."))]
 pub(crate) struct WaitArgs {
-    /// Kinds followed by names, or KIND/NAME: `pod/web svc/web`, `deploy web`; with -l or --all, kinds only: `pods`
+    /// Kinds followed by names, or KIND/NAME: `deploy web`, `pod/web svc/web`; with -l, --field-selector or --all, kinds only:
+    /// `pods`
     #[arg(required = true, value_name = "KIND/NAME|KIND", add = completion::kinds_and_objects())]
     objects: Vec<String>,
     /// create, delete, condition=TYPE[=STATUS] or jsonpath='{PATH}'[=VALUE]; if repeated, all conditions must be met

@@ -40,8 +40,8 @@ without a manifest is ended only if this agent started it. With --adopt-node, th
 manifest; use this flag only if no other client uses the runtime. SIGTERM or SIGINT ends the agent within 10 s; a second \
 signal ends it immediately.
 
-Flags that the kubelet also has keep the kubelet's names; for all of the kubelet's flags and defaults, use `crib \
-kubelet`. A flag takes precedence over the corresponding field in --config.")]
+Flags that the kubelet also has are named as in the kubelet. `crib kubelet` is the same agent with all of the kubelet's \
+flags and defaults. A flag takes precedence over the corresponding field in --config.")]
 pub(crate) struct AgentArgs {
     /// The runtime's CRI endpoint
     #[arg(
@@ -51,7 +51,7 @@ pub(crate) struct AgentArgs {
         required_unless_present = "config"
     )]
     runtime_endpoint: Option<UnixEndpoint>,
-    /// KubeletConfiguration file; the agent warns about fields that have no effect and rejects fields that it does not support
+    /// KubeletConfiguration file; the agent warns about fields that it ignores, and rejects values that it does not support
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

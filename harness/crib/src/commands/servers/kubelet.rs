@@ -34,9 +34,11 @@ const EXAMPLES: &str = "Examples:
   crib kubelet --container-runtime-endpoint unix:///run/crib.sock --pod-manifest-path manifests/ --config node.yaml
 
 A flag whose description is a field name, such as staticPodPath, sets this field of the KubeletConfiguration. A flag can \
-also be written as --flag=value, and with _ instead of -. Without --config, the server accepts requests without \
-credentials, as a kubelet does. A flag or field that the agent does not support is an error; a flag or field without \
-effect is a warning. The exit code is 1 after any error. The agent notifies systemd (Type=notify, WatchdogSec=).";
+also be written as --flag=value, and with _ instead of -. Without --config, the defaults of four flags are different, as \
+in a kubelet: --anonymous-auth true, --authentication-token-webhook false, --authorization-mode AlwaysAllow and \
+--read-only-port 10255, so the node server accepts requests without credentials. The agent rejects flags and fields that \
+it does not support, and warns about those without effect. The exit code is 1 after any error. The agent notifies systemd \
+(Type=notify, WatchdogSec=).";
 
 /// The flags that were given, with their texts in order.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +76,7 @@ impl Args for KubeletArgs {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
-            .help("Print the Kubernetes version that the agent follows; raw: print all version information");
+            .help("Print the version of Kubernetes that the agent implements; raw: print all version information");
         command
             .about("Run the agent with the kubelet's flags and defaults")
             .disable_version_flag(true)

@@ -25,11 +25,11 @@ Examples:
   crib proxy --listen /tmp/p.sock --upstream /tmp/r.sock --rules rules.txt --control /tmp/c.sock
   crib proxy ctl --control /tmp/c.sock on slow-stop
 
-A rule, given with --fault or as a line of --rules FILE, is [off] [NAME:] CALLS [after N] [every N] [times N] [probability \
-P] [message N[..M]] [if CONDITION] and one of:
+A rule is the value of --fault, or a line in the file of --rules. It has the form [off] [NAME:] CALLS [after N] [every N] \
+[times N] [probability P] [message N[..M]] [if CONDITION] ACTION, where ACTION is one of:
   answer CODE [\"TEXT\"]         return this code; the runtime does not see the call
   swallow                       return an empty response; the runtime does not see the call
-  stale                         return the runtime's response to an earlier equal request
+  stale                         return the runtime's last response to an equal request, if any
   fail CODE [\"TEXT\"]           return this code after the runtime has executed the call
   recode CODE CODE [\"TEXT\"]    return the second code if the runtime returns the first
   hang, delay SECONDS           never respond, or respond after a delay
@@ -41,17 +41,17 @@ P] [message N[..M]] [if CONDITION] and one of:
   throttle BYTES                limit responses to this many bytes per second
 
 A CONDITION compares fields of the request or the response with JSON values: `request.container_id == \"c\" and not \
-status.labels[\"app\"] in [\"a\", \"b\"]`. In a file of rules, # begins a comment, and a line `seed N` sets the seed. \
-docs/proxy.md explains all rules.
+status.labels[\"app\"] in [\"a\", \"b\"]`. In the file of --rules, # begins a comment, and a line `seed N` sets the \
+seed. docs/proxy.md describes rules in full.
 
-Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
+Prints `listening on unix://PATH` when it is ready, and serves until it receives a signal. Exit codes:
     0  ended by a signal
     1  a socket cannot be created, the trace cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
 pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     command: Option<ProxyCommand>,
-    /// Write each call to this file when it ends, one JSON object per line
+    /// When a call ends, write it to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

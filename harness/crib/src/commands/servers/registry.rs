@@ -21,9 +21,10 @@ Examples:
   crib registry --load busybox.tar --load layouts/ --load app.tar=registry.k8s.io/app:1
   crib registry --tls --ca-file ca.pem --auth bearer:me:secret
 
-Prints `listening on http://ADDRESS` when it is ready. An image that is loaded as registry.k8s.io/app:1 can be pulled as \
-ADDRESS/registry.k8s.io/app:1, and by clients that use this registry as a mirror (?ns=registry.k8s.io). It can also be \
-pulled as ADDRESS/app:1, unless an image of another registry has the same name app:1.")]
+When the registry is ready, it prints `listening on http://ADDRESS`, or https://ADDRESS with --tls. An image that is \
+loaded as registry.k8s.io/app:1 can be pulled as ADDRESS/registry.k8s.io/app:1, and by clients that use this registry as \
+a mirror (?ns=registry.k8s.io). The image can also be pulled as ADDRESS/app:1, unless a different image was loaded as \
+app:1 of another registry.")]
 pub(crate) struct RegistryArgs {
     /// Address to listen on; :PORT listens on all addresses of this host
     #[arg(long, value_name = "[HOST]:PORT", default_value = "127.0.0.1:0", value_parser = listen_address)]
@@ -31,7 +32,7 @@ pub(crate) struct RegistryArgs {
     /// Directory for images, stored as an OCI layout [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Load an OCI layout, an OCI or docker archive, or a directory of them; repeatable
+    /// Load the images of an OCI layout, an OCI or docker archive, or a directory of layouts and archives; repeatable
     #[arg(long, value_name = "PATH[=NAME:TAG]")]
     load: Vec<String>,
     /// Authentication: basic:USER:PASSWORD, bearer, or bearer:USER:PASSWORD

@@ -34,8 +34,8 @@ Examples:
   crictl --runtime-endpoint unix:///run/crib/crib.sock pods
 
 SIGTERM or SIGINT shuts the runtime down. Containers keep running, and the next runtime with the same state directory \
-recovers them, unless --ephemeral is given. Shutdown takes at most 10 s, or 30 s if the runtime has to remove pods, even if \
-calls hang. A second signal ends the runtime immediately.")]
+recovers them, unless --ephemeral or --until-stdin-closes is given. Shutdown takes at most 10 s, or 30 s if the runtime \
+has to remove pods, even if calls hang. A second signal ends the runtime immediately.")]
 pub(crate) struct RuntimeArgs {
     /// Socket to listen on [default: unix:///run/crib/crib.sock for root, unix://$XDG_RUNTIME_DIR/crib/crib.sock for other users]
     #[arg(long, value_name = "unix:///PATH")]
@@ -43,13 +43,15 @@ pub(crate) struct RuntimeArgs {
     /// Directory for state and images [default: /var/lib/crib for root, $XDG_DATA_HOME/crib for other users]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Isolation mode: auto, root, rootless or process
+    /// Isolation mode: root (namespaces created by root), rootless (namespaces in a user namespace), process (no namespaces) or
+    /// auto (the strongest that the machine supports)
     #[arg(long, default_value_t = IsolationRequest::Auto)]
     isolation: IsolationRequest,
-    /// An image archive (docker or OCI), an OCI layout, or a directory of them; repeatable
+    /// Provide the images of an archive (docker or OCI), an OCI layout, or a directory of archives and layouts; repeatable
     #[arg(long, value_name = "PATH")]
     image_archive: Vec<PathBuf>,
-    /// Add an image whose containers follow a behaviour script, for testing clients; repeatable. See docs/testing.md
+    /// Add an image whose containers execute a behaviour script (docs/testing.md) instead of a program, for tests of clients;
+    /// repeatable
     #[arg(long, value_name = "IMAGE=SCRIPT")]
     behave: Vec<NamedScript>,
     #[command(flatten)]
@@ -60,13 +62,13 @@ pub(crate) struct RuntimeArgs {
     /// Mirror to try first for a registry's images; *=URL applies to all registries; repeatable
     #[arg(long, value_name = "HOST=URL")]
     registry_mirror: Vec<MirrorFlag>,
-    /// Remove all pods and exit when standard input is closed
+    /// Exit when standard input is closed; implies --ephemeral
     #[arg(long)]
     until_stdin_closes: bool,
     /// Remove all pods when the runtime exits
     #[arg(long)]
     ephemeral: bool,
-    /// Group that may use the socket, by name or number
+    /// Group that may connect to the --listen socket, by name or number
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
     /// Address of the stream server for exec, attach and port-forward; port 0 selects a free port [default: 127.0.0.1:0]

@@ -13,9 +13,11 @@ Examples:
   crib attach web
   crib attach -it shell
 
-Exits when the container exits. With --interactive, also exits at the end of standard input, unless the container has \
-stdinOnce and no terminal, as with containerd and CRI-O. --interactive needs a container with stdin; --tty needs a \
-container with a terminal."))]
+Exits when the container exits. With --interactive, also exits when standard input ends. The exception is a container with \
+`stdinOnce: true` and without a terminal: its standard input is closed, and crib attach continues to print its output, as \
+with containerd and CRI-O.
+
+--interactive needs a container with `stdin: true`; --tty needs a container with `tty: true`."))]
 pub(crate) struct AttachArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(add = completion::pods_and_containers())]

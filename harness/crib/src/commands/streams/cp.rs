@@ -41,8 +41,9 @@ If the destination is an existing directory, the copy is created in it, as with 
 begin with / or a dot. Relative paths in a container are relative to its working directory.
 
 With crib's runtime, the image needs no tar, and files copied into a container are owned by the container's user. With \
-other runtimes, tar runs in the container, as with kubectl. Modes, times and links are kept. A copy to this machine drops \
-set-user-ID, set-group-ID and sticky bits, and links that point outside of the copied tree.")
+other runtimes, tar runs in the container, as with kubectl. Copies keep modes, times and links. When copying to a directory \
+on this machine, crib drops set-user-ID, set-group-ID and sticky bits, and skips symbolic links that point outside the \
+copied tree.")
 )]
 pub(crate) struct CpArgs {
     /// What to copy: a local path, POD:PATH, or - for a tar archive on standard input

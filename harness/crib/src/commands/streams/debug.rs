@@ -25,9 +25,9 @@ Examples:
   crib debug web -it --image crib.local/host --target nginx -- bash
   crib debug web --image busybox -c probe -- wget -O- localhost:8080
 
-Adds an ephemeral container, as kubectl debug does. The container shares the pod's network namespace and, with --target, \
-the process namespace of the target container. It is not restarted, and it ends with the pod. It has the capability \
-SYS_PTRACE, as with kubectl's profile general. The pod must belong to a crib run."))]
+Adds an ephemeral container to a pod of a `crib run`, as kubectl debug does. The ephemeral container shares the pod's \
+network namespace and, with --target, the process namespace of the target container. The ephemeral container has the \
+capability SYS_PTRACE, as with kubectl's profile `general`, is never restarted, and ends with the pod."))]
 pub(crate) struct DebugArgs {
     /// Pod: name (web or shop/web) or id
     pod: String,

@@ -26,12 +26,12 @@ Examples:
   crib exec --sync --timeout 5s web sh -c 'sleep 1; echo done'
   crib exec --label app=web nginx -s reload
 
-With a filter, runs the command in each running container that matches it, one after another, and prints each container's \
-id before its output. The exit code is that of the first command that fails.
+With filters such as --label, runs the command in each running container that matches all of them, one container after \
+another, and prints the container's id before each output. The exit code is that of the first command that fails.
 
 Exits with the command's exit code, with 127 if the program was not found, or with 126 if it is not executable. With --tty, \
-Ctrl-C is sent to the command. Without --tty, Ctrl-C ends crib exec, and the command ends at its next read or write, as \
-with kubectl and crictl."))]
+Ctrl-C is sent to the command. Without --tty, Ctrl-C ends only crib exec: the command keeps running, but its standard input \
+ends and its writes fail, as with kubectl and crictl."))]
 pub(crate) struct ExecArgs {
     /// Container: id, id prefix or name; or a pod: web, pod/web; or an object that has pods: deploy/web, job/migrate, svc/web
     #[arg(add = completion::pods_and_containers())]
@@ -60,7 +60,7 @@ pub(crate) struct ExecArgs {
     /// Omit container ids
     #[arg(short, long)]
     quiet: bool,
-    /// Run the command in all containers in parallel, and omit container ids
+    /// Run the command in all matching containers in parallel, and omit container ids
     #[arg(short = 'x', long)]
     parallel: bool,
     /// Exit with code 0 even if commands fail

@@ -47,7 +47,7 @@ pub(crate) struct LogsArgs {
     container: Option<String>,
     #[command(flatten)]
     container_name: ContainerNameArgs,
-    /// Select pods of runs by labels: `app=web,tier!=db`; --tail is then 10 by default
+    /// Select pods of `crib run` by labels: `app=web,tier!=db`; the default of --tail is then 10
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
     /// Namespace of the pods [default: any; with -l: default]
@@ -65,11 +65,11 @@ pub(crate) struct LogsArgs {
     /// Follow the log until the container exits
     #[arg(short, long)]
     follow: bool,
-    /// Print only the last lines [default: all, as with -1]
+    /// Print only this many of the last lines [default: all, as with -1]
     #[arg(long, value_name = "LINES", allow_negative_numbers = true, conflicts_with = "stream")]
     tail: Option<i64>,
-    /// Print only entries since a time (2026-01-02T15:04:05Z; UTC if it has no zone), a duration before now (5m), or a
-    /// Unix time
+    /// Print only entries since this time: a timestamp (2026-01-02T15:04:05Z; without a zone, in UTC), a duration before
+    /// now (5m), or a Unix time
     #[arg(long, value_parser = since, value_name = "TIME")]
     since: Option<Timestamp>,
     /// Print at most this many bytes [default: all, as with -1]
@@ -78,13 +78,13 @@ pub(crate) struct LogsArgs {
     /// Print only the output of this stream
     #[arg(short, long, value_enum)]
     stream: Option<StreamName>,
-    /// Make the runtime reopen the log file after a rotation
+    /// First make the runtime reopen the log file (ReopenContainerLog), as after a rotation
     #[arg(short, long)]
     reopen: bool,
     /// Prefix each line with its timestamp
     #[arg(short, long)]
     timestamps: bool,
-    /// Print the log of the previous attempt
+    /// Print the log of the container's previous attempt
     #[arg(short, long)]
     previous: bool,
     #[command(flatten)]

@@ -26,9 +26,9 @@ Examples:
   crib port-forward deploy/web 8080:80
   crib port-forward svc/web 8080:80
 
-5432 uses the same port on both sides; :80 uses a free local port. Prints each port when crib listens on it. For \
-svc/web, REMOTE is a port of the Service. For objects such as deploy/web, each connection goes to a running pod, so that \
-forwarding continues when pods are replaced."))]
+In the second example, 5432 stands for 5432:5432, and :80 forwards a free local port to port 80. Prints a line for each \
+local address as soon as crib listens on it. For svc/web, REMOTE is a port of the Service. For objects such as deploy/web, \
+crib selects a running pod for each new connection, so forwarding continues when pods are replaced."))]
 pub(crate) struct PortForwardArgs {
     /// Pod: id, id prefix, name or pod/web; or an object that has pods: deploy/web, svc/web
     #[arg(add = completion::pods())]

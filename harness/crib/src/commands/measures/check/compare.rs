@@ -9,19 +9,19 @@ use crib_base::named_text;
 use crate::commands::prelude::*;
 use crate::reported::write_file;
 
-/// Compare two reports of crib check, and print new failures, fixed rules and slower calls
+/// Compare two reports of crib check, and print new failures, rules that now pass, and slower calls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   crib check compare old.json new.json
   crib check compare old.json new.json --html comparison.html
 
-Reports are written by --report json=FILE. A call counts as slower if each report has at least 5 such calls, and their \
-median duration grew by more than half and by more than 5 ms.
+`crib check --report json=FILE` writes a report. A call, such as StopContainer, counts as slower if each report contains \
+it at least 5 times, and its median duration grew by more than half and by more than 5 ms.
 
 Exit codes:
-    0  no rule that passed before fails
-    1  a rule that passed before fails
+    0  no new failure
+    1  a rule fails that did not fail in the earlier check
     2  bad usage, or a file is not a report")]
 pub(super) struct CompareArgs {
     /// Report of the earlier check

@@ -21,14 +21,14 @@ pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Cgroups")]
 pub(crate) struct CgroupArgs {
-    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass it to the
-    /// runtime as the sandbox's cgroup_parent, as a kubelet does. If the agent lacks permission, for example without
-    /// root, it warns and leaves this to the runtime: crib's runtime creates the cgroup and sets the limits; other
-    /// runtimes create it without pod-level limits. false: the runtime chooses the cgroup [default: false]
+    /// Create a cgroup for each pod below the cgroup of its QoS class, set the pod's limits there, and pass the cgroup to
+    /// the runtime as the sandbox's cgroup_parent, as a kubelet does. If the agent has no permission to create cgroups, it
+    /// logs a warning, and the runtime creates them: crib's runtime sets the pod's limits, other runtimes do not. false:
+    /// the runtime chooses each pod's cgroup [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cgroups_per_qos: Option<bool>,
-    /// Format of cgroup_parent: a path for cgroupfs, a slice for systemd; crib's runtime rejects slices [default:
-    /// cgroupfs]
+    /// Format of the sandboxes' cgroup_parent, used if the runtime does not report its cgroup driver: a path for cgroupfs, a
+    /// slice for systemd; crib's runtime rejects slices [default: cgroupfs]
     #[arg(long, value_name = "DRIVER")]
     cgroup_driver: Option<Driver>,
     /// Parent of kubepods, the cgroup of all pods; use / on a node without another kubelet [default: /crib-ID, with the agent's

@@ -22,11 +22,11 @@ pub(crate) struct ClusterArgs {
     /// none; the agent runs standalone]
     #[arg(long, value_name = "FILE", conflicts_with = "objects")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for TLS bootstrapping, used if the file of --kubeconfig does not exist or its certificate has expired: the
-    /// agent creates a CertificateSigningRequest, waits for the client certificate, and writes --kubeconfig
+    /// Kubeconfig for TLS bootstrapping, used if the file of --kubeconfig is missing or has no valid client certificate: the
+    /// agent creates a CertificateSigningRequest, waits for the certificate, and writes the file of --kubeconfig
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     pub(crate) bootstrap_kubeconfig: Option<PathBuf>,
-    /// Directory of certificates that the cluster has signed [default: pki in --root-dir]
+    /// Directory for the node's client and serving certificates [default: pki in --root-dir]
     #[arg(long, value_name = "DIR", requires = "kubeconfig")]
     pub(crate) cert_dir: Option<PathBuf>,
     /// Request a new client certificate before the one in --cert-dir expires [default: false]

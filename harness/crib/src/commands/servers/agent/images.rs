@@ -22,7 +22,7 @@ enum VerificationPolicy {
     /// Any pod may use images that the agent has not pulled
     #[value(name = "NeverVerifyPreloadedImages")]
     NeverVerifyPreloadedImages,
-    /// Any pod may use the images of the allowlist
+    /// Any pod may use the images of --preloaded-images-verification-allowlist
     #[value(name = "NeverVerifyAllowlistedImages")]
     NeverVerifyAllowlistedImages,
     /// A pod needs credentials that could pull the image
@@ -37,7 +37,7 @@ pub(crate) struct ImageArgs {
     /// imagePullSecrets
     #[arg(long, value_name = "FILE")]
     pull_secrets: Option<PathBuf>,
-    /// CredentialProviderConfig file, or a directory of them
+    /// CredentialProviderConfig file, or a directory of such files
     #[arg(long, value_name = "PATH", requires = "image_credential_provider_bin_dir")]
     pub(crate) image_credential_provider_config: Option<PathBuf>,
     /// Directory of the credential provider binaries
@@ -46,7 +46,7 @@ pub(crate) struct ImageArgs {
     /// When a pod needs credentials for an image that is already present [default: NeverVerifyPreloadedImages]
     #[arg(long, value_name = "POLICY")]
     image_pull_credentials_verification_policy: Option<VerificationPolicy>,
-    /// Image name, or prefix that ends with /*, on the allowlist of NeverVerifyAllowlistedImages; repeatable
+    /// Image that any pod may use under NeverVerifyAllowlistedImages: a name, or a prefix that ends with /*; repeatable
     #[arg(long, value_name = "IMAGE")]
     preloaded_images_verification_allowlist: Vec<String>,
     /// Pull one image at a time [default: true, unless --max-parallel-image-pulls is more than 1]

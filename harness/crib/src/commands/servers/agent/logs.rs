@@ -55,7 +55,7 @@ impl ContainerLogArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Ended containers")]
 pub(crate) struct DeadContainerArgs {
-    /// Maximum number of ended attempts to keep per container; negative: no limit [default: 1]
+    /// Maximum number of ended instances to keep of each container; negative: no limit [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) maximum_dead_containers_per_container: Option<i64>,
     /// Maximum number of ended containers to keep on the node; negative: no limit [default: -1]

@@ -24,7 +24,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
     /// Address of this node, or one per family; pods see it as status.hostIP [default: the address of this machine that the node
-    /// name resolves to, or else the address of the default route]
+    /// name resolves to, or else the source address of its default route]
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     pub(crate) node_ip: Vec<IpAddr>,
     /// DNS servers for pods with dnsPolicy ClusterFirst [default: none; these pods use the node's DNS servers]
@@ -39,14 +39,14 @@ pub(crate) struct NodeArgs {
     /// Maximum number of pods on the node [default: no limit; 110 with --adopt-node or --kubeconfig]
     #[arg(long, value_name = "N")]
     max_pods: Option<u32>,
-    /// Labels of the node, matched by nodeSelector and node affinity [default: the labels that a kubelet sets, with
-    /// --adopt-node or --kubeconfig; otherwise every selector matches]
+    /// Labels of the node, matched by nodeSelector and node affinity [default: with --adopt-node or --kubeconfig, the labels
+    /// that a kubelet sets; otherwise, every selector matches]
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pairs::pair)]
     pub(crate) node_labels: Vec<(String, String)>,
     /// Taints of the node, which pods must tolerate
     #[arg(long, value_name = "KEY=VALUE:EFFECT", value_delimiter = ',', value_parser = pairs::taint)]
     register_with_taints: Vec<Taint>,
-    /// Unsafe sysctls that pods may set, in addition to the safe ones; a pattern ends with *
+    /// Unsafe sysctls that pods may set, in addition to the safe ones; a trailing * is a wildcard, as in kernel.msg*
     #[arg(long, value_name = "SYSCTL", value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
     /// Resources reserved for the system, which pods cannot request: cpu, memory, ephemeral-storage, pid

@@ -24,7 +24,7 @@ pub(crate) struct ServerArgs {
     /// in use]
     #[arg(long, value_name = "PORT", requires = "kubeconfig")]
     port: Option<u16>,
-    /// Address of the server [default: 0.0.0.0]
+    /// Address that the HTTPS server listens on [default: 0.0.0.0]
     #[arg(long, value_name = "IP", requires = "kubeconfig")]
     address: Option<IpAddr>,
     /// The server's certificate in PEM [default: generated once for the node's name and addresses, and kept in --cert-dir]
@@ -37,7 +37,7 @@ pub(crate) struct ServerArgs {
     /// the groups [default: none; client certificates are not accepted]
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     client_ca_file: Option<PathBuf>,
-    /// Allow requests without credentials, as system:anonymous [default: false]
+    /// Accept requests without credentials, as user system:anonymous [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, requires = "kubeconfig")]
     anonymous_auth: Option<bool>,
     /// Authenticate bearer tokens of clients with the API server's TokenReview [default: true]

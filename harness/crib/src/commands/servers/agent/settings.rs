@@ -27,13 +27,13 @@ pub(crate) struct Settings {
     /// Manage every pod of the runtime, as a kubelet does
     #[arg(long)]
     pub(crate) adopt_node: bool,
-    /// Directory for volumes [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for other users]
+    /// Directory for volumes and state [default: /var/lib/crib-agent for root, $XDG_DATA_HOME/crib-agent for other users]
     #[arg(long, value_name = "DIR")]
     pub(crate) root_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) volumes: VolumesDirArgs,
-    /// Follow the runtime's container events, and list its pods only every 10 to 60 s (less often if lists are slow); false: list
-    /// them every second, as a kubelet does [default: true]
+    /// Follow the runtime's container events, and list its pods only every 10 to 60 s (the slower a listing, the longer the
+    /// interval); false: list the pods every second, as a kubelet does [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) event_driven_pleg: Option<bool>,
     /// Interval at which each pod is compared with its manifest, even without a change (1m, 90s) [default: 1m]

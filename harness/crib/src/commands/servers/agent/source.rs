@@ -14,10 +14,10 @@ use crib_base::named_text;
 /// Which manifests are read, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; pods of a file that becomes invalid
+    /// *.yaml, *.yml and *.json, each with any number of pods; unknown fields are errors; when a file becomes invalid, its pods
     /// keep running
     Crib,
-    /// Every file, each with one static pod, as a kubelet reads them; the pod of a file that becomes invalid ends
+    /// Every file, each with one static pod, as a kubelet reads them; when a file becomes invalid, its pod ends
     Kubelet,
 }
 

@@ -116,7 +116,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "bootstrap-kubeconfig",
                 Text,
-                "Kubeconfig for TLS bootstrapping: requests a client certificate if --kubeconfig cannot be used",
+                "Kubeconfig for TLS bootstrapping, used to request a client certificate if --kubeconfig is missing or has no valid one",
             ),
             field("rotate-certificates", Bool, "rotateCertificates"),
             field("kube-api-qps", Int, "kubeAPIQPS"),
@@ -217,7 +217,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "image-credential-provider-config",
                 Text,
-                "CredentialProviderConfig file, or a directory of them",
+                "CredentialProviderConfig file, or a directory of such files",
             ),
             own(
                 "image-credential-provider-bin-dir",
@@ -246,7 +246,7 @@ const GROUPS: [Group; 11] = [
             own(
                 "maximum-dead-containers-per-container",
                 Int,
-                "Maximum number of ended attempts to keep per container; negative: no limit [default: 1]",
+                "Maximum number of ended instances to keep of each container; negative: no limit [default: 1]",
             ),
             own(
                 "maximum-dead-containers",
@@ -417,6 +417,9 @@ impl Flag {
                 let field = kubelet_config::field(of_table.unwrap_or(name));
                 let note = match field.map(|field| field.effect) {
                     Some(Effect::Unused(why)) => format!("; no effect: {why}"),
+                    Some(Effect::Refused(_)) if field.is_some_and(|it| it.default.is_empty()) => {
+                        "; not supported".to_owned()
+                    }
                     Some(Effect::Refused(_)) => "; only the default is supported".to_owned(),
                     Some(Effect::Used) | None => String::new(),
                 };

@@ -16,9 +16,9 @@ Examples:
   crib proxy ctl --control /tmp/c.sock add 'full: PullImage fail UNKNOWN'
   crib proxy ctl --control /tmp/c.sock remove full
 
-Prints each rule as a line of JSON: its name or number, whether it is on, how many calls it matched, and how many of \
-these calls it was applied to. Switching a rule on resets its counters. A new rule comes after the others, and is \
-identified by the next number if it has no name.
+Each command ends by printing all rules, one line of JSON per rule: its name or number, whether it is on, how many calls \
+matched it, how many of these calls it was applied to, and its text. If a rule that was off is switched on, its counters \
+begin at 0 again. A new rule is added after the others; without a name, it gets the next number.
 
 Exit codes:
     0  success

@@ -19,11 +19,11 @@ Examples:
   crib proxy replay session.jsonl --listen unix:///tmp/r.sock
 
 A request gets the response that was recorded for an equal request: the n-th equal request gets the n-th recorded \
-response, and later equal requests get the last one. Streams send their recorded messages in order. Any other request \
-fails with FAILED_PRECONDITION, and standard error shows the most similar recorded call and the first field that \
-differs.
+response, and later equal requests get the last one. Streams send their recorded messages in order. A request that was \
+not recorded fails with FAILED_PRECONDITION; standard error then shows the most similar recorded call and the first field \
+that differs.
 
-Prints `listening on unix://PATH` when it is ready, and serves until a signal. Exit codes:
+Prints `listening on unix://PATH` when it is ready, and serves until it receives a signal. Exit codes:
     0  ended by a signal
     1  the socket cannot be created
     2  bad usage, or the file is not a recording")]
@@ -63,7 +63,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Check a recorded client: its deadlines, its polling and the order of its calls
+/// Check the calls in a recording: their deadlines, their order, and how often the client polls
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

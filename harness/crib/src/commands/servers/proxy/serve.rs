@@ -28,16 +28,16 @@ pub(super) struct ServeArgs {
     /// Rule for a fault to inject; repeatable
     #[arg(long, value_name = "RULE")]
     fault: Vec<Fault>,
-    /// File with one rule per line; rules of --fault come after the rules of the file
+    /// File with one rule per line; these rules apply before the rules of --fault
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// Seed for `probability`; the same seed selects the same calls [default: the seed of --rules, or 0]
+    /// Seed for `probability`; the same seed selects the same calls [default: the seed in the file of --rules, or 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Socket for `crib proxy ctl`, which switches, adds and removes rules
+    /// Socket for `crib proxy ctl`, which lists and changes the rules
     #[arg(long, value_name = "unix:///PATH")]
     control: Option<UnixEndpoint>,
-    /// Check the client at the end: print its mistakes, as `crib proxy lint` does, and exit with code 1 if it made any
+    /// When the proxy ends, print the client's mistakes as `crib proxy lint` does, and exit with code 1 if there are any
     #[arg(long)]
     lint: bool,
 }
@@ -166,8 +166,8 @@ impl Trace {
 Examples:
   crib proxy record session.jsonl --listen unix:///tmp/p.sock --upstream unix:///run/crib/crib.sock
 
-Writes one JSON object per line when a call ends, with times in seconds and without secrets. Prints `listening on \
-unix://PATH` when it is ready, and records until a signal. Exit codes:
+When a call ends, writes it to FILE as a line of JSON, with times in seconds and without secrets. Prints `listening on \
+unix://PATH` when it is ready, and records until it receives a signal. Exit codes:
     0  ended by a signal
     1  a socket cannot be created, the recording cannot be written, or --lint found a mistake
     2  bad usage, or a rule is invalid")]
