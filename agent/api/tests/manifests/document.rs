@@ -13,18 +13,19 @@ pub(crate) fn path() -> PathBuf {
 /// The document's text.
 pub(crate) fn text(kinds: &[&str]) -> String {
     let mut text = String::from(
-        "# What crib does about each field of a manifest\n\n\
-         This page lists every field of Kubernetes 1.36 in Pods and their configuration; [pods.md](pods.md#kinds) describes the other kinds.\n\
-         `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates this page from the table that crib uses to check manifests; a test\n\
-         compares the table with Kubernetes' types.\n\n\
+        "# Support for each field of a manifest\n\n\
+         This page lists every field of the Kubernetes 1.36 kinds that crib reads; [pods.md](pods.md#kinds) describes the effect of each\n\
+         kind. `CRIB_UPDATE_DOCS=1 cargo test -p api --test manifests` generates this page from the table that crib uses to check manifests;\n\
+         a test compares the table with Kubernetes' types.\n\n\
          *Supported*: the field has the same effect as on a node of a cluster. *No effect*: crib accepts the field, and nothing in crib\n\
-         depends on it. *Warning*: the field has no effect, and `crib run` warns. *Refused*: crib reports the field as an error and starts no\n\
-         pod; if the field is in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
+         depends on it. *Warning*: the field does not work as in a cluster, and `crib run` warns. *Refused*: crib reports the field as an\n\
+         error and starts no pod; if the field is in a PersistentVolumeClaim or a PersistentVolume that no pod uses, `crib run` only warns.\n\
          Unknown fields and duplicate keys are errors too, unless `--lenient` is given. With `--lenient`, and in documents that crib skips,\n\
          the last value of a duplicate key applies, as with kubectl, and `crib run` warns.\n\n\
-         `localhostProfile` of a seccomp profile is relative to `/var/lib/kubelet/seccomp` for root, as on a node, to\n\
-         `$XDG_DATA_HOME/crib/seccomp` for other users, or to `--seccomp-profile-root`. crib reads the profile when it creates the container.\n\n\
-         A `hostPath` is a path on this machine, also if it is one of the [paths of a node](pods.md#paths-of-a-node).\n\n",
+         `localhostProfile` of a seccomp profile is a path relative to the directory in `--seccomp-profile-root`. The default directory is\n\
+         `/var/lib/kubelet/seccomp` for root, as on a node, and `$XDG_DATA_HOME/crib/seccomp` for other users. crib reads the profile when it\n\
+         creates the container.\n\n\
+         A `hostPath` is a path on this machine, even if it is one of the [paths of a node](pods.md#paths-of-a-node).\n\n",
     );
     writeln!(text, "Kinds: {}, and lists of them.", list(kinds)).unwrap();
     let (whole, others): (Vec<&Type>, Vec<&Type>) =

@@ -135,7 +135,10 @@ fn table() -> String {
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let effect = match field.effect {
             Effect::Used => "applies it".to_owned(),
-            Effect::Refused(remedy) => format!("rejects values other than the default; {remedy}"),
+            Effect::Refused(remedy) => {
+                let remedy = remedy.replacen("leave it out", "leave the field out", 1);
+                format!("rejects values other than the default; {remedy}")
+            }
             Effect::Unused(why) => format!("ignores it and logs a warning: {why}"),
         };
         text += &format!("| `{}` | {default} | {effect} |\n", field.name);

@@ -34,7 +34,7 @@ pub(super) const TYPES: &[Type] = &[
                 "loadBalancerSourceRanges",
                 "has no effect: the port is open to every client that reaches this machine",
             ),
-            done("type", "crib treats `LoadBalancer` as `NodePort`, with a warning"),
+            done("type", "crib treats `LoadBalancer` as `NodePort`, and warns"),
         ],
     ),
     some(
@@ -117,7 +117,7 @@ pub(super) const TYPES: &[Type] = &[
         "signerName",
         &[done(
             "trustBundle",
-            "PEM with certificates in DER; crib does not check that they are CA certificates",
+            "X.509 certificates in PEM; crib does not check that they are CA certificates",
         )],
     ),
 ];

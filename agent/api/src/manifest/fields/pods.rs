@@ -6,8 +6,8 @@ const API_SERVER: &str = "set by an API server";
 const KEPT: &str = "no API server stores the object";
 const SCHEDULER: &str = "there is no scheduler";
 const ONE_NODE: &str = "all pods run on one node";
-const OTHER_NODES: &str = "a node with its own labels (`crib agent --node-labels`) rejects pods for other nodes; `crib run` warns about \
-                           such pods, and runs them on its only node";
+const OTHER_NODES: &str = "a node with labels (`--node-labels`, `--adopt-node` or `--kubeconfig`) rejects pods for other nodes; `crib run` \
+                           warns about such pods, and runs them on its only node";
 const LINUX: &str = "pods run on Linux";
 
 pub(super) const TYPES: &[Type] = &[
@@ -25,9 +25,9 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("finalizers managedFields ownerReferences resourceVersion selfLink", KEPT),
             done(
                 "generateName",
-                "without `name`, crib generates the name: the first 58 characters of this field, and five characters derived from the \
-                 file's name and the number of earlier objects in the file with the same kind and `generateName`; a static pod needs \
-                 `name`",
+                "without `name`, the object's name is the first 58 characters of `generateName` and five more, computed from the \
+                 file's name, the kind, `generateName`, and the number of earlier objects in the file with this kind and \
+                 `generateName`; a static pod needs `name`",
             ),
         ],
     ),

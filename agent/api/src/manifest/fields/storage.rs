@@ -2,7 +2,7 @@
 
 use super::{Type, all, done, no_effect, refused, some, warned};
 
-const STATUS: &str = "crib binds the claim when a pod uses it";
+const STATUS: &str = "determined by crib";
 const COPIES: &str = "not supported yet: copy the data into the volume with a pod, or bind a PersistentVolume that contains the data";
 const SOURCE: &str = "this kind of PersistentVolume is not supported: mount it on this machine and use its directory as hostPath, or \
                       leave the PersistentVolume out: crib then creates a directory for the claim";
@@ -35,7 +35,7 @@ pub(super) const TYPES: &[Type] = &[
         "sizeLimit",
         &[done(
             "medium",
-            "`Memory` needs crib's runtime with namespaces, otherwise the pod is refused; `HugePages` is refused",
+            "`Memory` needs crib's runtime with isolation `root` or `rootless`, otherwise the pod does not start; `HugePages` is refused",
         )],
     ),
     all("HostPathVolumeSource", "path type"),
@@ -61,12 +61,12 @@ pub(super) const TYPES: &[Type] = &[
             refused("dataSource dataSourceRef", COPIES),
             done(
                 "resources",
-                "the request selects a PersistentVolume; crib does not limit the size",
+                "crib selects a PersistentVolume with at least the requested capacity; it does not limit the volume's size",
             ),
             done(
                 "storageClassName",
-                "the class selects a PersistentVolume; if no PersistentVolume fits, crib creates a directory for the claim, unless its \
-                 class is the empty string",
+                "crib selects a PersistentVolume of this class; if none fits, crib creates a directory for the claim, unless the \
+                 class is the empty string or the claim has a `selector`",
             ),
             no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],
@@ -89,7 +89,10 @@ pub(super) const TYPES: &[Type] = &[
                 "mountOptions",
                 "has no effect: crib mounts the directory without these options",
             ),
-            done("nodeAffinity", "this machine is the node"),
+            done(
+                "nodeAffinity",
+                "a node of a cluster does not mount volumes of other nodes; without an API server, crib does not check this field",
+            ),
             no_effect(
                 "persistentVolumeReclaimPolicy",
                 "crib never removes data of a PersistentVolume",
@@ -97,15 +100,14 @@ pub(super) const TYPES: &[Type] = &[
             no_effect("volumeAttributesClassName", "directories have no volume attributes"),
         ],
     ),
-    some("LocalVolumeSource", "path", &[no_effect("fsType", "the path is a directory")]),
+    some("LocalVolumeSource", "path", &[no_effect("fsType", "crib formats no device")]),
     all("VolumeNodeAffinity", "required"),
     some(
         "ObjectReference",
         "name namespace",
         &[
             no_effect("apiVersion fieldPath kind", "the reference always names a claim"),
-            no_effect("resourceVersion", "crib does not version objects"),
-            no_effect("uid", "crib identifies claims by name"),
+            no_effect("resourceVersion uid", "crib identifies claims by name"),
         ],
     ),
 ];

@@ -64,11 +64,8 @@ pub(super) const TYPES: &[Type] = &[
         "StatefulSetPersistentVolumeClaimRetentionPolicy",
         "",
         &[
-            done(
-                "whenDeleted",
-                "for `Retain`; `Delete` causes a warning that crib keeps the claims",
-            ),
-            no_effect("whenScaled", "crib keeps the claims"),
+            done("whenDeleted", "only `Retain`; crib warns about `Delete`, and keeps the claims"),
+            no_effect("whenScaled", "crib always keeps the claims"),
         ],
     ),
     some("Job", "apiVersion kind metadata spec", &[no_effect("status", STATUS)]),
@@ -77,7 +74,10 @@ pub(super) const TYPES: &[Type] = &[
         "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector \
          maxFailedIndexes parallelism podFailurePolicy podReplacementPolicy selector successPolicy template",
         &[
-            done("suspend", "`crib run` starts no pod, and does not wait for the Job"),
+            done(
+                "suspend",
+                "`crib run` starts no pod of a suspended Job, and does not wait for it",
+            ),
             no_effect("ttlSecondsAfterFinished", "`crib run` removes everything when it ends"),
         ],
     ),
@@ -88,7 +88,7 @@ pub(super) const TYPES: &[Type] = &[
         &[
             done(
                 "suspend",
-                "`crib run` starts a Job only with `--now`, and does not wait for the CronJob",
+                "`crib run` starts a Job of a suspended CronJob only with `--now`, and otherwise does not wait for the CronJob",
             ),
             done("timeZone", "the default is UTC"),
         ],
