@@ -132,7 +132,7 @@ fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let [before, after] = machine.load;
     format!(
-        "{} processors, Linux {}, as {}; load {before:.1} at the start and {after:.1} at the end; {:.0} s.",
+        "{} processors, Linux {}, as {}; load {before:.1} at the start and {after:.1} at the end; duration {:.0} s.",
         machine.cores,
         machine.kernel,
         if machine.root { "root" } else { "an ordinary user" },
