@@ -34,9 +34,9 @@ pub use pod::{CniPod, CniRequest, annotations_fit};
 use crate::links;
 use crate::{NetError, POD_INTERFACE, PodNetns};
 
-/// Timeout of ADD and DEL: some plugins wait for a DHCP lease.
+/// Timeout of all commands but STATUS: some plugins wait for a DHCP lease.
 const LONG: Duration = Duration::from_secs(60);
-/// Timeout of CHECK, STATUS and GC.
+/// Timeout of STATUS.
 const SHORT: Duration = Duration::from_secs(5);
 /// The specification's error code "try again later".
 const TRY_AGAIN: u64 = 11;
