@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Container;
 
+use crate::decide::resize::Infeasible;
 use crate::histogram::Histogram;
 use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
@@ -48,8 +49,8 @@ pub trait Managers: Send + Sync {
     /// Nothing of a pod runs any more, or the node does not take it: what it has is free.
     fn release(&self, pod: &PodUid);
 
-    /// Why the resize of a pod is infeasible, in words: it would change what its containers have for themselves.
-    fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<String>;
+    /// Why the resize of a pod is infeasible: it would change what its containers have for themselves.
+    fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<Infeasible>;
 
     /// Whether a container has processors that no other one has.
     fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool;
@@ -149,7 +150,7 @@ impl Managers for NoManagers {
 
     fn release(&self, _: &PodUid) {}
 
-    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
+    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<Infeasible> {
         None
     }
 

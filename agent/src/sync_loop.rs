@@ -37,7 +37,7 @@ use allocations::Allocations;
 use entries::{Entries, Entry};
 use housekeeping::Garbage;
 use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
-use resizes::{Granted, Resizes};
+use resizes::{Granted, Resizes, Trigger};
 
 /// Who shows the pods of the sources.
 pub(crate) struct Published {
@@ -167,7 +167,7 @@ pub(crate) async fn run(
             () = clock.sleep_until(retry_at.unwrap_or_default()), if retry_at.is_some() => {
                 sync_loop.reconcile_workers();
             }
-            () = sync_loop.resizes.due() => sync_loop.retry_resizes(),
+            () = sync_loop.resizes.due() => sync_loop.retry_resizes(Trigger::Period),
             (uid, allocated) = sync_loop.allocations.next() => sync_loop.allocated(uid, allocated),
             Ok(()) = sync_loop.reports.changed(), if sync_loop.waits_for_reports() => sync_loop.reports_changed(),
         }
@@ -338,21 +338,27 @@ impl SyncLoop {
     }
 
     fn carry_out(&mut self, actions: Vec<WorkerAction>) {
-        let removes = actions.iter().any(|action| matches!(action, WorkerAction::Terminate(..)));
+        let any = |is: fn(&WorkerAction) -> bool| actions.iter().any(is);
+        let removes = any(|action| matches!(action, WorkerAction::Terminate(..)));
+        let adds = any(|action| matches!(action, WorkerAction::Start(_)));
         let before = self.resizes.pushed();
         for action in actions {
             self.apply(action);
         }
         // Resizes are looked at when all pods of an update are known.
-        if self.resizes.pushed() != before || (removes && self.resizes.are_pending()) {
-            self.retry_resizes();
+        if self.resizes.pushed() != before {
+            self.retry_resizes(if adds { Trigger::PodsAdded } else { Trigger::PodUpdated });
+        } else if removes && self.resizes.are_pending() {
+            self.retry_resizes(Trigger::PodsRemoved);
         }
     }
 
     fn apply(&mut self, action: WorkerAction) {
         match action {
             WorkerAction::Start(pod) => {
-                self.waiting.remove(pod.uid());
+                if self.waiting.remove(pod.uid()) == Some(StartWait::Housekeeping) {
+                    self.shared.measures.count(Counted::SameUid(pod.is_static()));
+                }
                 self.start_pod(pod);
             }
             WorkerAction::TryLater(uid) => {

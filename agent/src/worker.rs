@@ -4,7 +4,7 @@
 //! its pod through the snapshots of [`crate::observation::cache`]; after a change it waits for a snapshot of a later inspection.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::pod::{Pod, PodUid};
 use compact::Set;
@@ -23,6 +23,7 @@ use crate::reporting::measures::WorkKind;
 use crate::reporting::report::transitions::Stage;
 use crate::reporting::status::eviction::Eviction;
 use crate::shared::Shared;
+use crate::source::merge::first_seen;
 use crate::storage::volumes::PodDirs;
 use crate::storage::volumes::termination::Messages;
 
@@ -284,6 +285,11 @@ impl Worker {
         let kind = std::mem::replace(&mut self.next_work, WorkKind::Sync);
         if kind == WorkKind::Create {
             self.shared.measures.has_containers(pod.spec().containers.len());
+            if let Some(seen) = first_seen(&pod) {
+                let waited = self.shared.clock.now().duration_since(seen);
+                let waited = Duration::try_from(waited).unwrap_or_default();
+                self.shared.measures.worker_starts(waited);
+            }
         }
         let since = Instant::now();
         let synced = Box::pin(self.sync_with(pod, snapshot)).await;

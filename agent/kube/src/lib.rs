@@ -81,7 +81,7 @@ use pods::KnownPods;
 use pods::mirror_writer::{MirrorInputs, MirrorWriter};
 use pods::objects::{Objects, Registry};
 use pods::source::ApiPods;
-use pods::writer::Writer;
+use pods::writer::{WriteDelays, Writer};
 use resource_claims::ClusterClaims;
 pub use services::ServiceProxy;
 use services::Services;
@@ -168,6 +168,7 @@ pub struct ClusterNode {
     bootstrap: Option<Bootstrap>,
     /// Of the client's certificate, and of the server's.
     failures: [Failures; 2],
+    delays: WriteDelays,
 }
 
 impl ClusterNode {
@@ -190,6 +191,7 @@ impl ClusterNode {
             services: None,
             bootstrap: None,
             failures: Default::default(),
+            delays: WriteDelays::default(),
         }
     }
 
@@ -220,6 +222,7 @@ impl ClusterNode {
             client: self.client.clone(),
             known: self.known.subscribe(),
             store: Arc::clone(&self.store),
+            delays: self.delays.clone(),
             client_failures: client.then(|| of_client.clone()),
             server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
         }
@@ -334,7 +337,7 @@ impl Cluster for ClusterNode {
             of_client.then(|| Rotation::of_client(client(), &name, &directory, client_failures));
         let of_server = of_server
             .map(|names| Rotation::of_server(client(), &name, names, &directory, server_failures));
-        let writer = Writer::new(self.client.clone());
+        let writer = Writer::new(self.client.clone(), self.delays.clone());
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();
         tasks.spawn(tasks::boxed(heartbeat::run(

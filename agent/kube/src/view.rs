@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agent::histogram::Histogram;
 use agent::objects::{ObjectMap, ObjectStore};
 use api::pod::PodUid;
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use crate::certificates::rotation::{Failures, server_ends};
 use crate::client::{ApiClient, RequestCounts};
 use crate::pods::KnownPods;
 use crate::pods::mirror::{is_mirror, reported_uid};
+use crate::pods::writer::WriteDelays;
 
 /// A view of a [`crate::ClusterNode`]. Clones see the same.
 #[derive(Clone, Debug)]
@@ -20,6 +22,7 @@ pub struct ClusterView {
     pub(crate) client: ApiClient,
     pub(crate) known: watch::Receiver<Arc<KnownPods>>,
     pub(crate) store: Arc<ObjectStore>,
+    pub(crate) delays: WriteDelays,
     /// Those of the client's certificate, if it is replaced.
     pub(crate) client_failures: Option<Failures>,
     /// Where the server's certificate is and its failures, if the cluster signs it.
@@ -78,6 +81,12 @@ impl ClusterView {
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
         self.client.counts()
+    }
+
+    /// How many seconds it was from when statuses of pods changed to when they were written.
+    #[must_use]
+    pub fn write_delays(&self) -> Histogram {
+        self.delays.durations()
     }
 
     /// What is known of the node's certificates. It reads a file.

@@ -53,6 +53,7 @@ mod devices {
     mod checkpoint;
     pub(crate) mod inventory;
     pub(crate) mod manager;
+    mod measured;
     mod plugin;
     pub(crate) mod registration;
     mod wire;
@@ -82,6 +83,7 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
+use agent::decide::resize::Infeasible;
 use agent::managers::{Active, Allocation, DeviceHealth, DeviceResources, ManagerMetric, Managers};
 use agent::observed::ContainerId;
 use agent::pod_spec::spec::Assigned;
@@ -283,7 +285,7 @@ impl Managers for NodeManagers {
     }
 
     /// Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go.
-    fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<String> {
+    fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<Infeasible> {
         if qos_class(to) != QosClass::Guaranteed {
             return None;
         }
@@ -298,15 +300,16 @@ impl Managers for NodeManagers {
             containers
                 .any(|it| request(from, &it.name, resource) != request(to, &it.name, resource))
         };
-        let told = |manager: &str, policy: &str| {
-            Some(format!(
+        let told = |manager: &str, policy: &str, detail| {
+            let message = format!(
                 "Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\""
-            ))
+            );
+            Some(Infeasible { message, detail })
         };
         if self.0.cpus.is_static() && changes("cpu") {
-            told("CPU", "static")
+            told("CPU", "static", "guaranteed_pod_cpu_manager_static_policy")
         } else if self.0.memory.is_static() && changes("memory") {
-            told("Memory", "Static")
+            told("Memory", "Static", "guaranteed_pod_memory_manager_static_policy")
         } else {
             None
         }
@@ -333,6 +336,9 @@ impl Managers for NodeManagers {
         };
         let mut metrics = self.0.counts.all(can);
         metrics.extend(gauges(&self.0.cpus.usage()));
+        if let Some(devices) = &self.0.devices {
+            metrics.extend(devices.measured.metrics());
+        }
         metrics
     }
 

@@ -63,6 +63,15 @@ async fn container_is_created_with_the_devices_of_a_plugin() {
          Requested: 2, Available: 1, which is unexpected"
     );
     assert_eq!(script.calls(), ["allocate nvidia0"]);
+    let metrics = node.view().manager_metrics();
+    let of = |name: &str| metrics.iter().find(|metric| metric.name == name).map(|it| &it.value);
+    let registrations = of("kubelet_device_plugin_registration_total");
+    assert_eq!(registrations, Some(&ManagerValue::Count(1)));
+    let Some(ManagerValue::Durations(took)) = of("kubelet_device_plugin_alloc_duration_seconds")
+    else {
+        panic!("no durations of allocations");
+    };
+    assert_eq!(took.count(), 1);
 }
 
 #[tokio::test]

@@ -464,7 +464,7 @@ async fn guaranteed_pods_with_own_processors_cannot_be_resized() {
     let managers = managers(&root, &machine, json!({"cpuManagerPolicy": "static"})).unwrap();
     let (one, other) = (pod("u1", "1", "1Mi"), pod("u1", "2", "1Mi"));
     assert_eq!(
-        managers.forbids_resize(&one, &other).unwrap(),
+        managers.forbids_resize(&one, &other).unwrap().message,
         "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\""
     );
     assert_eq!(managers.forbids_resize(&one, &pod("u1", "1", "2Mi")), None, "memory is no matter");

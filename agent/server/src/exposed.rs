@@ -26,7 +26,7 @@ use super::metrics::slis::Slis;
 use super::metrics::starts::PodStarts;
 use super::metrics::text::{MEDIA_TYPE, Metrics};
 use super::metrics::work;
-use super::metrics::{claims, counts};
+use super::metrics::{claims, counts, resizes};
 use super::query::Query;
 use super::route::{self, NoRoute, Page};
 use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
@@ -63,7 +63,7 @@ impl Exposed {
             cri,
             cluster: None,
             statistics,
-            starts: PodStarts::new(),
+            starts: PodStarts::default(),
             slis: Slis::default(),
             http: HttpCounts::default(),
             turn: Mutex::default(),
@@ -233,9 +233,12 @@ impl Exposed {
         if let Some(measures) = self.view.claim_measures() {
             claims::add(&mut metrics, &measures);
         }
-        counts::add_workers(&mut metrics, &pods, &self.view.reports().borrow());
+        let reports = Arc::clone(&self.view.reports().borrow());
+        counts::add_workers(&mut metrics, &pods, &reports);
+        resizes::add(&mut metrics, &measured, &reports);
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
         if let Some(cluster) = &self.cluster {
+            work::add_write_delays(&mut metrics, &cluster.write_delays());
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
             work::add_certificates(&mut metrics, cluster.certificates(), Timestamp::now());
         }

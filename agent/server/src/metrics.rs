@@ -6,6 +6,7 @@ pub(crate) mod counts;
 pub(crate) mod http;
 pub(crate) mod own;
 pub(crate) mod process;
+pub(crate) mod resizes;
 pub(crate) mod resource;
 pub(crate) mod slis;
 pub(crate) mod starts;

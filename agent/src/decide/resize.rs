@@ -16,6 +16,7 @@ pub(crate) mod allocation;
 pub(crate) mod decision;
 pub(crate) mod files;
 pub(crate) mod queue;
+pub mod requests;
 pub(crate) mod steps;
 
 use jiff::Timestamp;
@@ -41,6 +42,15 @@ pub(crate) const INFEASIBLE: &str = "Infeasible";
 pub(crate) const DEFERRED: &str = "Deferred";
 /// The reason of a resize that failed and is tried again.
 const ERROR: &str = "Error";
+
+/// Why the node can never grant a resize.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Infeasible {
+    /// The message of the condition.
+    pub message: String,
+    /// The same in a word, as metrics have it.
+    pub detail: &'static str,
+}
 
 /// One of the two conditions, while it is true.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use compact::Map;
+use compact::{Map, Set};
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 
 use super::kill::{Killer, kill_requested};
 use super::sandbox::SandboxContext;
 use super::{Failure, Job, Progress, chain, hook, runtime_message, timed};
+use crate::cri::CriError;
 use crate::decide::plan::effects::Done;
 use crate::decide::plan::{HoldKey, ProcessTarget, Start, stop};
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
@@ -184,6 +185,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     }
     let (created, took) =
         timed(shared, shared.cri.create_container(&sandbox.id, &spec, &sandbox.spec)).await;
+    count_images(job, container, created.as_ref().err());
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
@@ -215,6 +217,29 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     match lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) {
         None => Ok(()),
         Some(hook) => Box::pin(post_start(job, sandbox, container, hook, &id)).await,
+    }
+}
+
+/// Counts the images that a new container mounts. `failed`: why it was not created.
+fn count_images(job: &Job, container: &Container, failed: Option<&CriError>) {
+    // The beginning of a runtime's message (Kubernetes 1.36, k8s.io/cri-api/pkg/errors ErrImageVolumeMountFailed).
+    const MOUNT_FAILED: &str = "ImageVolumeMountFailed";
+    let is_image = |name: &str| {
+        let mut volumes = job.pod.spec().volumes.iter().flatten();
+        volumes.any(|volume| volume.name == name && volume.image.is_some())
+    };
+    let mounts = container.volume_mounts.iter().flatten().map(|mount| mount.name.as_str());
+    let images: Vec<&str> = mounts.filter(|name| is_image(name)).collect();
+    let measures = &job.shared.measures;
+    for _ in images.iter().collect::<Set<_>>() {
+        measures.count(Counted::ImageVolume);
+    }
+    let failed = failed.is_some_and(|error| error.message.starts_with(MOUNT_FAILED));
+    for _ in &images {
+        measures.count(match failed {
+            true => Counted::ImageVolumeFailed,
+            false => Counted::ImageVolumeMounted,
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use crate::checks::http_action::{self, HttpRequest, Purpose};
 use crate::checks::http_client::{self, HttpError};
 use crate::observed::ContainerId;
 use crate::reporting::events::Happening;
+use crate::reporting::measures::{Counted, Measures};
 use crate::shared::Shared;
 
 mod texts;
@@ -41,17 +42,37 @@ pub(super) async fn run(
             Ok(Answered::InPlainHttp(host)) => {
                 let happening = Happening::HookFellBackToHttp(host);
                 shared.events.record(pod, None, &happening);
+                shared.measures.count(Counted::HookFellBackToHttp);
                 Ok(())
             }
             Err(error) => Err(texts::http_failure(pod, container, action, &error)),
         };
     }
     if let Some(sleep) = &handler.sleep {
-        tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or_default()))
-            .await;
+        let seconds = u64::try_from(sleep.seconds).unwrap_or_default();
+        let sleeping = Sleeping(Some(&shared.measures));
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        sleeping.end();
         return Ok(());
     }
     Err(texts::invalid_handler(handler))
+}
+
+/// A sleep, which is counted if it is dropped before it ends.
+struct Sleeping<'a>(Option<&'a Measures>);
+
+impl Sleeping<'_> {
+    fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Sleeping<'_> {
+    fn drop(&mut self) {
+        if let Some(measures) = self.0 {
+            measures.count(Counted::SleepCutShort);
+        }
+    }
 }
 
 /// How a request succeeded.

@@ -1,5 +1,7 @@
 //! Resizes running containers: makes the calls of the steps, until one fails. What was not done is planned again.
 
+use tokio::time::Instant;
+
 use super::Job;
 use crate::cri::{Code, CriError};
 use crate::decide::plan::{PodPlan, Resize, SandboxStep};
@@ -18,7 +20,9 @@ impl Job {
         if self.terminating.is_cancelled() {
             return;
         }
+        let since = Instant::now();
         let done = self.resize_in(id, resize).await;
+        self.shared.measures.resized(done.is_ok(), since.elapsed());
         // What failed may have been done in part.
         self.shared.cache.resized(self.pod.uid());
         if let Err(message) = done {

@@ -13,6 +13,7 @@ use crate::observed::SandboxId;
 use crate::pod_spec::spec::{self, HostVolume, ImageSpec, PodGrants, SandboxSpec, cgroup, memory};
 use crate::pod_spec::user_namespaces::UserNamespaceError;
 use crate::reporting::events::{EventType, Happening};
+use crate::reporting::measures::Counted;
 use crate::storage::volumes::{MountError, Prepared, VolumeError};
 use tasks::brief;
 
@@ -178,11 +179,18 @@ impl Job {
         if !self.prepare_claims().await? {
             return Ok(None);
         }
+        let is_own = self.pod.spec().host_users == Some(false);
+        if is_own {
+            self.shared.measures.count(Counted::UserNamespacePod);
+        }
         let created = tokio::select! {
             biased;
             () = self.terminating.cancelled() => return Ok(None),
             created = self.shared.cri.run_sandbox(&spec) => created,
         };
+        if is_own && created.is_err() {
+            self.shared.measures.count(Counted::UserNamespacePodFailed);
+        }
         let id = match created {
             Ok(id) => id,
             // Nothing waits for it any more (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::sync::Notify;
 
 use super::{Active, Allocation, DeviceHealth, DeviceResources, Managers};
+use crate::decide::resize::Infeasible;
 use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::Assigned;
@@ -36,7 +37,7 @@ pub(crate) struct Answers {
     pub(crate) devices: DeviceResources,
     /// By name of the container.
     pub(crate) health: Map<String, DeviceHealth>,
-    pub(crate) forbidden_resize: Option<String>,
+    pub(crate) forbidden_resize: Option<Infeasible>,
     /// The calls, as `allocate pod [active]`.
     pub(crate) calls: Vec<String>,
 }
@@ -103,7 +104,7 @@ impl Managers for FakeManagers {
         self.answers().calls.push(format!("release {pod}"));
     }
 
-    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<String> {
+    fn forbids_resize(&self, _: &Pod, _: &Pod) -> Option<Infeasible> {
         self.answers().forbidden_resize.clone()
     }
 

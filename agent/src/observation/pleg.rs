@@ -319,8 +319,11 @@ impl Pleg {
         self.timers.clear(uid);
         let (cri, now, generation) = (Arc::clone(&self.cri), self.clock.now(), pod.generation);
         let (uid, name) = (uid.clone(), self.runtime_name.clone());
+        let measures = self.measures.clone();
         self.work.spawn(tasks::boxed(async move {
+            let since = Instant::now();
             let result = inspect::inspect(&*cri, &uid, last, resized, name, now).await;
+            measures.inspected(since.elapsed());
             Completed::Inspected(uid, generation, causes, Box::new(result))
         }));
     }

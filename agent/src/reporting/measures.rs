@@ -9,6 +9,7 @@ use api::pod::{ContainerKind, PodUid};
 use compact::Map;
 use jiff::Timestamp;
 
+use crate::decide::resize::requests::ResizeRequest;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
 
 /// What a pod's worker does in a round.
@@ -60,6 +61,30 @@ pub enum Counted {
     Rejected(String),
     /// An image was removed, for its `age` or for `space`.
     ImageRemoved(&'static str),
+    /// A pod's source wants other resources for a container.
+    ResizeRequested(ResizeRequest),
+    /// The node can never grant a resize, for this reason: `swap_limitation`.
+    ResizeInfeasible(&'static str),
+    /// A resize that had been deferred was granted, because of this: `pods_removed`.
+    DeferredResizeGranted(&'static str),
+    /// A hook's HTTPS request was answered in HTTP, and succeeded so.
+    HookFellBackToHttp,
+    /// A container ended before its sleep hook did.
+    SleepCutShort,
+    /// A container that mounts an image was to be started: one for each such mount.
+    ImageVolume,
+    /// An image was mounted.
+    ImageVolumeMounted,
+    /// An image could not be mounted.
+    ImageVolumeFailed,
+    /// A sandbox was requested for a pod that has a user namespace of its own.
+    UserNamespacePod,
+    /// The start of such a pod failed.
+    UserNamespacePodFailed,
+    /// The runtime had a pod that no source has.
+    OrphanFound,
+    /// A pod was started again under the uid of one that was still ending: whether it is static.
+    SameUid(bool),
 }
 
 /// A kubelet's name of a kind of containers: `init_container`.
@@ -104,6 +129,10 @@ const CONTAINERS_BOUNDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 const VOLUME_BOUNDS: &[f64] =
     &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
+/// The upper bounds of durations of resizes, in milliseconds.
+const RESIZE_BOUNDS: &[f64] =
+    &[10.0, 50.0, 100.0, 500.0, 1e3, 2e3, 5e3, 10e3, 20e3, 30e3, 60e3, 120e3, 300e3, 600e3];
+
 /// A change of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeOperation {
@@ -134,12 +163,18 @@ pub struct Measured {
     pub relist_intervals: Histogram,
     /// When the last one began.
     pub last_relist: Option<Timestamp>,
+    /// How long inspections of one pod took.
+    pub inspections: Histogram,
+    /// How long it was from when pods were first seen to their first rounds.
+    pub worker_starts: Histogram,
     /// How long workers took.
     pub work: Map<WorkKind, Histogram>,
     /// How long pulls of images took, by a kubelet's name of their size.
     pub pulls: Map<&'static str, Histogram>,
     /// How long changes of cgroups took: `create`, `update` or `destroy`.
     pub cgroups: Map<&'static str, Histogram>,
+    /// How many milliseconds resizes took, by whether they succeeded.
+    pub resizes: Map<bool, Histogram>,
     /// How long changes of volumes took.
     pub volume_changes: Map<VolumeOperation, Histogram>,
     /// The volumes of pods that containers are to mount.
@@ -156,9 +191,12 @@ impl Default for Measured {
             relist_durations: Histogram::new(DEFAULT_BOUNDS),
             relist_intervals: Histogram::new(DEFAULT_BOUNDS),
             last_relist: None,
+            inspections: Histogram::new(DEFAULT_BOUNDS),
+            worker_starts: Histogram::new(DEFAULT_BOUNDS),
             work: Map::new(),
             pulls: Map::new(),
             cgroups: Map::new(),
+            resizes: Map::new(),
             volume_changes: Map::new(),
             volumes: Map::new(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
@@ -189,6 +227,24 @@ impl Measures {
     /// Counts a listing that has ended.
     pub(crate) fn relist_ends(&self, took: Duration) {
         self.lock().relist_durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts an inspection of one pod.
+    pub(crate) fn inspected(&self, took: Duration) {
+        self.lock().inspections.observe(took.as_secs_f64());
+    }
+
+    /// Counts the begin of a pod's first round, so long after the pod was first seen.
+    pub(crate) fn worker_starts(&self, after: Duration) {
+        self.lock().worker_starts.observe(after.as_secs_f64());
+    }
+
+    /// Counts a resize that was carried out, or failed.
+    pub(crate) fn resized(&self, succeeded: bool, took: Duration) {
+        let mut measured = self.lock();
+        let durations = measured.resizes.entry(succeeded);
+        let durations = durations.or_insert_with(|| Histogram::new(RESIZE_BOUNDS));
+        durations.observe(took.as_secs_f64() * 1e3);
     }
 
     /// Counts a round of a worker.

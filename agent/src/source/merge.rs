@@ -19,6 +19,11 @@ const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotations that the agent sets itself; they make no difference between pods.
 const LOCAL: [&str; 3] = [CONFIG_SOURCE, CONFIG_SEEN, CONFIG_MIRROR];
 
+/// When the agent saw a pod first.
+pub(crate) fn first_seen(pod: &Pod) -> Option<Timestamp> {
+    pod.api().metadata.annotations.as_ref()?.get(CONFIG_SEEN)?.parse().ok()
+}
+
 /// What happens to the pods of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodOp {

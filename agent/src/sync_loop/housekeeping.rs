@@ -22,6 +22,7 @@ use crate::cri::{ListedState, PodRef};
 use crate::node::component;
 use crate::observation::pleg::RuntimeListing;
 use crate::observation::pleg::diff::Listing;
+use crate::reporting::measures::Counted;
 use crate::shared::Shared;
 use crate::storage::drivers::has_volumes;
 use crate::storage::volumes::in_memory;
@@ -89,6 +90,7 @@ impl SyncLoop {
 
     fn end_orphan(&mut self, pod: &PodRef) {
         tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "found orphaned pod");
+        self.shared.measures.count(Counted::OrphanFound);
         let update = PodUpdate::terminate("orphaned pod", None);
         let (updates, receiver) = watch::channel(update);
         let item = WorkItem::Orphan(pod.clone());

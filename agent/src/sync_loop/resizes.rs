@@ -17,8 +17,10 @@ use crate::decide::resize::allocation::Allocation;
 use crate::decide::resize::decision::{Decision, decide};
 use crate::decide::resize::files;
 use crate::decide::resize::queue::Rank;
+use crate::decide::resize::requests::resize_requests;
 use crate::decide::resize::{DEFERRED, INFEASIBLE, set_pending};
 use crate::reporting::events::{Happening, ResizeEvent};
+use crate::reporting::measures::Counted;
 use crate::storage::volumes::PodDirs;
 use crate::worker::PodUpdate;
 
@@ -26,6 +28,32 @@ use crate::worker::PodUpdate;
 const RETRY: Duration = Duration::from_secs(180);
 /// The same, while not every source is known.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
+
+/// Why pending resizes are looked at, as metrics name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trigger {
+    PodsAdded,
+    PodUpdated,
+    PodsRemoved,
+    /// A pod has ended, or uses less.
+    PodTerminated,
+    PodResized,
+    /// Nothing: time has passed.
+    Period,
+}
+
+impl Trigger {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::PodsAdded => "pods_added",
+            Self::PodUpdated => "pod_updated",
+            Self::PodsRemoved => "pods_removed",
+            Self::PodTerminated => "pod_terminated",
+            Self::PodResized => "pod_resized",
+            Self::Period => "periodic_retry",
+        }
+    }
+}
 
 /// What one pod was granted.
 #[derive(Clone, Debug, Default)]
@@ -122,6 +150,10 @@ impl SyncLoop {
         };
         let granted = &mut entry.granted;
         granted.set_desired(pod);
+        let requests = before.map(|before| resize_requests(before, pod)).unwrap_or_default();
+        for request in requests {
+            self.shared.measures.count(Counted::ResizeRequested(request));
+        }
         let is_resized =
             before.is_none_or(|before| Allocation::of(before).in_place_of_desired(pod).is_some());
         if granted.differs() && is_resized && !entry.rejected {
@@ -152,7 +184,7 @@ impl SyncLoop {
     }
 
     /// Looks at all pending resizes, in their order.
-    pub(super) fn retry_resizes(&mut self) {
+    pub(super) fn retry_resizes(&mut self, trigger: Trigger) {
         if !self.sources.iter().all(Option::is_some) {
             self.resizes.retry_at = Instant::now() + FIRST_RETRY;
             self.tell_pending();
@@ -161,7 +193,7 @@ impl SyncLoop {
         self.resizes.retry_at = Instant::now() + RETRY;
         let queue = std::mem::take(&mut self.resizes.queue);
         for uid in queue {
-            if self.look_at(&uid) {
+            if self.look_at(&uid, trigger) {
                 self.resizes.queue.push(uid);
             }
         }
@@ -182,7 +214,7 @@ impl SyncLoop {
     }
 
     /// Decides on a pod's resize and tells its worker. Returns whether to look at it again.
-    fn look_at(&mut self, uid: &PodUid) -> bool {
+    fn look_at(&mut self, uid: &PodUid, trigger: Trigger) -> bool {
         self.entries.count(&self.reports.borrow());
         let shared = &self.shared;
         let Some(decision) = self.decide(uid) else {
@@ -200,6 +232,10 @@ impl SyncLoop {
         let pending = &mut granted.state.pending;
         let (event, again) = match decision {
             Decision::Granted => {
+                if pending.as_ref().is_some_and(|before| before.reason == DEFERRED) {
+                    let granted = Counted::DeferredResizeGranted(trigger.as_str());
+                    shared.measures.count(granted);
+                }
                 granted.allocated = Some(desired.clone());
                 granted.in_place = None;
                 granted.state.granted += 1;
@@ -212,8 +248,10 @@ impl SyncLoop {
                 (is_news.then_some(ResizeEvent::Deferred(why)), true)
             }
             Decision::Infeasible(why) => {
-                let is_news = set_pending(pending, INFEASIBLE, &why, generation, now);
-                (is_news.then_some(ResizeEvent::Infeasible(why)), false)
+                shared.measures.count(Counted::ResizeInfeasible(why.detail));
+                let message = why.message;
+                let is_news = set_pending(pending, INFEASIBLE, &message, generation, now);
+                (is_news.then_some(ResizeEvent::Infeasible(message)), false)
             }
         };
         if let Some(event) = event {
@@ -240,11 +278,15 @@ impl SyncLoop {
     /// Looks at pending resizes again if a pod has ended, or uses less than before.
     pub(super) fn see_reports(&mut self) {
         let used = self.used();
-        let freed = self.resizes.used.iter().any(|(uid, before)| {
-            used.get(uid).is_none_or(|now| now.iter().zip(before).any(|(now, before)| now < before))
+        let freed = self.resizes.used.iter().find_map(|(uid, before)| match used.get(uid) {
+            None => Some(Trigger::PodTerminated),
+            Some(now) => {
+                let is_less = now.iter().zip(before).any(|(now, before)| now < before);
+                is_less.then_some(Trigger::PodResized)
+            }
         });
-        if freed {
-            self.retry_resizes();
+        if let Some(trigger) = freed {
+            self.retry_resizes(trigger);
         }
     }
 

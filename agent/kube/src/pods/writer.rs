@@ -4,9 +4,10 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go syncBatch, syncPod.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent::histogram::Histogram;
 use agent::reporting::status::merge::merged;
 use agent::{PodReport, Reports};
 use api::manifest::pod_json;
@@ -14,7 +15,7 @@ use api::pod::{Pod, PodUid};
 use compact::Map;
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::due::{Written, is_due, may_be_deleted};
 use super::mirror::{reported_uid, shown};
@@ -25,15 +26,41 @@ use crate::client::{ApiClient, ApiError, PatchKind};
 /// How often all statuses are compared with those at the server.
 const ROUND: Duration = Duration::from_secs(10);
 
+/// The upper bounds of durations from changes to their writes, in seconds.
+const BOUNDS: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+
+/// How many seconds it was from when statuses changed to when they were written. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteDelays(Arc<Mutex<Histogram>>);
+
+impl Default for WriteDelays {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Histogram::new(BOUNDS))))
+    }
+}
+
+impl WriteDelays {
+    pub(crate) fn durations(&self) -> Histogram {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Histogram> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Writes statuses.
 pub(crate) struct Writer {
     client: ApiClient,
     written: Map<PodUid, Written>,
+    /// Since when the status of a pod is to be written.
+    due_since: Map<PodUid, Instant>,
+    delays: WriteDelays,
 }
 
 impl Writer {
-    pub(crate) fn new(client: ApiClient) -> Self {
-        Self { client, written: Map::new() }
+    pub(crate) fn new(client: ApiClient, delays: WriteDelays) -> Self {
+        Self { client, written: Map::new(), due_since: Map::new(), delays }
     }
 
     /// Writes what is new of the `reports` about pods that the server has, for ever.
@@ -64,6 +91,7 @@ impl Writer {
     ) {
         let at_first = Arc::clone(&known.borrow());
         self.written.retain(|uid, _| at_first.contains_key(uid));
+        self.due_since.retain(|uid, _| at_first.contains_key(uid));
         for uid in at_first.keys() {
             // Those that went while others were written are no longer this node's to ask for.
             let at_server = known.borrow().get(uid).cloned();
@@ -86,8 +114,12 @@ impl Writer {
                 }
                 continue;
             }
+            self.due_since.entry(uid.clone()).or_insert_with(Instant::now);
             match self.write(report, uid).await {
                 Ok(written) => {
+                    if let Some(since) = self.due_since.remove(uid) {
+                        self.delays.lock().observe(since.elapsed().as_secs_f64());
+                    }
                     self.written.insert(uid.clone(), written);
                 }
                 Err(error) => {

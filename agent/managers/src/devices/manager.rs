@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::affinity::{Device, Ids, device_hints, is_aligned};
 use super::checkpoint;
 use super::inventory::{Given, Inventory, Request, Step, Usage};
+use super::measured::Measured;
 use super::plugin::{Plugin, text};
 use super::wire;
 use crate::topology::hint::{Hints, Mask};
@@ -29,6 +30,7 @@ pub(crate) struct DeviceManager {
     /// The memory nodes of the machine.
     nodes: Vec<usize>,
     state: Mutex<State>,
+    pub(crate) measured: Measured,
     /// Counts changes of the resources.
     changed: watch::Sender<u64>,
 }
@@ -82,7 +84,13 @@ impl DeviceManager {
             }
         }
         let (changed, _) = watch::channel(0);
-        Ok(Self { directory: directory.to_owned(), nodes, state: Mutex::new(state), changed })
+        Ok(Self {
+            directory: directory.to_owned(),
+            nodes,
+            state: Mutex::new(state),
+            measured: Measured::default(),
+            changed,
+        })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -261,7 +269,12 @@ impl DeviceManager {
             }
         };
         let usage = match self.plugin(resource) {
-            Some(plugin) => plugin.allocate(&ids).await.map_err(|status| text(&status)),
+            Some(plugin) => {
+                let since = Instant::now();
+                let usage = plugin.allocate(&ids).await.map_err(|status| text(&status));
+                self.measured.allocated(resource, since.elapsed());
+                usage
+            }
             None => Err(has_stopped(resource)),
         };
         let mut state = self.state();

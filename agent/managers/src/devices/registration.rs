@@ -149,6 +149,7 @@ impl Registration for Registrar {
     ) -> Result<Response<wire::Empty>, Status> {
         let wire::RegisterRequest { version, endpoint, resource_name: resource, .. } =
             request.into_inner();
+        self.manager.measured.registered(&resource);
         if let Err(problem) = check(&version, &endpoint, &resource) {
             tracing::warn!(resource, problem, "rejected device plugin");
             return Err(Status::unknown(problem));

@@ -11,6 +11,7 @@ use compact::{Map, Set};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::own::{has_ended, is_static};
+use super::resizes;
 use super::text::{Description, Metrics, counter, gauge, histogram};
 
 const STARTED: Description<'_> =
@@ -51,6 +52,71 @@ const SANDBOX_ERRORS: Description<'_> = counter(
     "kubelet_run_podsandbox_errors_total",
     "[ALPHA] Starts of sandboxes that failed, by the handler of the RuntimeClass",
 );
+const SAME_UID: Description<'_> = counter(
+    "kubelet_restarted_pods_total",
+    "[ALPHA] Pods that were started again under the uid of one that was still ending",
+);
+const EPHEMERAL: Description<'_> = gauge(
+    "kubelet_managed_ephemeral_containers",
+    "[ALPHA] Ephemeral containers of the pods of all sources",
+);
+
+/// Counts without labels, which are shown from the beginning.
+const PLAIN: [(Counted, Description<'_>); 8] = [
+    (
+        Counted::HookFellBackToHttp,
+        counter(
+            "kubelet_lifecycle_handler_http_fallbacks_total",
+            "[ALPHA] HTTPS requests of hooks that were answered in HTTP, and succeeded so",
+        ),
+    ),
+    (
+        Counted::SleepCutShort,
+        counter(
+            "kubelet_sleep_action_terminated_early_total",
+            "[ALPHA] Sleep hooks that ended with their containers",
+        ),
+    ),
+    (
+        Counted::ImageVolume,
+        counter(
+            "kubelet_image_volume_requested_total",
+            "[ALPHA] Images that new containers were to mount",
+        ),
+    ),
+    (
+        Counted::ImageVolumeMounted,
+        counter("kubelet_image_volume_mounted_succeed_total", "[ALPHA] Images that were mounted"),
+    ),
+    (
+        Counted::ImageVolumeFailed,
+        counter(
+            "kubelet_image_volume_mounted_errors_total",
+            "[ALPHA] Images that could not be mounted",
+        ),
+    ),
+    (
+        Counted::UserNamespacePod,
+        counter(
+            "kubelet_started_user_namespaced_pods_total",
+            "[ALPHA] Starts of pods that have a user namespace",
+        ),
+    ),
+    (
+        Counted::UserNamespacePodFailed,
+        counter(
+            "kubelet_started_user_namespaced_pods_errors_total",
+            "[ALPHA] Starts of sandboxes with a user namespace that failed",
+        ),
+    ),
+    (
+        Counted::OrphanFound,
+        counter(
+            "kubelet_orphaned_runtime_pods_total",
+            "[ALPHA] Running pods that no source had, and that no worker knew",
+        ),
+    ),
+];
 const MIRRORS: Description<'_> =
     gauge("kubelet_mirror_pods", "[ALPHA] Admitted static pods, each of which has a mirror pod");
 const WORKING: Description<'_> = gauge(
@@ -117,7 +183,26 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
             }
             Counted::Rejected(why) => *rejected.entry(reason(why)).or_default() += count,
             Counted::ImageRemoved(why) => metrics.add(&IMAGES_REMOVED, &[("reason", why)], value),
+            Counted::SameUid(is_static) => {
+                let label = if *is_static { "true" } else { "" };
+                metrics.add(&SAME_UID, &[("static", label)], value);
+            }
+            Counted::ResizeRequested(_)
+            | Counted::ResizeInfeasible(_)
+            | Counted::DeferredResizeGranted(_) => resizes::add_count(metrics, happened, value),
+            Counted::HookFellBackToHttp
+            | Counted::SleepCutShort
+            | Counted::ImageVolume
+            | Counted::ImageVolumeMounted
+            | Counted::ImageVolumeFailed
+            | Counted::UserNamespacePod
+            | Counted::UserNamespacePodFailed
+            | Counted::OrphanFound => {}
         }
+    }
+    for (happened, description) in &PLAIN {
+        let count = measured.counts.get(happened).copied().unwrap_or_default();
+        metrics.add(description, &[], count as f64);
     }
     for (reason, count) in rejected {
         metrics.add(&REJECTED, &[("reason", reason)], count as f64);
@@ -166,6 +251,9 @@ pub(crate) fn add_workers(metrics: &mut Metrics, pods: &[Pod], reports: &Reports
             working.insert((lifecycle, config, label), 0);
         }
     }
+    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref());
+    let ephemeral = specs.flat_map(|spec| spec.ephemeral_containers.iter().flatten()).count();
+    metrics.add(&EPHEMERAL, &[], ephemeral as f64);
     let known: Set<PodUid> = pods.iter().map(uid).collect();
     for pod in pods {
         let Some(report) = reports.get(&uid(pod)) else { continue };
@@ -213,6 +301,11 @@ mod tests {
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
+    fn rejections(lines: &[String]) -> Vec<&str> {
+        let lines = lines.iter().map(String::as_str);
+        lines.filter(|line| line.starts_with("kubelet_admission_rejections_total")).collect()
+    }
+
     #[rstest]
     #[case("OutOfcpu", "OutOfcpu")]
     #[case("OutOfexample.com/dongle", "OutOfExtendedResources")]
@@ -220,7 +313,8 @@ mod tests {
     fn reasons_of_rejections_are_few(#[case] of: &str, #[case] expected: &str) {
         let measured = measured(&[(Counted::Rejected(of.to_owned()), 2)]);
         let expected = format!(r#"kubelet_admission_rejections_total{{reason="{expected}"}} 2"#);
-        assert_eq!(lines(|metrics| add(metrics, &measured)), [expected]);
+        let lines = lines(|metrics| add(metrics, &measured));
+        assert_eq!(rejections(&lines), [expected]);
     }
 
     #[test]
@@ -228,7 +322,8 @@ mod tests {
         let rejected = |reason: &str, count| (Counted::Rejected(reason.to_owned()), count);
         let measured = measured(&[rejected("NodeAffinity", 2), rejected("NodePorts", 3)]);
         let expected = [r#"kubelet_admission_rejections_total{reason="Other"} 5"#];
-        assert_eq!(lines(|metrics| add(metrics, &measured)), expected);
+        let lines = lines(|metrics| add(metrics, &measured));
+        assert_eq!(rejections(&lines), expected);
     }
 
     #[test]
@@ -275,7 +370,9 @@ mod tests {
             );
             assert!(lines.contains(&line), "no {line} in {lines:?}");
         }
-        assert!(lines.contains(&"kubelet_mirror_pods 1".to_owned()), "{lines:?}");
+        for line in ["kubelet_mirror_pods 1", "kubelet_managed_ephemeral_containers 0"] {
+            assert!(lines.contains(&line.to_owned()), "no {line} in {lines:?}");
+        }
     }
 
     #[test]
@@ -315,6 +412,8 @@ mod tests {
             (Counted::Preempted("cpu".to_owned()), 1),
             (Counted::Evicted("memory.available"), 2),
             (Counted::ImageRemoved("space"), 4),
+            (Counted::SameUid(true), 1),
+            (Counted::ImageVolume, 2),
         ]);
         let mut pulls = Histogram::new(DEFAULT_BOUNDS);
         pulls.observe(2.0);
@@ -329,6 +428,9 @@ mod tests {
             r#"kubelet_started_containers_errors_total{code="ErrImagePull",container_type="container"} 1"#,
             r#"kubelet_evictions{eviction_signal="memory.available"} 2"#,
             r#"kubelet_image_garbage_collected_total{reason="space"} 4"#,
+            r#"kubelet_restarted_pods_total{static="true"} 1"#,
+            "kubelet_image_volume_requested_total 2",
+            "kubelet_sleep_action_terminated_early_total 0",
             r#"kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"} 2"#,
         ] {
             assert!(lines.iter().any(|have| have == line), "no {line} in {lines:?}");

@@ -5,20 +5,14 @@
 
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
-use agent::histogram::Histogram;
 use agent::local_node::shutdown::ShutdownTimes;
 use compact::Map;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::process::Process;
+use super::starts::Starts;
 use super::text::{Description, Metrics, counter, gauge, histogram};
-
-/// The upper bounds of durations of pods' starts, in seconds.
-pub(crate) const POD_START_BOUNDS: &[f64] = &[
-    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
-    300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
-];
 
 const NODE_NAME: Description<'_> =
     gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
@@ -37,6 +31,18 @@ const ACTIVE_PODS: Description<'_> = gauge(
 const POD_START: Description<'_> = histogram(
     "kubelet_pod_start_duration_seconds",
     "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+);
+const POD_START_TOTAL: Description<'_> = histogram(
+    "kubelet_pod_start_total_duration_seconds",
+    "[ALPHA] Seconds from the creation of pods to when all their containers were reported as running",
+);
+const POD_START_SLI: Description<'_> = histogram(
+    "kubelet_pod_start_sli_duration_seconds",
+    "[ALPHA] The same without pulls of images and init containers, for pods whose volumes hold no data of their own",
+);
+const FIRST_POD_START: Description<'_> = gauge(
+    "kubelet_first_network_pod_start_sli_duration_seconds",
+    "[ALPHA] The same for the first pod that has a network of its own",
 );
 const CGROUP_VERSION: Description<'_> =
     gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.");
@@ -84,7 +90,7 @@ pub(crate) struct Own<'a> {
     pub(crate) lists: Option<&'a Lists>,
     /// The pods of all sources.
     pub(crate) pods: &'a [Pod],
-    pub(crate) pod_starts: &'a Histogram,
+    pub(crate) pod_starts: &'a Starts,
     pub(crate) cgroup_version: Option<u8>,
     /// When pods were last ended before the machine.
     pub(crate) shutdown: ShutdownTimes,
@@ -116,7 +122,10 @@ pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
         metrics.add(&DESIRED_PODS, &[("static", label)], desired);
         metrics.add(&ACTIVE_PODS, &[("static", label)], active);
     }
-    metrics.add_histogram(&POD_START, &[], own.pod_starts);
+    metrics.add_histogram(&POD_START, &[], &own.pod_starts.since_seen);
+    metrics.add_histogram(&POD_START_TOTAL, &[], &own.pod_starts.since_creation);
+    metrics.add_histogram(&POD_START_SLI, &[], &own.pod_starts.without_pulls);
+    metrics.add(&FIRST_POD_START, &[], own.pod_starts.first_with_network);
     metrics.add(&PROVIDER, &[("provider", "cri")], 1.0);
     if let Some(version) = own.cgroup_version {
         metrics.add(&CGROUP_VERSION, &[], version.into());
@@ -226,7 +235,7 @@ pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> M
 mod tests {
     #![allow(clippy::unwrap_used)]
     use agent::cri::{ListedContainer, ListedSandbox};
-    use agent::histogram::DEFAULT_BOUNDS;
+    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
     use serde_json::json;
 
     use super::*;
@@ -268,8 +277,9 @@ mod tests {
     #[test]
     fn agent_counts_pods_and_containers() {
         let (lists, process) = (listed(), Process::default());
-        let mut pod_starts = Histogram::new(POD_START_BOUNDS);
-        pod_starts.observe(0.1);
+        let mut pod_starts = Starts::default();
+        pod_starts.since_seen.observe(0.1);
+        pod_starts.without_pulls.observe(3.0);
         let own = Own {
             node: "n1",
             version: "v1.36.2+crib0.1.0",
@@ -294,6 +304,8 @@ mod tests {
             "kubelet_cgroup_version 2",
             r#"kubelet_pod_start_duration_seconds_bucket{le="0.5"} 1"#,
             "kubelet_pod_start_duration_seconds_count 1",
+            "kubelet_pod_start_sli_duration_seconds_sum 3",
+            "kubelet_first_network_pod_start_sli_duration_seconds 0",
         ] {
             assert!(text.lines().any(|have| have == line), "no {line} in {text}");
         }

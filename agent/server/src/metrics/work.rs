@@ -4,6 +4,7 @@
 //! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
 
 use agent::cri::Operation;
+use agent::histogram::Histogram;
 use agent::reporting::measures::Measured;
 use compact::{Map, Set};
 use jiff::Timestamp;
@@ -43,6 +44,14 @@ const LAST_SEEN: Description<'_> = gauge(
     "kubelet_pleg_last_seen_seconds",
     "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
 );
+const INSPECTION: Description<'_> = histogram(
+    "kubelet_pleg_pod_relist_duration_seconds",
+    "[ALPHA] Seconds that inspections of one pod took",
+);
+const WORKER_START: Description<'_> = histogram(
+    "kubelet_pod_worker_start_duration_seconds",
+    "[ALPHA] Seconds from when pods were first seen to when their workers began",
+);
 const WORK: Description<'_> = histogram(
     "kubelet_pod_worker_duration_seconds",
     "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
@@ -56,6 +65,10 @@ const VOLUME_CHANGES: Description<'_> =
 const VOLUMES: Description<'_> = gauge(
     "volume_manager_total_volumes",
     "[ALPHA] Volumes that containers are to mount, and those that they can mount",
+);
+const WRITE_DELAYS: Description<'_> = histogram(
+    "kubelet_pod_status_sync_duration_seconds",
+    "[ALPHA] Seconds from changes of pods' statuses to when the API server had them",
 );
 const REQUESTS: Description<'_> = counter(
     "rest_client_requests_total",
@@ -118,6 +131,11 @@ pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Oper
     metrics.add(&STARTED_PODS_ERRORS, &[], failed as f64);
 }
 
+/// Adds how long statuses of pods waited to be written.
+pub(crate) fn add_write_delays(metrics: &mut Metrics, delays: &Histogram) {
+    metrics.add_histogram(&WRITE_DELAYS, &[], delays);
+}
+
 /// Adds what the agent measures of itself.
 pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     metrics.add_histogram(&RELIST_DURATION, &[], &measured.relist_durations);
@@ -125,6 +143,8 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     if let Some(at) = measured.last_relist {
         metrics.add(&LAST_SEEN, &[], at.as_second() as f64);
     }
+    metrics.add_histogram(&INSPECTION, &[], &measured.inspections);
+    metrics.add_histogram(&WORKER_START, &[], &measured.worker_starts);
     for (kind, durations) in &measured.work {
         metrics.add_histogram(&WORK, &[("operation_type", kind.as_str())], durations);
     }
@@ -215,7 +235,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+    use agent::histogram::DEFAULT_BOUNDS;
     use agent::reporting::measures::{VolumeOperation, WorkKind};
     use api::pod::PodUid;
 

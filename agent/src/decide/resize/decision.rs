@@ -11,6 +11,7 @@ use compact::Map;
 use k8s_openapi::api::core::v1::{Container, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
+use super::Infeasible;
 use crate::pod_spec::admission::{Offer, Rejection, Taken, admit};
 use crate::pod_spec::spec::Node;
 use crate::pod_spec::spec::resources::may_swap;
@@ -23,7 +24,7 @@ pub(crate) enum Decision {
     /// The node cannot grant it now. The reason is that of the check that failed.
     Deferred(Rejection),
     /// The node can never grant it, for this reason.
-    Infeasible(String),
+    Infeasible(Infeasible),
 }
 
 /// Decides on the resize from `allocated` to `desired`, beside what the active pods have taken.
@@ -34,9 +35,11 @@ pub(crate) fn decide(
     offer: &Offer,
     node: &Node,
 ) -> Decision {
-    let forbidden = invalid(desired, allocated).or_else(|| swaps(desired, allocated, node));
-    if let Some(message) = forbidden {
-        return Decision::Infeasible(message);
+    let why = |message, detail| Infeasible { message, detail };
+    let invalid = invalid(desired, allocated).map(|message| why(message, "invalid"));
+    let swaps = || swaps(desired, allocated, node).map(|message| why(message, "swap_limitation"));
+    if let Some(forbidden) = invalid.or_else(swaps) {
+        return Decision::Infeasible(forbidden);
     }
     match admit(desired, taken, offer) {
         Ok(()) => Decision::Granted,
@@ -176,7 +179,7 @@ mod tests {
         let shown = match decide(&pod(wanted), &allocated, &Taken::default(), &offer(), &node) {
             Decision::Granted => "granted".to_owned(),
             Decision::Deferred(why) => format!("{}: {}", why.reason, why.message),
-            Decision::Infeasible(why) => format!("Infeasible: {why}"),
+            Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
         };
         assert_eq!(shown, expected);
     }
@@ -201,7 +204,11 @@ mod tests {
         };
         let (desired, allocated) = (with_policy(wanted), with_policy(burstable("1", "512Mi")));
         let decision = decide(&desired, &allocated, &Taken::default(), &offer(), &node);
-        assert_eq!(matches!(decision, Decision::Infeasible(_)), infeasible);
+        let detail = match decision {
+            Decision::Infeasible(why) => Some(why.detail),
+            Decision::Granted | Decision::Deferred(_) => None,
+        };
+        assert_eq!(detail, infeasible.then_some("swap_limitation"));
     }
 
     #[test]

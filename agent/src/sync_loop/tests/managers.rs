@@ -3,9 +3,11 @@
 use rstest::rstest;
 
 use super::*;
+use crate::decide::resize::Infeasible;
 use crate::managers::DeviceResources;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::{Assigned, DeviceSpec, MountSpec};
+use crate::reporting::measures::Counted;
 use std::collections::BTreeMap;
 
 fn two_containers(uid: &str) -> Pod {
@@ -291,7 +293,8 @@ async fn resize_that_managers_forbid_is_infeasible() {
         let pod = pod_with("u1", json!({"containers": [app]}));
         changed(&pod, |api| api.metadata.generation = Some(generation))
     };
-    scene.managers.set(|answers| answers.forbidden_resize = Some("not these".to_owned()));
+    let forbidden = Infeasible { message: "not these".to_owned(), detail: "of_managers" };
+    scene.managers.set(|answers| answers.forbidden_resize = Some(forbidden));
     scene.run(&sized("1", 1)).await;
     scene.want(&[sized("500m", 2)]);
     let pending = |report: &PodReport| {
@@ -302,4 +305,6 @@ async fn resize_that_managers_forbid_is_infeasible() {
     let condition = pending(&scene.report("u1")).unwrap();
     assert_eq!(condition.reason.as_deref(), Some("Infeasible"));
     assert_eq!(condition.message.as_deref(), Some("not these"));
+    let counts = scene.agent().view().measured().counts;
+    assert_eq!(counts.get(&Counted::ResizeInfeasible("of_managers")), Some(&1));
 }

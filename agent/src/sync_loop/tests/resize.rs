@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1::PodCondition;
 
 use super::*;
 use crate::cri::Code;
+use crate::histogram::Histogram;
 use crate::observed::MemoryUsage;
+use crate::reporting::measures::Counted;
 
 /// CPU and memory, as requests and limits.
 fn both(cpu: &str, memory: &str) -> Value {
@@ -55,7 +57,12 @@ fn updates(scene: &Scene) -> Vec<String> {
 async fn resources_change_without_a_restart() {
     let scene = Scene::new();
     let mut events = scene.agent().events();
-    scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
+    let first = changed(&sized("u1", 1, both("500m", "64Mi"), json!([])), |api| {
+        let annotations = api.metadata.annotations.get_or_insert_default();
+        annotations
+            .insert("kubernetes.io/config.seen".to_owned(), "1970-01-01T00:00:00Z".to_owned());
+    });
+    scene.run(&first).await;
     scene.want(&[sized("u1", 2, both("1", "128Mi"), json!([]))]);
     until_resized(&scene, "1").await;
     assert_eq!(
@@ -84,6 +91,17 @@ async fn resources_change_without_a_restart() {
             ("ResizeCompleted".to_owned(), format!("Pod resize completed: {summary}")),
         ]
     );
+    let measured = scene.agent().view().measured();
+    let requested = measured.counts.iter().filter_map(|(happened, count)| match happened {
+        Counted::ResizeRequested(of) => Some((of.resource, of.requirement, of.operation, *count)),
+        _ => None,
+    });
+    let expected =
+        [("cpu", "limits"), ("cpu", "requests"), ("memory", "limits"), ("memory", "requests")];
+    let expected = expected.map(|(resource, of)| (resource, of, "increase", 1));
+    assert_eq!(requested.collect::<Vec<_>>(), expected);
+    assert_eq!(measured.resizes.get(&true).map(Histogram::count), Some(1));
+    assert_eq!(measured.worker_starts.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,6 +147,17 @@ async fn resize_waits_for_another_pod_to_go() {
     scene.want(&[small(2, "400m")]);
     let report = |report: &PodReport| has_cpu(report, "400m") && !is_pending(report);
     scene.until("u1", "resized", report).await;
+    assert_eq!(granted_by(&scene), ["pods_removed"]);
+}
+
+/// Why deferred resizes were granted.
+fn granted_by(scene: &Scene) -> Vec<&'static str> {
+    let counts = scene.agent().view().measured().counts;
+    let triggers = counts.into_keys().filter_map(|happened| match happened {
+        Counted::DeferredResizeGranted(trigger) => Some(trigger),
+        _ => None,
+    });
+    triggers.collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,6 +188,7 @@ async fn resize_waits_for_another_pod_to_shrink_or_end() {
         }
         let at = scene.until("u1", "resized", |report| has_cpu(report, "400m")).await;
         assert!(at <= 110, "not only after three minutes: {at}");
+        assert_eq!(granted_by(&scene), [if ends { "pod_terminated" } else { "pod_resized" }]);
     }
 }
 

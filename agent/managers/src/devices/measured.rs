@@ -1,0 +1,58 @@
+//! How often device plugins have registered, and how long their allocations took, with the names of a kubelet's metrics.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent::histogram::{DEFAULT_BOUNDS, Histogram};
+use agent::managers::{ManagerMetric, ManagerValue};
+use compact::Map;
+
+/// What is measured, by resource.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    registrations: Mutex<Map<String, u64>>,
+    allocations: Mutex<Map<String, Histogram>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Measured {
+    /// Counts the registration of a plugin through the kubelet's socket, also one that is rejected.
+    pub(crate) fn registered(&self, resource: &str) {
+        *lock(&self.registrations).entry(resource.to_owned()).or_default() += 1;
+    }
+
+    /// Counts a call of Allocate.
+    pub(crate) fn allocated(&self, resource: &str, took: Duration) {
+        let mut allocations = lock(&self.allocations);
+        let durations = allocations.entry(resource.to_owned());
+        let durations = durations.or_insert_with(|| Histogram::new(DEFAULT_BOUNDS));
+        durations.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn metrics(&self) -> Vec<ManagerMetric> {
+        let metric = |name, help, resource: &String, value| ManagerMetric {
+            name,
+            labels: vec![("resource_name", resource.clone())],
+            help,
+            value,
+        };
+        let registrations = lock(&self.registrations);
+        let registrations = registrations.iter().map(|(resource, count)| {
+            let help = "[ALPHA] Registrations of device plugins";
+            let value = ManagerValue::Count(*count);
+            metric("kubelet_device_plugin_registration_total", help, resource, value)
+        });
+        let allocations = lock(&self.allocations);
+        let allocations = allocations.iter().map(|(resource, durations)| {
+            let help = "[ALPHA] Seconds that device plugins took to allocate devices";
+            let value = ManagerValue::Durations(durations.clone());
+            metric("kubelet_device_plugin_alloc_duration_seconds", help, resource, value)
+        });
+        registrations.chain(allocations).collect()
+    }
+}
