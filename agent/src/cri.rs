@@ -235,6 +235,8 @@ pub struct Capabilities {
     pub handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether it honours `supplementalGroupsPolicy: Strict`.
     pub strict_supplemental_groups: bool,
+    /// Whether pods on the node's network can have user namespaces of their own.
+    pub user_namespaces_host_network: bool,
 }
 
 impl RuntimeStatus {

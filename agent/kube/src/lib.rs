@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
-//! | `node` | registration, status (◆ `status`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
+//! | `node` | registration, status (◆ `status`, `declared`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
@@ -56,6 +56,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent::cluster::{Cluster, IssuedToken, Outputs, PodWatch, TokenRequest};
+use agent::local_node::kubelet_config::Gates;
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::services::ServiceNetwork;
 use api::pod::{Pod, PodUid};
@@ -115,6 +116,8 @@ pub struct NodeSettings {
     pub provided_addresses: Vec<String>,
     /// How many requests it sends for events.
     pub event_rate: Option<Rate>,
+    /// The feature gates, which decide what the node declares.
+    pub gates: Gates,
 }
 
 /// How often the node gives a sign of life, and how much it says.
@@ -307,6 +310,7 @@ impl Cluster for ClusterNode {
             addresses,
             server_port,
             most_images: status.most_images,
+            gates: self.settings.gates.clone(),
             view: view.clone(),
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),

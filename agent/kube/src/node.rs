@@ -1,6 +1,7 @@
 //! The node's object and its lease: registration, status, signs of life.
 
 pub(crate) mod csi_node;
+pub(crate) mod declared;
 pub(crate) mod facts;
 pub(crate) mod heartbeat;
 pub(crate) mod lease;

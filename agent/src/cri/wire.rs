@@ -98,13 +98,13 @@ pub(super) fn runtime_status(answer: v1::StatusResponse) -> RuntimeStatus {
         (from.name, features)
     };
     let handlers = answer.runtime_handlers;
+    let features = answer.features.unwrap_or_default();
     RuntimeStatus {
         conditions: conditions.into_iter().map(condition).collect(),
         capabilities: Capabilities {
             handlers: (!handlers.is_empty()).then(|| handlers.into_iter().map(handler).collect()),
-            strict_supplemental_groups: answer
-                .features
-                .is_some_and(|features| features.supplemental_groups_policy),
+            strict_supplemental_groups: features.supplemental_groups_policy,
+            user_namespaces_host_network: features.user_namespaces_host_network,
         },
     }
 }

@@ -26,22 +26,29 @@ pub use validate::labels::label_problems;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
-/// The gates that the agent has a switch for, or whose value is judged with the fields that need it.
-const GATES: [&str; 14] = [
+/// The gates that the agent has a switch for, or whose value is judged with the fields that need it. The gate of a declared feature only
+/// decides whether the node declares it: if it does not, the scheduler and the API server keep pods that need the feature away.
+const GATES: [&str; 20] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CSIVolumeHealth",
     "ContainerCheckpoint",
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",
+    "ExtendWebSocketsToKubelet",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "MemoryQoS",
+    "NodeDeclaredFeatures",
     "PodLevelResourceManagers",
     "QOSReserved",
+    "RestartAllContainersOnContainerExits",
     "RotateKubeletServerCertificate",
+    "UserNamespacesHostNetworkSupport",
 ];
 
 /// How many percent of the memory that pods of a QoS class request is kept from the classes below it (`qosReserved`).

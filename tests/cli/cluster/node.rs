@@ -4,7 +4,7 @@ use cluster::{Kind, Part};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
-use super::joined::{Joined, NODE, condition, pod, wait};
+use super::joined::{Joined, KUBELET_CONFIGURATION, NODE, condition, pod, wait};
 use crate::command::*;
 
 #[tokio::test]
@@ -45,6 +45,29 @@ async fn agent_registers_a_ready_node_and_renews_its_lease() {
     assert_eq!(first["metadata"]["ownerReferences"][0]["uid"], node["metadata"]["uid"]);
     let renewed = |lease: &Value| lease["spec"]["renewTime"] != first["spec"]["renewTime"];
     wait("a renewed lease", lease, renewed).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn node_declares_the_features_whose_gates_are_on() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let features = [
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "RestartAllContainersOnContainerExits",
+    ];
+    let agent = joined.agent(&[]);
+    let node = joined.wait_for_ready_node().await;
+    assert_eq!(node["status"]["declaredFeatures"], json!(features));
+    agent.stop().await;
+    let gates = "featureGates: {InPlacePodLevelResourcesVerticalScaling: false}";
+    let text = format!("{KUBELET_CONFIGURATION}evictionHard: {{}}\nhealthzPort: 0\n{gates}\n");
+    let config = joined.place.file("gates.yaml", &text);
+    let agent = joined.agent(&["--config", &config]);
+    let fewer = json!([features[0], features[2], features[3]]);
+    let are_fewer = |node: &Value| node["status"]["declaredFeatures"] == fewer;
+    wait("fewer features", || joined.node(), are_fewer).await;
     joined.end(agent).await;
 }
 

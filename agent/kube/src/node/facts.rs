@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use agent::AgentView;
 use agent::cri::Cri;
+use agent::local_node::kubelet_config::Gates;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::declared::declared_features;
 use super::limits::{Limits, with_runtime};
 use super::machine::Machine;
 use super::status::Facts;
@@ -42,6 +44,7 @@ pub(crate) struct NodeFacts {
     pub(crate) addresses: Vec<String>,
     pub(crate) server_port: Option<u16>,
     pub(crate) most_images: usize,
+    pub(crate) gates: Gates,
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) limits: watch::Receiver<Limits>,
@@ -61,6 +64,7 @@ impl NodeFacts {
         if let Ok(Ok(status)) = timeout(RUNTIME, self.cri.status()).await {
             limits = with_runtime(limits, &status);
         }
+        let capabilities = self.view.capabilities();
         Facts {
             name: self.registration.name.clone(),
             addresses: self.addresses.clone(),
@@ -72,7 +76,8 @@ impl NodeFacts {
             allocatable: self.view.allocatable(),
             images: images.ok().and_then(Result::ok),
             most_images: self.most_images,
-            capabilities: self.view.capabilities(),
+            declared_features: declared_features(&self.gates, capabilities.as_ref()),
+            capabilities,
             pressure: self.view.pressure(),
             problems: self.view.not_ready(),
             limits,

@@ -27,12 +27,6 @@ pub const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
 /// The resources without which a node is not ready.
 const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// What the scheduler and the API server ask a node to declare before they rely on it, of what the agent does.
-///
-/// Source: Kubernetes 1.36, staging/src/k8s.io/component-helpers/nodedeclaredfeatures/features.
-const DECLARED_FEATURES: [&str; 2] =
-    ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
-
 /// What is known of the node now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
@@ -56,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) most_images: usize,
     /// What the runtime can do, once it has said so.
     pub(crate) capabilities: Option<Capabilities>,
+    /// The features that the node declares, sorted.
+    pub(crate) declared_features: Vec<&'static str>,
     /// Of what the node is short.
     pub(crate) pressure: Pressure,
     /// Why pods cannot be run.
@@ -116,7 +112,8 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
         let strict = capabilities.strict_supplemental_groups;
         status.insert("features".to_owned(), json!({"supplementalGroupsPolicy": strict}));
     }
-    status.insert("declaredFeatures".to_owned(), json!(DECLARED_FEATURES));
+    let declared = facts.declared_features.iter().map(|name| json!(name));
+    set_or_remove(&mut status, "declaredFeatures", declared.collect());
     if let Some(volumes) = &facts.volumes_in_use {
         let volumes = volumes.iter().map(|name| json!(name)).collect();
         set_or_remove(&mut status, "volumesInUse", volumes);
@@ -363,6 +360,7 @@ mod tests {
             addresses: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
             server_port: Some(10250),
             runtime: "crib://0.1.0".to_owned(),
+            declared_features: vec!["Feature"],
             capacity: amounts.clone(),
             allocatable: amounts,
             ..Facts::default()
@@ -494,13 +492,21 @@ mod tests {
         let capabilities = Capabilities {
             handlers: Some(compact::Map::from([(String::new(), features)])),
             strict_supplemental_groups: true,
+            ..Capabilities::default()
         };
         let facts = Facts { capabilities: Some(capabilities), ..facts() };
         let status = status(&facts, &Value::Null, at(0));
         let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": false});
         assert_eq!(status["runtimeHandlers"], json!([{"name": "", "features": features}]));
         assert_eq!(status["features"], json!({"supplementalGroupsPolicy": true}));
-        assert_eq!(status["declaredFeatures"], json!(DECLARED_FEATURES));
+        assert_eq!(status["declaredFeatures"], json!(["Feature"]));
+    }
+
+    #[test]
+    fn node_without_features_removes_those_of_an_earlier_agent() {
+        let before = status(&facts(), &Value::Null, at(0));
+        let without = Facts { declared_features: Vec::new(), ..facts() };
+        assert_eq!(status(&without, &before, at(1)).get("declaredFeatures"), None);
     }
 
     /// What the API server makes of a patch of a node.
