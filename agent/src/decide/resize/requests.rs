@@ -1,13 +1,14 @@
 //! ◆ The changes of resources that a new version of a pod asks for.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go recordContainerResizeOperations.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go recordContainerResizeOperations, with the gate
+//! InPlacePodVerticalScalingInitContainers (on by default): every init container can be resized.
 
 use std::cmp::Ordering;
 
-use api::pod::{Pod, is_sidecar};
+use api::pod::Pod;
 use api::quantity::Quantity;
 use api::totals::{self, Kind};
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 
 /// One change of a container's resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,16 +21,13 @@ pub struct ResizeRequest {
     pub operation: &'static str,
 }
 
-/// The changes from one version to another. Init containers other than sidecars cannot be resized.
+/// The changes of init and app containers from one version to another.
 pub(crate) fn resize_requests(before: &Pod, after: &Pod) -> Vec<ResizeRequest> {
-    let sidecars = |pod: &Pod| -> Vec<Container> {
-        let inits = pod.init_containers().iter().filter(|init| is_sidecar(init));
-        inits.chain(pod.containers()).cloned().collect()
-    };
-    let (old, new) = (sidecars(before), sidecars(after));
     let mut requests = Vec::new();
-    for container in &old {
-        let Some(other) = new.iter().find(|it| it.name == container.name) else { continue };
+    for container in before.init_and_apps() {
+        let Some(other) = after.init_and_apps().find(|it| it.name == container.name) else {
+            continue;
+        };
         let (from, to) = (container.resources.as_ref(), other.resources.as_ref());
         for resource in ["memory", "cpu"] {
             for (requirement, kind) in [("requests", Kind::Requests), ("limits", Kind::Limits)] {
@@ -82,9 +80,8 @@ mod tests {
     #[case::other_resources(json!({"requests": {"a.b/c": "1"}}), json!({"requests": {"a.b/c": "2"}}), &[])]
     fn changes_are_named(#[case] from: Value, #[case] to: Value, #[case] expected: &[&str]) {
         let pod = |resources: &Value| {
-            let init = json!({"name": "init", "resources": resources});
             let app = json!({"name": "app", "resources": resources});
-            fixtures::pod(json!({"spec": {"initContainers": [init], "containers": [app]}}))
+            fixtures::pod(json!({"spec": {"containers": [app]}}))
         };
         let requests = resize_requests(&pod(&from), &pod(&to));
         let shown = requests.iter().map(|it| {
@@ -94,13 +91,15 @@ mod tests {
         assert_eq!(shown.collect::<Vec<_>>(), expected);
     }
 
-    #[test]
-    fn sidecars_are_resized_too() {
+    #[rstest]
+    #[case::sidecar(json!({"name": "i", "restartPolicy": "Always"}))]
+    #[case::other_init_container(json!({"name": "i"}))]
+    fn init_containers_are_resized_too(#[case] init: Value) {
         let pod = |cpu: &str| {
-            let resources = json!({"requests": {"cpu": cpu}});
-            let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": resources});
+            let mut init = init.clone();
+            init["resources"] = json!({"requests": {"cpu": cpu}});
             fixtures::pod(
-                json!({"spec": {"initContainers": [sidecar], "containers": [{"name": "a"}]}}),
+                json!({"spec": {"initContainers": [init], "containers": [{"name": "a"}]}}),
             )
         };
         assert_eq!(resize_requests(&pod("1"), &pod("2")).len(), 1);

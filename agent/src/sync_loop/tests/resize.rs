@@ -36,9 +36,11 @@ fn is_pending(report: &PodReport) -> bool {
     condition(report, "PodResizePending").is_some()
 }
 
-/// Whether the first container has this CPU limit according to the status.
+/// Whether an init or app container has this CPU limit according to the status.
 fn has_cpu(report: &PodReport, cpu: &str) -> bool {
-    let statuses = report.status.container_statuses.iter().flatten();
+    let status = &report.status;
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let statuses = lists.into_iter().flatten().flatten();
     let mut limits = statuses.filter_map(|status| status.resources.as_ref()?.limits.as_ref());
     limits.any(|limits| limits["cpu"].0 == cpu)
 }
@@ -304,4 +306,35 @@ async fn sidecar_is_resized_too() {
             "UpdatePodSandboxResources pod-u1 shares=204 quota=20000 memory=134217728",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_init_container_is_resized_too() {
+    let scene = Scene::new();
+    let pod = |generation: i64, cpu: &str| {
+        let init = container_with("init", "app", "resources", both(cpu, "64Mi"));
+        let app = container_with("app", "app", "resources", both("100m", "64Mi"));
+        let pod = pod_with("u1", json!({"initContainers": [init], "containers": [app]}));
+        changed(&pod, |api| api.metadata.generation = Some(generation))
+    };
+    scene.want(&[pod(1, "200m")]);
+    let runs = |report: &PodReport| {
+        let mut containers = report.containers.iter();
+        containers.any(|it| it.name == "init" && it.state == ContainerPhase::Running)
+    };
+    scene.until("u1", "initializing", runs).await;
+    scene.want(&[pod(2, "100m")]);
+    scene.until("u1", "resized", |report| has_cpu(report, "100m")).await;
+    assert_eq!(
+        updates(&scene),
+        [
+            "UpdateContainerResources init/0 shares=102 quota=10000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=102 quota=20000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=102 quota=10000 memory=67108864",
+        ]
+    );
+    assert!(scene.seconds("StartContainer init/1").is_empty());
+    let counts = scene.agent().view().measured().counts;
+    let requested = counts.into_keys().filter(|it| matches!(it, Counted::ResizeRequested(_)));
+    assert_eq!(requested.count(), 2, "CPU request and limit");
 }
