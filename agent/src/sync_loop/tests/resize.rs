@@ -106,6 +106,59 @@ async fn resources_change_without_a_restart() {
     assert_eq!(measured.worker_starts.count(), 1);
 }
 
+/// A pod of that generation with resources as a whole. Its container `app` has none of its own.
+fn sized_as_a_whole(generation: i64, resources: Value) -> Pod {
+    let own = container_with("own", "app", "resources", both("100m", "32Mi"));
+    let spec = json!({"containers": [container("app", "app"), own], "resources": resources});
+    changed(&pod_with("u1", spec), |api| api.metadata.generation = Some(generation))
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_of_a_pod_as_a_whole_change_without_a_restart() {
+    let scene = Scene::new();
+    let used = MemoryUsage {
+        pod: Some(1 << 20),
+        containers: Map::from([("app".to_owned(), Some(1 << 20))]),
+    };
+    scene.fake.set_memory(used);
+    let resized_to = async |generation: i64, cpu: &str, memory: &str| {
+        let before = updates(&scene).len();
+        scene.want(&[sized_as_a_whole(generation, both(cpu, memory))]);
+        let resized = |report: &PodReport| {
+            report.status.observed_generation == Some(generation) && !resizes(report)
+        };
+        scene.until("u1", "resized", resized).await;
+        let status = scene.report("u1").status;
+        assert_eq!(status.allocated_resources.as_ref().unwrap()["cpu"].0, cpu);
+        let resources = status.resources.as_ref().unwrap();
+        assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, memory);
+        updates(&scene).split_off(before)
+    };
+    scene.run(&sized_as_a_whole(1, both("500m", "64Mi"))).await;
+    // The limit of the pod is that of a container without one, whose request stays zero.
+    assert_eq!(
+        resized_to(2, "1", "128Mi").await,
+        [
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=50000 memory=134217728",
+            "UpdateContainerResources app/0 shares=2 quota=50000 memory=134217728",
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=100000 memory=134217728",
+            "UpdatePodSandboxResources pod-u1 shares=1024 quota=100000 memory=134217728",
+            "UpdateContainerResources app/0 shares=2 quota=100000 memory=134217728",
+        ]
+    );
+    assert_eq!(
+        resized_to(3, "500m", "64Mi").await,
+        [
+            "UpdateContainerResources app/0 shares=2 quota=100000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=1024 quota=100000 memory=67108864",
+            "UpdateContainerResources app/0 shares=2 quota=50000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=100000 memory=67108864",
+            "UpdatePodSandboxResources pod-u1 shares=512 quota=50000 memory=67108864",
+        ]
+    );
+    assert!(scene.seconds("StartContainer app/1").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn policy_restarts_the_container() {
     let scene = Scene::new();
