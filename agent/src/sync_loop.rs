@@ -393,7 +393,7 @@ impl SyncLoop {
     fn start_pod(&mut self, pod: Pod) {
         let shared = Arc::clone(&self.shared);
         // An earlier agent may have granted it other resources than it is to have now.
-        let granted = Granted::recorded(&pod, &shared.config);
+        let granted = Granted::recorded(&pod, &shared.config, shared.clock.now());
         // One that has ended needs nothing of the node (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodAdditions).
         let admitted = match pod.has_ended() {
             true => Ok(Admission::Now),

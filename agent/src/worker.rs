@@ -190,7 +190,7 @@ impl Worker {
             volumes.set_pod(pod);
         }
         let dirs = PodDirs::new(&shared.config, &pod_ref.uid, &pod_ref.namespace, &pod_ref.name);
-        let resizing = Resizing::new(&item, &dirs, &shared.node);
+        let resizing = Resizing::new(&item, &dirs, &shared.node, shared.clock.now());
         let (pod, last) = match item {
             WorkItem::Pod(pod, last) => (Some(pod), last),
             WorkItem::Orphan(_) => (None, None),

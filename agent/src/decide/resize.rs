@@ -19,6 +19,7 @@ pub(crate) mod queue;
 pub mod requests;
 pub(crate) mod steps;
 
+use api::pod::Pod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,9 +33,14 @@ pub(crate) struct ResizeState {
     pub(crate) granted: u64,
 }
 
-// The conditions `PodResizePending` and `PodResizeInProgress`.
+// The conditions of resizes.
 //
 // Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go.
+
+/// The condition of a pod whose resize is not granted.
+pub(crate) const PENDING: &str = "PodResizePending";
+/// The condition of a pod whose resize is granted and not complete.
+pub(crate) const IN_PROGRESS: &str = "PodResizeInProgress";
 
 /// The reason of a resize that this node can never grant.
 pub(crate) const INFEASIBLE: &str = "Infeasible";
@@ -68,6 +74,20 @@ pub struct ResizeCondition {
 }
 
 impl ResizeCondition {
+    /// The condition of this type that an earlier agent has written to the pod's status. It has its reason from now on, as after a
+    /// restart of a kubelet (BackfillPodResizeConditions).
+    pub(crate) fn restored(pod: &Pod, kind: &str, now: Timestamp) -> Option<Self> {
+        let conditions = pod.api().status.as_ref()?.conditions.as_ref()?;
+        let written = conditions.iter().find(|condition| condition.type_ == kind)?;
+        Some(Self {
+            reason: written.reason.clone().unwrap_or_default(),
+            message: written.message.clone().unwrap_or_default(),
+            generation: written.observed_generation.unwrap_or_default(),
+            since: now,
+            set_at: now,
+        })
+    }
+
     fn of(
         before: Option<&Self>,
         reason: &str,
@@ -153,9 +173,9 @@ impl ResizeConditions {
             last_probe_time: Some(Time(from.set_at)),
             last_transition_time: Some(Time(from.since)),
         };
-        let pending = self.pending.iter().map(|from| condition("PodResizePending", from));
-        let in_progress = self.in_progress.iter();
-        pending.chain(in_progress.map(|from| condition("PodResizeInProgress", from))).collect()
+        let pending = self.pending.iter().map(|from| condition(PENDING, from));
+        let in_progress = self.in_progress.iter().map(|from| condition(IN_PROGRESS, from));
+        pending.chain(in_progress).collect()
     }
 }
 

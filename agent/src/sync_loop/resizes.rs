@@ -18,7 +18,7 @@ use crate::decide::resize::decision::{Decision, decide};
 use crate::decide::resize::files;
 use crate::decide::resize::queue::Rank;
 use crate::decide::resize::requests::resize_requests;
-use crate::decide::resize::{DEFERRED, INFEASIBLE, set_pending};
+use crate::decide::resize::{DEFERRED, INFEASIBLE, PENDING, ResizeCondition, set_pending};
 use crate::reporting::events::{Happening, ResizeEvent};
 use crate::reporting::measures::Counted;
 use crate::storage::volumes::PodDirs;
@@ -71,13 +71,15 @@ fn directory(pod: &Pod, config: &Config) -> std::path::PathBuf {
 
 impl Granted {
     /// What an earlier agent granted; a new pod is granted what it asks for.
-    pub(super) fn recorded(pod: &Pod, config: &Config) -> Self {
+    pub(super) fn recorded(pod: &Pod, config: &Config, now: Timestamp) -> Self {
         let recorded = files::allocated(&directory(pod, config));
         let in_place = recorded.and_then(|recorded| recorded.in_place_of_desired(pod));
+        // The agent may have ended after it granted the resize, and before the status said so: then nothing is pending.
+        let pending = in_place.as_ref().and_then(|_| ResizeCondition::restored(pod, PENDING, now));
         Self {
             allocated: Some(in_place.as_ref().unwrap_or(pod).clone()),
             in_place,
-            state: ResizeState::default(),
+            state: ResizeState { pending, granted: 0 },
         }
     }
 

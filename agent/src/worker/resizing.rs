@@ -1,13 +1,13 @@
 //! Follows the resizes of a pod: which one is in progress, and when it is complete.
 
 use api::pod::Pod;
+use jiff::Timestamp;
 
 use super::{WorkItem, Worker};
 use crate::decide::plan::HoldKey;
-use crate::decide::resize::ResizeConditions;
-use crate::decide::resize::ResizeState;
 use crate::decide::resize::actuated::Actuated;
 use crate::decide::resize::files::ActuatedRecord;
+use crate::decide::resize::{IN_PROGRESS, ResizeCondition, ResizeConditions, ResizeState};
 use crate::observed::Observed;
 use crate::pod_spec::spec::Node;
 use crate::reporting::events::{Happening, ResizeEvent};
@@ -25,14 +25,17 @@ pub(super) struct Resizing {
 }
 
 impl Resizing {
-    pub(super) fn new(item: &WorkItem, dirs: &PodDirs, node: &Node) -> Self {
-        let assumed = match item {
-            WorkItem::Pod(pod, _) => Actuated::new(pod, node),
-            WorkItem::Orphan(_) => Actuated::default(),
+    /// The state that an earlier agent has left. The sync loop tells of a resize that is pending.
+    pub(super) fn new(item: &WorkItem, dirs: &PodDirs, node: &Node, now: Timestamp) -> Self {
+        let (assumed, in_progress) = match item {
+            WorkItem::Pod(pod, _) => {
+                (Actuated::new(pod, node), ResizeCondition::restored(pod, IN_PROGRESS, now))
+            }
+            WorkItem::Orphan(_) => (Actuated::default(), None),
         };
         Self {
             actuated: ActuatedRecord::open(dirs.pod.clone(), assumed),
-            conditions: ResizeConditions::default(),
+            conditions: ResizeConditions { pending: None, in_progress },
             granted: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Pods whose CPU and memory change while they run.
 
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
 use super::*;
 use crate::cri::Code;
@@ -331,6 +331,90 @@ async fn next_agent_knows_what_was_granted_and_done() {
     assert_eq!(updates(&scene).len(), before);
     assert!(has_cpu(&scene.report("u1"), "1"));
     assert!(scene.seconds("StartContainer app/1").is_empty());
+}
+
+/// The pod with the status that the agent has written to the API server.
+fn as_written(pod: &Pod, report: &PodReport) -> Pod {
+    changed(pod, |api| api.status = Some(PodStatus::clone(&report.status)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn deferred_resize_is_known_to_the_next_agent() {
+    let cpus = crate::shared::online_cpus() * 1000;
+    let most = format!("{}m", cpus - 300);
+    let mut scene = Scene::new();
+    let small = |generation, cpu: &str| sized("u1", generation, both(cpu, "64Mi"), json!([]));
+    let large = sized("u2", 1, both(&most, "64Mi"), json!([]));
+    scene.want(&[small(1, "200m"), large.clone()]);
+    scene.until_running("u1").await;
+    scene.until_running("u2").await;
+    scene.want(&[small(2, "400m"), large.clone()]);
+    scene.until("u1", "deferred", is_pending).await;
+    let before = condition(&scene.report("u1"), "PodResizePending").unwrap();
+    let pods = [
+        as_written(&small(2, "400m"), &scene.report("u1")),
+        as_written(&large, &scene.report("u2")),
+    ];
+    scene.restart_agent().await;
+    let mut events = scene.agent().events();
+    scene.want(&pods);
+    scene.until("u1", "still deferred", is_pending).await;
+    // It is looked at again meanwhile.
+    scene.sleep(300).await;
+    let after = condition(&scene.report("u1"), "PodResizePending").unwrap();
+    assert_eq!((after.reason, after.message), (before.reason, before.message));
+    assert_eq!(after.observed_generation, Some(2));
+    assert!(drain(&mut events).all(|event| event.reason != "ResizeDeferred"), "told again");
+    scene.want(&pods[..1]);
+    let resized = |report: &PodReport| has_cpu(report, "400m") && !is_pending(report);
+    scene.until("u1", "resized", resized).await;
+    assert_eq!(granted_by(&scene), ["pod_terminated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_resize_is_known_to_the_next_agent() {
+    let mut scene = Scene::new();
+    scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
+    scene.fake.fail("UpdateContainerResources", 2, Code::Unknown, "no");
+    scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
+    let failed = |report: &PodReport| {
+        condition(report, "PodResizeInProgress").is_some_and(|of| {
+            of.reason.as_deref() == Some("Error") && of.observed_generation == Some(2)
+        })
+    };
+    scene.until("u1", "failed", failed).await;
+    // Something else in the spec changes while no agent runs.
+    let pod = as_written(&sized("u1", 3, both("1", "64Mi"), json!([])), &scene.report("u1"));
+    scene.restart_agent().await;
+    let mut events = scene.agent().events();
+    scene.want(&[pod]);
+    scene.until("u1", "still failed", failed).await;
+    until_resized(&scene, "1").await;
+    let seen = drain(&mut events).filter(|event| event.reason.starts_with("Resize"));
+    let seen: Vec<_> = seen.map(|event| (event.reason, event.message)).collect();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(seen[0].0, "ResizeCompleted");
+    assert!(seen[0].1.ends_with("\"generation\":2}"), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn granted_resize_is_not_pending_for_the_next_agent() {
+    let mut scene = Scene::new();
+    let pod = sized("u1", 1, both("500m", "64Mi"), json!([]));
+    scene.run(&pod).await;
+    // The agent ended before it wrote that it had granted the resize.
+    let late = changed(&as_written(&pod, &scene.report("u1")), |api| {
+        let pending = PodCondition {
+            type_: "PodResizePending".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("Deferred".to_owned()),
+            ..PodCondition::default()
+        };
+        api.status.as_mut().unwrap().conditions.as_mut().unwrap().push(pending);
+    });
+    scene.restart_agent().await;
+    scene.run(&late).await;
+    assert!(!is_pending(&scene.report("u1")));
 }
 
 #[tokio::test(start_paused = true)]
