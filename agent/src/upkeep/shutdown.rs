@@ -112,7 +112,7 @@ impl ShutdownWatch {
             let what = if begins { "shutdown event" } else { "shutdown cancellation" };
             let message = format!("Shutdown manager detected {what}");
             tracing::info!(begins, "the machine shuts down, or goes on");
-            self.events.of_node(&self.node_name, EventType::Normal, "NodeShutdown", message);
+            self.events.of_node(&self.node_name, EventType::Normal, "Shutdown", message);
             self.shutting_down.send_replace(begins);
             if begins {
                 let start_time = Some(self.clock.now());

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cri::Code;
+use crate::{Event, EventObjectKind, EventType};
 
 const CRITICAL: i32 = 2_000_000_000;
 
@@ -37,6 +38,16 @@ async fn run_pods(scene: &Scene) {
     }
 }
 
+/// The messages of the events about the node, which are all about shutdowns.
+fn shutdowns(events: &[Event]) -> Vec<String> {
+    let of_node = events.iter().filter(|event| event.object.kind == EventObjectKind::Node);
+    let message = |event: &Event| {
+        assert_eq!((event.kind, event.reason.as_str()), (EventType::Normal, "Shutdown"));
+        event.message.clone()
+    };
+    of_node.map(message).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_end_by_priority_before_the_machine_does() {
     let (mut scene, logind) = scene(60);
@@ -65,9 +76,9 @@ async fn pods_end_by_priority_before_the_machine_does() {
     let times = view.shutdown_times();
     let seconds = [times.start_time, times.end_time].map(|at| scene.second(at.unwrap()));
     assert_eq!(seconds, [begun, begun + 8]);
-    let seen: Vec<String> = drain(&mut events).map(|event| event.reason).collect();
-    assert_eq!(seen.iter().filter(|reason| *reason == "NodeShutdown").count(), 1, "{seen:?}");
-    assert!(!seen.iter().any(|reason| reason == "Terminated"), "{seen:?}");
+    let seen: Vec<Event> = drain(&mut events).collect();
+    assert_eq!(shutdowns(&seen), ["Shutdown manager detected shutdown event"]);
+    assert!(!seen.iter().any(|event| event.reason == "Terminated"), "{seen:?}");
     scene.restart_agent().await;
     scene.sleep(1).await;
     assert_eq!(scene.agent().view().shutdown_times(), times, "the next agent knows them");
@@ -91,6 +102,7 @@ async fn group_that_does_not_end_is_not_waited_for_longer_than_its_period() {
 #[tokio::test(start_paused = true)]
 async fn pods_are_rejected_until_a_shutdown_is_cancelled() {
     let (scene, logind) = scene(60);
+    let mut events = scene.agent().events();
     scene.sleep(1).await;
     logind.send(true);
     scene.sleep(1).await;
@@ -104,6 +116,9 @@ async fn pods_are_rejected_until_a_shutdown_is_cancelled() {
     logind.send(false);
     scene.sleep(1).await;
     assert_eq!((logind.locks(), scene.agent().view().not_ready()), (1, Vec::new()));
+    let seen: Vec<Event> = drain(&mut events).collect();
+    let messages = ["shutdown event", "shutdown cancellation"];
+    assert_eq!(shutdowns(&seen), messages.map(|what| format!("Shutdown manager detected {what}")));
     scene.run(&pod("u2", "app", "Always")).await;
 }
 
