@@ -189,16 +189,10 @@ fn namespace(event: &Event) -> &str {
 fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     let object = &event.object;
     let mut involved = match object.kind {
-        EventObjectKind::Pod => {
-            json!({"apiVersion": "v1", "kind": "Pod", "namespace": object.namespace})
-        }
-        EventObjectKind::Node => json!({"kind": "Node"}),
-        EventObjectKind::Claim => {
-            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": object.namespace})
-        }
+        EventObjectKind::Pod => of_namespace("Pod", object),
+        EventObjectKind::Claim => of_namespace("PersistentVolumeClaim", object),
+        EventObjectKind::Node => node_reference(&object.name),
     };
-    involved["name"] = json!(object.name);
-    involved["uid"] = json!(object.uid.as_str());
     if !object.field_path.is_empty() {
         involved["fieldPath"] = json!(object.field_path);
     }
@@ -223,6 +217,23 @@ fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     })
 }
 
+/// ◆ The reference to an object that has a namespace.
+fn of_namespace(kind: &str, object: &EventObject) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "namespace": object.namespace,
+        "name": object.name,
+        "uid": object.uid.as_str(),
+    })
+}
+
+/// ◆ The reference to the node. A kubelet gives no uid, for it may not know its node yet (pkg/kubelet/kubelet.go nodeRef, pkg/kubelet/cm
+/// nodeRefFromNode).
+fn node_reference(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "name": name})
+}
+
 /// ◆ An event of the node: it has no namespace, so that its events are in the default one.
 fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Value {
     let at = whole_seconds(at);
@@ -230,7 +241,7 @@ fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Valu
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": name(node, now), "namespace": "default"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node},
+        "involvedObject": node_reference(node),
         "type": event.kind.as_str(),
         "reason": event.reason,
         "message": event.message,
@@ -291,6 +302,10 @@ mod tests {
         };
         let object = recorded("n1", &Event { object: node, ..event }, at);
         assert_eq!(object["metadata"]["namespace"], "default");
-        assert_eq!(object["involvedObject"], json!({"kind": "Node", "name": "n1", "uid": "n1"}));
+        let expected = json!({"apiVersion": "v1", "kind": "Node", "name": "n1"});
+        assert_eq!(object["involvedObject"], expected);
+        let kind = EventType::Normal;
+        let own = NodeEvent { kind, reason: "Starting", message: "m".to_owned() };
+        assert_eq!(of_node("n1", &own, at, at)["involvedObject"], expected);
     }
 }

@@ -60,7 +60,8 @@ async fn node_that_is_short_of_memory_evicts_a_pod_and_says_so() {
     assert_eq!((&of_pod["type"], &of_pod["message"]), (&json!("Warning"), &json!(message)));
     let of_node = event(&joined, "Node", "EvictionThresholdMet").await;
     assert_eq!(of_node["message"], "Attempting to reclaim memory");
-    assert_eq!(of_node["involvedObject"], json!({"kind": "Node", "name": NODE, "uid": NODE}));
+    let expected = json!({"apiVersion": "v1", "kind": "Node", "name": NODE});
+    assert_eq!(of_node["involvedObject"], expected);
     assert_eq!(joined.running().await, [""; 0]);
     joined.end(agent).await;
 }
