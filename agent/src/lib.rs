@@ -298,7 +298,7 @@ pub struct Agent {
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
 /// | logs | nothing | reports | ReopenContainerLog |
 /// | prober | the state of all probes | pods and statuses of workers | CRI calls, connections, results |
-/// | image collector | when each image was used | listings of images, disk usage | RemoveImage |
+/// | image collector | when each image was used | listings of images, disk usage | RemoveImage, events |
 /// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
 /// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
@@ -332,6 +332,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let measures = Measures::default();
+    let events = EventRecorder::new(Arc::clone(&clock));
     let periods = RelistPeriods {
         alone: config.relist_period,
         with_events: config.event_driven_pleg.then_some(config.relist_period_with_events),
@@ -374,6 +375,8 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             policy,
             machine: Arc::clone(&machine),
             measures: measures.clone(),
+            events: events.clone(),
+            node_name: config.node_name.clone(),
         };
         tasks.spawn(tasks::boxed(collector.run(unused_receiver)));
     }
@@ -386,7 +389,6 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         tasks.spawn(tasks::boxed(collector.run()));
     }
     let trash = Arc::new(Trash::new(config.root_dir.join("trash")));
-    let events = EventRecorder::new(Arc::clone(&clock));
     let started_at = clock.now();
     let checker = Checker { cri: Arc::clone(&cri), dialer: Arc::clone(&dialer) };
     let (prober, prober_task) =

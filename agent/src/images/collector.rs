@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::duration::go_duration;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -13,6 +14,7 @@ use crate::clock::{Clock, after};
 use crate::cri::{Cri, CriError};
 use crate::machine::Machine;
 use crate::pod_spec::spec::ImageSpec;
+use crate::reporting::events::EventRecorder;
 use crate::reporting::measures::{Counted, Measures};
 use tasks::blocking;
 
@@ -27,6 +29,8 @@ pub(crate) struct ImageCollector {
     pub(crate) policy: ImageGcPolicy,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) measures: Measures,
+    pub(crate) events: EventRecorder,
+    pub(crate) node_name: String,
 }
 
 /// Asks for the removal of every image that is not in use and old enough, and gives a sign when that is done.
@@ -41,8 +45,8 @@ enum CollectError {
     NoImageFs,
     #[error(transparent)]
     NoCapacity(#[from] garbage::NoCapacity),
-    #[error("wanted to free images older than {age} s, failed to remove {}", failures(.failed))]
-    Age { age: u64, failed: Vec<(String, CriError)> },
+    #[error("wanted to free images older than {} s, failed to remove {}", .age.as_secs(), failures(.failed))]
+    Age { age: Duration, failed: Vec<(String, CriError)> },
     #[error("wanted to free {bytes} bytes, but freed {freed} bytes; failed to remove {}", failures(.failed))]
     Space { bytes: u64, freed: u64, failed: Vec<(String, CriError)> },
     #[error("failed to remove unused images {}", failures(.0))]
@@ -54,6 +58,44 @@ enum CollectError {
 fn failures(failed: &[(String, CriError)]) -> String {
     let one = |(image, error): &(String, CriError)| format!("{image}: {error}");
     failed.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+impl CollectError {
+    /// The error as a kubelet writes it into an event (Kubernetes 1.36, pkg/kubelet/images/image_gc_manager.go).
+    fn go_text(&self) -> String {
+        match self {
+            Self::Observe(error) if error.call == "ContainerStatus" => {
+                format!("get container status: runtime container status: {}", error.go_text())
+            }
+            Self::Observe(error) => error.go_text(),
+            Self::NoImageFs => "imageFs information is unavailable".to_owned(),
+            Self::Age { age, failed } => format!(
+                "wanted to free images older than {}, encountered errors in image deletion: {}",
+                go_duration(*age),
+                aggregate(failed)
+            ),
+            Self::Space { bytes, freed, failed } => format!(
+                "wanted to free {bytes} bytes, but freed {freed} bytes space with errors in image deletion: {}",
+                aggregate(failed)
+            ),
+            Self::NoCapacity(_) | Self::Unused(_) | Self::NotEnough(_) => self.to_string(),
+        }
+    }
+}
+
+/// Errors as a kubelet joins them: each text once, and several in brackets (k8s.io/apimachinery/pkg/util/errors Aggregate).
+fn aggregate(failed: &[(String, CriError)]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for (_, error) in failed {
+        let text = error.go_text();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.as_slice() {
+        [text] => text.clone(),
+        texts => format!("[{}]", texts.join(", ")),
+    }
 }
 
 impl ImageCollector {
@@ -70,18 +112,29 @@ impl ImageCollector {
             match self.collect(&mut uses, began).await {
                 Ok(()) => failed_before = false,
                 Err(error) => {
-                    // The first failure is often that of a runtime which has just started.
-                    let error: &dyn std::error::Error = &error;
-                    if failed_before {
-                        tracing::error!(error, "image garbage collection failed repeatedly");
-                    } else {
-                        tracing::warn!(error, "image garbage collection failed");
-                    }
+                    self.failed(&error, failed_before);
                     failed_before = true;
                 }
             }
             self.answer(&mut uses, &mut requests, after(begun, PERIOD)).await;
         }
+    }
+
+    /// Reports a failure. The first one in a row is often that of a runtime which has just started, and no event (pkg/kubelet/kubelet.go
+    /// StartGarbageCollection).
+    fn failed(&self, failure: &CollectError, failed_before: bool) {
+        let error: &dyn std::error::Error = failure;
+        if failed_before {
+            tracing::error!(error, "image garbage collection failed repeatedly");
+            self.warn("ImageGCFailed", failure.go_text());
+        } else {
+            tracing::warn!(error, "image garbage collection failed");
+        }
+    }
+
+    /// Records a warning about the node.
+    fn warn(&self, reason: &str, message: String) {
+        self.events.warn_of_node(&self.node_name, reason, message);
     }
 
     /// Collects as often as `requests` ask for it, until that time.
@@ -150,7 +203,7 @@ impl ImageCollector {
             }
         }
         if !failed.is_empty() {
-            let age = self.policy.maximum_age().as_secs();
+            let age = self.policy.maximum_age();
             return Err(CollectError::Age { age, failed });
         }
         removed |= self.free_space(candidates, now).await?;
@@ -168,7 +221,9 @@ impl ImageCollector {
         now: Timestamp,
     ) -> Result<bool, CollectError> {
         let fs = self.image_fs().await?;
-        let Some(shortage) = garbage::shortage(&self.policy, fs)? else {
+        let shortage = garbage::shortage(&self.policy, fs)
+            .inspect_err(|error| self.warn("InvalidDiskCapacity", error.to_string()))?;
+        let Some(shortage) = shortage else {
             return Ok(false);
         };
         tracing::info!(
@@ -197,6 +252,7 @@ impl ImageCollector {
         }
         if freed < shortage.bytes {
             let message = garbage::not_enough(fs, shortage, freed);
+            self.warn("FreeDiskSpaceFailed", message.clone());
             return Err(CollectError::NotEnough(message));
         }
         Ok(removed)

@@ -5,21 +5,25 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use rstest::rstest;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::clock::TokioClock;
+use crate::cri::Code;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
 use crate::machine::fake::{FakeMachine, disk};
 use crate::machine::{FileSystem, KernelMemory, MemoryThreshold, MemoryUse, ProcessIds};
 use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
+use crate::reporting::events::{Event, EventObjectKind, EventType};
 
 /// A file system of 1,000 bytes in which the runtime's images and `others` are.
 struct ScriptedDisk {
     cri: FakeCri,
     others: Mutex<u64>,
+    capacity: Mutex<u64>,
 }
 
 impl Machine for ScriptedDisk {
@@ -50,8 +54,9 @@ impl Machine for ScriptedDisk {
     fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
         assert_eq!(path, Path::new("/images"));
         let used = self.cri.image_bytes() + *self.others.lock().unwrap();
-        let available = 1000_u64.saturating_sub(used);
-        Ok(FileSystem { capacity: 1000, available, ..disk(1, 100) })
+        let capacity = *self.capacity.lock().unwrap();
+        let available = capacity.saturating_sub(used);
+        Ok(FileSystem { capacity, available, ..disk(1, 100) })
     }
 
     fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
@@ -63,6 +68,7 @@ struct Node {
     cri: FakeCri,
     disk: Arc<ScriptedDisk>,
     asks: Option<mpsc::Sender<CollectUnused>>,
+    events: Mutex<mpsc::UnboundedReceiver<Event>>,
     _root: TempDir,
     collector: JoinHandle<()>,
 }
@@ -85,7 +91,11 @@ impl Node {
             cri.image(name, behaviour);
         }
         let root = tempfile::tempdir().unwrap();
-        let disk = Arc::new(ScriptedDisk { cri: cri.clone(), others: Mutex::new(0) });
+        let disk =
+            ScriptedDisk { cri: cri.clone(), others: Mutex::new(0), capacity: Mutex::new(1000) };
+        let disk = Arc::new(disk);
+        let recorder = EventRecorder::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let events = Mutex::new(recorder.subscribe());
         let images = Images::new(
             Arc::new(cri.clone()),
             Arc::clone(&clock) as Arc<dyn Clock>,
@@ -101,10 +111,13 @@ impl Node {
             policy,
             machine: Arc::clone(&disk) as Arc<dyn Machine>,
             measures: Measures::default(),
+            events: recorder,
+            node_name: "n1".to_owned(),
         };
         let (asks, requests) = mpsc::channel(1);
         let asks = asked.then_some(asks);
-        Self { cri, disk, asks, _root: root, collector: tokio::spawn(collector.run(requests)) }
+        let collector = tokio::spawn(collector.run(requests));
+        Self { cri, disk, asks, events, _root: root, collector }
     }
 
     /// Creates a container of the image, which needs a sandbox.
@@ -118,6 +131,19 @@ impl Node {
 
     async fn wait(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// The reason, the message and the count of each event since the last call: warnings about the node.
+    fn told(&self) -> Vec<(String, String, u32)> {
+        let mut events = self.events.lock().unwrap();
+        let events = std::iter::from_fn(|| events.try_recv().ok());
+        let told = events.map(|event| {
+            let object = (event.object.kind, event.object.name.as_str());
+            assert_eq!(object, (EventObjectKind::Node, "n1"));
+            assert_eq!(event.kind, EventType::Warning);
+            (event.reason, event.message, event.count)
+        });
+        told.collect()
     }
 
     fn removed(&self) -> Vec<String> {
@@ -168,7 +194,7 @@ async fn unused_images_are_removed_after_the_maximum_age() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_tried_again_after_the_period() {
     let node = Node::start(ImageGcPolicy::default(), &[("a", 900)]);
-    node.cri.fail("RemoveImage", 1, crate::cri::Code::Internal, "busy");
+    node.cri.fail("RemoveImage", 1, Code::Internal, "busy");
     node.wait(302).await;
     assert_eq!(node.removed(), ["a"], "the call failed");
     node.wait(300).await;
@@ -200,4 +226,93 @@ async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
     node.wait(60).await;
     ask().await;
     assert_eq!(node.removed(), ["a"]);
+}
+
+/// What [`Node::told`] has of an event.
+fn event(reason: &str, message: &str, count: u32) -> (String, String, u32) {
+    (reason.to_owned(), message.to_owned(), count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_is_an_event_from_the_second_one_in_a_row_on() {
+    let node = Node::start(ImageGcPolicy::default(), &[]);
+    node.cri.fail("ListImages", 3, Code::Unavailable, "no runtime");
+    node.wait(1).await;
+    assert_eq!(node.told(), [], "the runtime may have just started");
+    let message = "rpc error: code = Unavailable desc = no runtime";
+    for count in 1..=2 {
+        node.wait(300).await;
+        assert_eq!(node.told(), [event("ImageGCFailed", message, count)]);
+    }
+    node.wait(300).await;
+    node.cri.fail("ListImages", 1, Code::Unavailable, "no runtime");
+    node.wait(600).await;
+    assert_eq!(node.told(), [], "it succeeded before and after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn file_system_without_capacity_is_an_event_each_time() {
+    let node = Node::start(ImageGcPolicy::default(), &[]);
+    *node.disk.capacity.lock().unwrap() = 0;
+    node.wait(1).await;
+    let message = "invalid capacity 0 on image filesystem";
+    assert_eq!(node.told(), [event("InvalidDiskCapacity", message, 1)]);
+    node.wait(300).await;
+    let expected = [event("InvalidDiskCapacity", message, 2), event("ImageGCFailed", message, 1)];
+    assert_eq!(node.told(), expected);
+    *node.disk.capacity.lock().unwrap() = 1000;
+    node.wait(300).await;
+    assert_eq!(node.told(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn space_that_cannot_be_freed_is_an_event_each_time() {
+    let node = Node::start(ImageGcPolicy::default(), &[("in-use", 300), ("unused", 10)]);
+    node.uses("in-use").await;
+    *node.disk.others.lock().unwrap() = 600;
+    node.wait(1).await;
+    let message = |used: u64, freed: u64| {
+        format!(
+            "Insufficient free disk space on the node's image filesystem ({used}% of 1000 B used). Failed to free sufficient space by \
+             deleting unused images (freed {freed} bytes). Investigate disk usage, as it could be used by active images, logs, \
+             volumes, or other data."
+        )
+    };
+    // 910 of 1000 bytes are in use, and the unused image is too new.
+    assert_eq!(node.told(), [event("FreeDiskSpaceFailed", &message(91, 0), 1)]);
+    node.wait(300).await;
+    assert_eq!(node.removed(), ["unused"]);
+    let message = message(91, 10);
+    let expected = [event("FreeDiskSpaceFailed", &message, 1), event("ImageGCFailed", &message, 1)];
+    assert_eq!(node.told(), expected);
+}
+
+fn no(call: &'static str, message: &str) -> CriError {
+    CriError { call, code: Code::Internal, message: message.to_owned() }
+}
+
+/// Images that were not removed, one for each of these messages.
+fn kept(messages: &[&str]) -> Vec<(String, CriError)> {
+    let one = |message: &&str| ("image".to_owned(), no("RemoveImage", message));
+    messages.iter().map(one).collect()
+}
+
+#[rstest]
+#[case::images(CollectError::Observe(no("ListImages", "x")), "rpc error: code = Internal desc = x")]
+#[case::container(
+    CollectError::Observe(no("ContainerStatus", "x")),
+    "get container status: runtime container status: rpc error: code = Internal desc = x"
+)]
+#[case::file_system(CollectError::NoImageFs, "imageFs information is unavailable")]
+#[case::age(
+    CollectError::Age { age: Duration::from_secs(5400), failed: kept(&["x", "x"]) },
+    "wanted to free images older than 1h30m0s, encountered errors in image deletion: rpc error: code = Internal desc = x"
+)]
+#[case::space(
+    CollectError::Space { bytes: 20, freed: 10, failed: kept(&["x", "y", "x"]) },
+    "wanted to free 20 bytes, but freed 10 bytes space with errors in image deletion: \
+     [rpc error: code = Internal desc = x, rpc error: code = Internal desc = y]"
+)]
+fn errors_are_written_as_by_a_kubelet(#[case] error: CollectError, #[case] expected: &str) {
+    assert_eq!(error.go_text(), expected);
 }
