@@ -292,7 +292,7 @@ pub struct Agent {
 ///
 /// | task | owns | input | output |
 /// |---|---|---|---|
-/// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates, events of failed inspections |
+/// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates, events of failed inspections and listings |
 /// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
 /// | readiness | what the runtime last said of itself | its status, listings | what keeps pods waiting (watch) |
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::after;
-use crate::observation::pleg::RuntimePods;
+use crate::observation::pleg::{FailedObservation, RuntimePods};
 use crate::observation::readiness::Readiness;
 use crate::pod_spec::admission::{self, Rejection, Taken, admit_or_preempt};
 use crate::reporting::events::Happening;
@@ -49,8 +49,8 @@ pub(crate) struct Published {
 
 /// What other tasks tell of pods.
 pub(crate) struct Told {
-    /// Pods that could not be inspected, with the error.
-    pub(crate) failed: mpsc::UnboundedReceiver<(PodUid, String)>,
+    /// What could not be observed.
+    pub(crate) failed: mpsc::UnboundedReceiver<FailedObservation>,
     /// Pods that are to be evicted.
     pub(crate) evictions: mpsc::UnboundedReceiver<(PodUid, Eviction)>,
 }
@@ -157,13 +157,13 @@ pub(crate) async fn run(
                     sync_loop.listed(&listed).await;
                 }
             }
-            Some((uid, error)) = told.failed.recv() => sync_loop.inspection_failed(&uid, error),
+            Some(failure) = told.failed.recv() => sync_loop.observation_failed(failure),
             Some((uid, eviction)) = told.evictions.recv() => sync_loop.evict(&uid, eviction),
             _ = housekeeping.tick() => {
                 let listed = runtime.borrow().clone();
                 sync_loop.keep_house(listed.as_deref()).await;
             }
-            _ = garbage_collection.tick() => sync_loop.request_collection(),
+            _ = garbage_collection.tick() => sync_loop.request_periodic_collection(),
             () = clock.sleep_until(retry_at.unwrap_or_default()), if retry_at.is_some() => {
                 sync_loop.reconcile_workers();
             }
@@ -236,6 +236,13 @@ impl SyncLoop {
         self.published
             .ready
             .send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
+    }
+
+    fn observation_failed(&mut self, failure: FailedObservation) {
+        match failure {
+            FailedObservation::Inspection(uid, error) => self.inspection_failed(&uid, error),
+            FailedObservation::Listing(error) => self.listing_failed(error),
+        }
     }
 
     /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.

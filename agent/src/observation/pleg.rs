@@ -43,8 +43,14 @@ const UNKNOWN_POD: Duration = Duration::from_secs(1);
 /// The last full listing of the runtime; `None` before the first one.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
-/// Receives the pods that could not be inspected, with the error; a runtime that does not answer is no pod's failure.
-pub(crate) type FailedInspections = mpsc::UnboundedSender<(PodUid, String)>;
+/// What could not be observed, with the error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FailedObservation {
+    /// A pod was not inspected. A runtime that does not answer is no pod's failure.
+    Inspection(PodUid, String),
+    /// The pods of the runtime were not listed, for this error as a kubelet writes it.
+    Listing(String),
+}
 
 /// A pod that a worker subscribed to.
 struct WatchedPod {
@@ -81,7 +87,7 @@ struct Pleg {
     periods: RelistPeriods,
     pods: Map<PodUid, WatchedPod>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
-    failed: FailedInspections,
+    failed: mpsc::UnboundedSender<FailedObservation>,
     measures: Measures,
     runtime_name: String,
     work: JoinSet<Completed>,
@@ -108,7 +114,7 @@ pub(crate) async fn run(
     periods: RelistPeriods,
     mut requests: mpsc::UnboundedReceiver<Request>,
     runtime_pods: watch::Sender<Option<Arc<RuntimeListing>>>,
-    failed: FailedInspections,
+    failed: mpsc::UnboundedSender<FailedObservation>,
     measures: Measures,
 ) {
     let (sender, mut stream) = mpsc::unbounded_channel();
@@ -407,11 +413,16 @@ impl Pleg {
                     self.next_relist = Instant::now() + self.retry.failed();
                 } else {
                     self.timers.set(uid, Instant::now() + pod.retry.failed());
-                    // Nobody hears it only when the agent ends.
-                    let _ = self.failed.send((uid.clone(), error.to_string()));
+                    let error = error.to_string();
+                    self.send_failure(FailedObservation::Inspection(uid.clone(), error));
                 }
             }
         }
+    }
+
+    fn send_failure(&self, failure: FailedObservation) {
+        // Sending fails only when the agent ends.
+        let _ = self.failed.send(failure);
     }
 
     fn listed(&mut self, result: Result<RuntimeListing, CriError>) {
@@ -422,6 +433,7 @@ impl Pleg {
             Err(error) => {
                 tracing::warn!(%error, "failed to list pods of the runtime");
                 self.next_relist = Instant::now() + self.retry.failed();
+                self.send_failure(FailedObservation::Listing(error.go_text()));
                 return;
             }
         };

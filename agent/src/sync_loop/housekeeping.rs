@@ -1,6 +1,7 @@
 //! Housekeeping every 2 s, and garbage collection every minute: what no source has any more is ended and removed.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups, pkg/kubelet/kuberuntime/kuberuntime_gc.go and
+//! pkg/kubelet/kubelet.go StartGarbageCollection.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -38,6 +39,8 @@ pub(super) struct Garbage {
     directories: bool,
     /// When a collection was requested; it uses a listing of later.
     requested: Option<Timestamp>,
+    /// The collection of this period is to come: if the runtime cannot be listed, that is an event.
+    periodic: bool,
     /// The directories whose volumes drivers unmount at present.
     unmounting: Set<OsString>,
     unmounts: JoinSet<OsString>,
@@ -48,6 +51,7 @@ impl Default for Garbage {
         Self {
             directories: true,
             requested: None,
+            periodic: false,
             unmounting: Set::new(),
             unmounts: JoinSet::new(),
         }
@@ -99,16 +103,35 @@ impl SyncLoop {
     }
 
     /// Requests a listing, with which [`SyncLoop::listed`] collects garbage.
-    pub(super) fn request_collection(&mut self) {
+    fn request_collection(&mut self) {
         self.garbage.directories = true;
         self.garbage.requested = Some(self.shared.clock.now());
         self.shared.cache.relist();
     }
 
+    /// Requests the collection of each period.
+    pub(super) fn request_periodic_collection(&mut self) {
+        self.garbage.periodic = true;
+        self.request_collection();
+    }
+
+    /// Records that the runtime could not be listed to collect garbage: once in each period, as a kubelet tries it once. The listing is
+    /// tried again sooner here.
+    pub(super) fn listing_failed(&mut self, error: String) {
+        if std::mem::take(&mut self.garbage.periodic) {
+            let node = &self.shared.config.node_name;
+            self.shared.events.warn_of_node(node, "ContainerGCFailed", error);
+        }
+    }
+
     /// Takes a listing: collects garbage, if that was requested before the listing was begun.
     pub(super) async fn listed(&mut self, listed: &RuntimeListing) {
         let due = self.garbage.requested.is_some_and(|at| at <= listed.begun);
-        if !due || !self.sources_are_ready() {
+        if !due {
+            return;
+        }
+        self.garbage.periodic = false;
+        if !self.sources_are_ready() {
             return;
         }
         self.garbage.requested = None;

@@ -168,6 +168,34 @@ async fn runtime_that_does_not_answer_is_no_failure_of_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn garbage_collection_without_a_listing_is_an_event_once_a_minute() {
+    let scene = Scene::as_kubelet();
+    let mut events = scene.agent().events();
+    scene.run(&pod("u1", "app", "Always")).await;
+    scene.fake.set_down(true);
+    scene.sleep(50).await;
+    let mut told = || -> Vec<Event> {
+        drain(&mut events).filter(|event| event.reason == "ContainerGCFailed").collect()
+    };
+    assert_eq!(told(), [], "nothing is collected yet");
+    for count in 1..=2 {
+        scene.sleep(60).await;
+        let told = told();
+        let [event] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!((event.kind, event.count), (crate::EventType::Warning, count));
+        assert_eq!(event.message, "rpc error: code = Unavailable desc = connection refused");
+        let object = (event.object.kind, event.object.name.as_str());
+        assert_eq!(object, (crate::EventObjectKind::Node, "localhost"));
+    }
+    scene.fake.set_down(false);
+    scene.sleep(160).await;
+    // Between two collections it may fail.
+    scene.fake.fail("ListContainers", 1, Code::Internal, "busy");
+    scene.sleep(25).await;
+    assert_eq!(told(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn kills_for_want_of_memory_of_the_machine_are_events_of_the_node() {
     let mut scene = Scene::without_agent(seconds(10));
     let (kills, receiver) = tokio::sync::mpsc::unbounded_channel();

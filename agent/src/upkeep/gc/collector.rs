@@ -20,7 +20,8 @@ pub(crate) struct ContainerCollector {
 }
 
 impl ContainerCollector {
-    /// Collects in each period. What fails is repeated in the next one.
+    /// Collects in each period. What fails is repeated in the next one. That the runtime cannot be listed is an event by the sync loop,
+    /// which has it listed in each period, too.
     pub(crate) async fn run(self) {
         loop {
             self.clock.sleep_until(after(self.clock.now(), self.config.gc_period)).await;
