@@ -23,7 +23,7 @@ fn burstable(name: &str) -> String {
 }
 
 /// Waits for an event of this reason about an object of this kind.
-async fn event(joined: &Joined, kind: &str, reason: &str) -> Value {
+pub(crate) async fn event(joined: &Joined, kind: &str, reason: &str) -> Value {
     let find = || {
         let all = joined.server.store().list(&Selection::of(Kind::of("v1", "Event"))).items;
         let mut all = all.iter().map(|event| event.value.clone());

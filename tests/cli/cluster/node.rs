@@ -4,6 +4,7 @@ use cluster::{Kind, Part};
 use jiff::Timestamp;
 
 use super::api_server::ApiServer;
+use super::eviction::event;
 use super::joined::{Joined, KUBELET_CONFIGURATION, NODE, condition, pod, wait};
 use crate::command::*;
 
@@ -152,6 +153,24 @@ async fn labels_and_taints_of_the_node_decide_which_pods_it_takes() {
         taint("NoSchedule")(node);
     });
     follows("cordoned", taken).await;
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn cordoned_node_says_so_in_an_event_and_when_it_is_free_again() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let fields = "evictionHard: {}\nhealthzPort: 0\nnodeStatusUpdateFrequency: 3s\n";
+    let config = joined.place.file("kubelet.yaml", &format!("{KUBELET_CONFIGURATION}{fields}"));
+    let agent = joined.agent(&["--config", &config]);
+    joined.wait_for_ready_node().await;
+    for (unschedulable, reason) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
+        change_node(&joined, Part::Main, |node| {
+            node["spec"]["unschedulable"] = json!(unschedulable);
+        });
+        let event = event(&joined, "Node", reason).await;
+        let message = format!("Node {NODE} status is now: {reason}");
+        assert_eq!((&event["type"], &event["message"]), (&json!("Normal"), &json!(message)));
+    }
     joined.end(agent).await;
 }
 

@@ -51,9 +51,32 @@ impl Cadence {
     }
 }
 
+/// What one update leaves for the next.
+#[derive(Debug)]
+struct Memory {
+    cadence: Cadence,
+    /// Whether the node was unschedulable at the last update. A kubelet that starts takes it for schedulable: that it is not is an event
+    /// then.
+    unschedulable: bool,
+}
+
+impl Memory {
+    fn new(period: Duration) -> Self {
+        Self { cadence: Cadence::new(period), unschedulable: false }
+    }
+
+    /// The reason of the event if the node's `spec.unschedulable` is another than before (recordNodeSchedulableEvent).
+    fn schedulable(&mut self, node: &Value) -> Option<&'static str> {
+        let unschedulable = node["spec"]["unschedulable"] == true;
+        let before = std::mem::replace(&mut self.unschedulable, unschedulable);
+        let reason = if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
+        (before != unschedulable).then_some(reason)
+    }
+}
+
 /// Registers the node and keeps its status, for ever. A change of whether it is ready, of what pods lack, or of the volumes that are in
 /// use, is sent at once. `known` is the node as it is followed.
-/// Tells `events` when it becomes ready or not.
+/// Tells `events` when it becomes ready or not, and schedulable or not.
 pub(crate) async fn run(
     client: ApiClient,
     node: NodeFacts,
@@ -76,9 +99,9 @@ pub(crate) async fn run(
     }
     let (mut view, mut limits) = (node.view.clone(), node.limits.clone());
     let mut volumes = node.volumes_in_use.clone();
-    let mut cadence = Cadence::new(settings.report_period);
+    let mut memory = Memory::new(settings.report_period);
     loop {
-        if let Some(facts) = update(&client, &node, &known, &mut cadence, &events).await
+        if let Some(facts) = update(&client, &node, &known, &mut memory, &events).await
             && let Some(volumes) = &facts.volumes_in_use
         {
             in_use.are_shown(volumes);
@@ -97,14 +120,14 @@ async fn update(
     client: &ApiClient,
     node: &NodeFacts,
     known: &watch::Receiver<Option<Value>>,
-    cadence: &mut Cadence,
+    memory: &mut Memory,
     events: &mpsc::UnboundedSender<NodeEvent>,
 ) -> Option<Facts> {
     let facts = node.now().await;
     for tried in 0..TRIES {
         // The first time, the node as it is followed will do.
         let known = known.borrow().clone().filter(|_| tried == 0);
-        match try_update(client, &facts, cadence, known).await {
+        match try_update(client, &facts, memory, known).await {
             Ok(happened) => {
                 for event in happened {
                     let _ = events.send(event);
@@ -124,7 +147,7 @@ async fn update(
 async fn try_update(
     client: &ApiClient,
     facts: &Facts,
-    cadence: &mut Cadence,
+    memory: &mut Memory,
     known: Option<Value>,
 ) -> Result<Vec<NodeEvent>, ApiError> {
     let path = registration::path(&facts.name);
@@ -136,17 +159,19 @@ async fn try_update(
     after["status"] = status(facts, &before["status"], Timestamp::now());
     let relabelled = own_labels(&mut after);
     let changed = relabelled || differs(&before["status"], &after["status"]);
-    if !changed && !cadence.is_due(Instant::now()) {
-        return Ok(Vec::new());
+    let event = |reason: &'static str| of_status(&facts.name, reason);
+    if !changed && !memory.cadence.is_due(Instant::now()) {
+        return Ok(memory.schedulable(&before).map(event).into_iter().collect());
     }
     let patch = patch(&before, &after).map_err(|error| ApiError::Malformed(error.to_string()))?;
     if let Some(patch) = patch {
         let path = format!("{path}/status");
         client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
     }
-    cadence.reported(changed, Instant::now(), chance());
+    memory.cadence.reported(changed, Instant::now(), chance());
+    let schedulable = memory.schedulable(&before);
     let (before, after) = (&before["status"], &after["status"]);
-    let became = became(before, after).into_iter().map(|reason| of_status(&facts.name, reason));
+    let became = became(before, after).into_iter().chain(schedulable).map(event);
     let rebooted = rebooted(before, after).map(|boot| NodeEvent {
         kind: EventType::Warning,
         reason: "Rebooted",
@@ -226,6 +251,20 @@ mod tests {
         let (short, enough) = (of("DiskPressure", "True"), of("DiskPressure", "False"));
         assert_eq!(became(&enough, &short), ["NodeHasDiskPressure"]);
         assert_eq!(became(&short, &enough), ["NodeHasNoDiskPressure"]);
+    }
+
+    #[test]
+    fn change_of_whether_the_node_is_schedulable_is_an_event() {
+        let mut memory = Memory::new(Duration::from_secs(300));
+        let (cordoned, free) = (json!({"spec": {"unschedulable": true}}), json!({"spec": {}}));
+        let mut reason = |node: &Value| memory.schedulable(node);
+        assert_eq!(reason(&free), None);
+        assert_eq!(reason(&cordoned), Some("NodeNotSchedulable"));
+        assert_eq!(reason(&cordoned), None);
+        assert_eq!(reason(&json!({"spec": {"unschedulable": false}})), Some("NodeSchedulable"));
+        assert_eq!(reason(&free), None);
+        let mut started = Memory::new(Duration::from_secs(300));
+        assert_eq!(started.schedulable(&cordoned), Some("NodeNotSchedulable"));
     }
 
     #[test]
