@@ -117,6 +117,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let (dirs, name, count) = (job.dirs.clone(), start.name.clone(), start.restart_count);
         brief(move || {
             let attempt = count.unwrap_or_else(|| dirs.restart_count_by_logs(&name));
+            dirs.make_log_directory(&name)?;
             dirs.make_termination_message(&name, attempt).map(|file| (attempt, file))
         })
         .map_err(|error| {

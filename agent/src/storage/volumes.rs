@@ -46,6 +46,10 @@ pub(crate) mod termination;
 pub(crate) mod token;
 mod usage;
 
+/// The mode of directories with logs, which others collect (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go,
+/// kuberuntime_container.go).
+const LOG_MODE: u32 = 0o755;
+
 /// The directories of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodDirs {
@@ -150,8 +154,7 @@ impl PodDirs {
         now: Timestamp,
     ) -> Result<Prepared, VolumeError> {
         make_dir(&self.pod, 0o750)?;
-        // Others collect logs.
-        make_dir(&self.logs, 0o755)?;
+        make_dir(&self.logs, LOG_MODE)?;
         let mut prepared = Prepared::default();
         for volume in pod.mounted_volumes() {
             self.prepare_volume(pod, volume, inputs, now, &mut prepared);
@@ -320,6 +323,14 @@ impl PodDirs {
         fs::write(&path, text).map_err(failed("write", &path))?;
         set_mode(&path, 0o644)?;
         Ok(path)
+    }
+
+    /// Creates the directory of a container's logs, in which the runtime creates the files.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be created.
+    pub(crate) fn make_log_directory(&self, container: &str) -> Result<(), VolumeError> {
+        make_dir(&self.logs.join(container), LOG_MODE)
     }
 
     /// Creates the empty termination message file of a container, writable by every user, and removes that of the attempt

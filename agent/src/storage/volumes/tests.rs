@@ -279,6 +279,16 @@ fn volumes_are_given_to_group_of_pod() {
 }
 
 #[test]
+fn directories_of_logs_are_open_to_every_user() {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    prepare(&dirs, &pod(json!([])));
+    dirs.make_log_directory("app").unwrap();
+    let modes = [&dirs.pod, &dirs.logs, &dirs.logs.join("app")].map(|path| mode(path));
+    assert_eq!(modes, [0o750, 0o755, 0o755]);
+}
+
+#[test]
 fn restart_count_is_taken_from_logs() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());

@@ -1,6 +1,6 @@
 //! What containers get out of volumes: parts of them, variables in files, and objects that appear and change.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
 use crate::Event;
@@ -26,6 +26,14 @@ async fn parts_of_volumes_are_made_before_create() {
     }
     scene.remove_all().await;
     scene.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_starts_with_a_directory_for_its_logs() {
+    let scene = Scene::running("app").await;
+    let logs = scene.root.join("logs/default_pod-u1_u1/app");
+    let mode = std::fs::metadata(logs).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
 }
 
 #[tokio::test(start_paused = true)]
