@@ -92,6 +92,8 @@ define_needs! {
     },
     /// IPv6.
     Ipv6 => TcpListener::bind("[::1]:0").err().map(|error| format!("failed to bind to ::1: {error}")),
+    /// A lower OOM score than that of the tests, which needs CAP_SYS_RESOURCE.
+    LowerOomScore => runs(Command::new("sh").args(["-c", "echo -999 > /proc/self/oom_score_adj"])),
     /// Ports that only root may bind.
     PrivilegedPorts => unless(first_unprivileged_port() > 1, "net.ipv4.ip_unprivileged_port_start frees every port"),
     /// An address of the host beside the loopback interface's.

@@ -147,6 +147,47 @@ async fn cgroups_of_a_node_are_its_own_and_end_with_it() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The OOM score of a process, by its id or as `self`.
+fn oom_score(process: &str) -> i32 {
+    let score = std::fs::read_to_string(format!("/proc/{process}/oom_score_adj")).unwrap();
+    score.trim().parse().unwrap()
+}
+
+/// How many files a process may open, by its soft and its hard limit.
+fn open_files(process: &str) -> [u64; 2] {
+    let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut limits = files.split_whitespace().map(|limit| limit.parse().unwrap());
+    [limits.next().unwrap(), limits.next().unwrap()]
+}
+
+/// Runs a kubelet with these flags, and shows its process.
+async fn process_with<T>(flags: &[&str], show: impl Fn(&str) -> T) -> T {
+    let kubelet = Kubelet::new().await;
+    let agent = Running::start(kubelet.command(flags));
+    wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    let shown = show(&agent.child.id().unwrap().to_string());
+    kubelet.end(agent).await.exits(0);
+    shown
+}
+
+/// Every user may raise the score of a process, and lower its limits.
+#[tokio::test]
+async fn process_has_the_oom_score_and_the_open_files_of_its_configuration() {
+    let score = oom_score("self").min(999) + 1;
+    let [_, files] = open_files("self").map(|limit| limit - 1);
+    let flags = [format!("--oom-score-adj={score}"), format!("--max-open-files={files}")];
+    let flags = flags.each_ref().map(String::as_str);
+    let shown = process_with(&flags, |process| (oom_score(process), open_files(process))).await;
+    assert_eq!(shown, (score, [files; 2]));
+}
+
+#[tokio::test]
+async fn process_is_killed_last_without_configuration() {
+    harness::needs!(Root, LowerOomScore);
+    assert_eq!(process_with(&[], oom_score).await, -999);
+}
+
 #[tokio::test]
 async fn kubelet_ends_when_its_lock_file_is_opened() {
     let kubelet = Kubelet::new().await;
