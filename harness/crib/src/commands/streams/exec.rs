@@ -57,10 +57,10 @@ pub(crate) struct ExecArgs {
     sync: bool,
     #[command(flatten)]
     filter: ContainerFilterArgs,
-    /// Omit container ids
+    /// Print no container ids
     #[arg(short, long)]
     quiet: bool,
-    /// Run the command in all matching containers in parallel, and omit container ids
+    /// Run the command in all matching containers in parallel, and print no container ids
     #[arg(short = 'x', long)]
     parallel: bool,
     /// Exit with code 0 even if commands fail
