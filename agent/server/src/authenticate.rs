@@ -17,6 +17,7 @@ use webpki::EndEntityCert;
 
 use super::expiring::Expiring;
 use super::subject::{self, User};
+use super::tls::ClientAuthority;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// The group of all that showed who they are.
@@ -43,7 +44,7 @@ pub(crate) enum Unauthenticated {
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     /// Verifies client certificates, if there is an authority for them.
-    pub(crate) certificates: Option<Arc<dyn ClientCertVerifier>>,
+    pub(crate) authority: Option<Arc<ClientAuthority>>,
     /// Asks the API server about tokens, if it is to.
     pub(crate) tokens: Option<TokenReviewer>,
     /// Whether others are admitted.
@@ -57,8 +58,10 @@ impl Authenticator {
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<User, Unauthenticated> {
-        let by_certificate = match (&self.certificates, peer) {
-            (Some(verifier), [own, others @ ..]) => Some(of_certificate(verifier, own, others)),
+        let by_certificate = match (&self.authority, peer) {
+            (Some(authority), [own, others @ ..]) => {
+                Some(of_certificate(authority.verifier().as_ref(), own, others))
+            }
             _ => None,
         };
         let mut user = match (by_certificate, bearer(headers), &self.tokens) {
@@ -84,7 +87,7 @@ fn anonymous() -> User {
 }
 
 fn of_certificate(
-    verifier: &Arc<dyn ClientCertVerifier>,
+    verifier: &dyn ClientCertVerifier,
     own: &CertificateDer<'static>,
     others: &[CertificateDer<'static>],
 ) -> Result<User, String> {
@@ -210,7 +213,7 @@ mod tests {
     #[case(true)]
     #[tokio::test]
     async fn clients_without_credentials_are_anonymous_or_refused(#[case] anonymous: bool) {
-        let authenticator = Authenticator { certificates: None, tokens: None, anonymous };
+        let authenticator = Authenticator { authority: None, tokens: None, anonymous };
         let user = authenticator.user(&[], &HeaderMap::new()).await;
         assert_eq!(
             user.ok().map(|user| user.name),

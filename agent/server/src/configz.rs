@@ -211,6 +211,7 @@ mod tests {
             certificate: KeyPairFiles { certificate: "/a.crt".into(), key: "/a.key".into() },
             signed: None,
             client_authority: Some("/ca.crt".into()),
+            reloads_client_authority: true,
             anonymous: false,
             token_reviews: Some(Duration::from_secs(120)),
             authorization: Authorization::Webhook {

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::requests::{Api, Client};
+use super::tls::Tls;
 
 /// How many connections there may be whose clients have not shown who they are. The oldest makes room for a new one.
 const MOST_STRANGERS: usize = 64;
@@ -37,7 +38,7 @@ struct Stranger {
 }
 
 /// Serves clients for ever.
-pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>) {
+pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     let mut clients = JoinSet::new();
     let mut strangers: VecDeque<Stranger> = VecDeque::new();
     loop {
@@ -49,7 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>
                         oldest.task.abort();
                     }
                     let known = CancellationToken::new();
-                    let connection = connection(stream, tls.clone(), Arc::clone(&api), known.clone());
+                    let connection = connection(stream, tls.acceptor(), Arc::clone(&api), known.clone());
                     strangers.push_back(Stranger { known, task: clients.spawn(tasks::boxed(connection)) });
                 }
                 Err(error) => {

@@ -4,7 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `connections` | how many clients there are, and for how long one may be a stranger |
-//! | `tls`, `served_certificate` | the server's certificate; whose certificates are an identity |
+//! | `tls`, `served_certificate` | the server's certificate; whose certificates are an identity (`tls::client_authority`) |
 //! | `requests` | one request: who, whether, what |
 //! | `authenticate`, `subject` ◆ | who a client is: by certificate or by TokenReview |
 //! | `authorize`, `attributes` ◆ | whether it may: by SubjectAccessReview |
@@ -63,9 +63,7 @@ use std::time::Duration;
 
 use agent::local_node::kubelet_config::KubeletConfiguration;
 use kube_node::client::ApiClient;
-use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 pub use answer::Body;
 use authenticate::{Authenticator, TokenReviewer};
@@ -74,6 +72,7 @@ pub use configz::OtherPorts;
 pub use exposed::Exposed;
 use requests::Api;
 use served_certificate::ServedCertificate;
+use tls::{ClientAuthority, Tls};
 pub use tls::{KeyPairFiles, TlsError};
 
 /// How long the API server may take to review a token or a right.
@@ -92,6 +91,8 @@ pub struct Settings {
     pub signed: Option<PathBuf>,
     /// The authorities of client certificates, in PEM; `None`: no certificate is an identity.
     pub client_authority: Option<PathBuf>,
+    /// Whether that file is read again when it changes (gate ReloadKubeletClientCAFile).
+    pub reloads_client_authority: bool,
     /// Whether clients without credentials are admitted, as `system:anonymous`.
     pub anonymous: bool,
     /// How long an answer about a token counts; `None`: the API server is not asked about tokens.
@@ -157,8 +158,8 @@ pub enum ServerError {
 /// A server that listens, and does not serve yet.
 pub struct Server {
     listener: TcpListener,
-    tls: TlsAcceptor,
-    certificates: Option<Arc<dyn ClientCertVerifier>>,
+    tls: Tls,
+    authority: Option<Arc<ClientAuthority>>,
     settings: Settings,
 }
 
@@ -168,11 +169,13 @@ impl Server {
     /// # Errors
     /// If a file or the address cannot be used.
     pub async fn bind(mut settings: Settings) -> Result<Self, ServerError> {
-        let authority = settings.client_authority.as_deref();
-        let certificates = authority.map(tls::client_verifier).transpose()?;
+        let reloads = settings.reloads_client_authority;
+        let authority = settings.client_authority.clone();
+        let authority = authority.map(|file| ClientAuthority::new(file, reloads)).transpose()?;
+        let authority = authority.map(Arc::new);
         let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
         let served = ServedCertificate::new(files, signed)?;
-        let tls = tls::acceptor(Arc::new(served), certificates.as_ref(), &settings);
+        let tls = Tls::new(Arc::new(served), authority.clone(), &settings);
         let tls = tls.map_err(|source| {
             let path = settings.certificate.certificate.clone();
             TlsError::Use { path, source }
@@ -187,7 +190,7 @@ impl Server {
         let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (at, listener) = bound.map_err(|source| ServerError::Bind { address, source })?;
         settings.address.set_port(at.port());
-        Ok(Self { listener, tls, certificates, settings })
+        Ok(Self { listener, tls, authority, settings })
     }
 
     /// Where it listens.
@@ -224,7 +227,7 @@ impl Server {
             }
         };
         let authenticator = Authenticator {
-            certificates: self.certificates,
+            authority: self.authority,
             tokens: client.zip(tokens).map(|(client, keep)| TokenReviewer::new(client, keep)),
             anonymous: self.settings.anonymous,
         };

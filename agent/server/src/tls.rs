@@ -2,11 +2,13 @@
 //!
 //! As for a kubelet, a client may show any certificate: one of another authority is no identity, and no error of the handshake.
 
+mod client_authority;
+
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
@@ -25,6 +27,7 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 
 use super::Settings;
+pub(crate) use client_authority::ClientAuthority;
 
 /// Why the server has no certificate to serve with.
 #[derive(Debug, thiserror::Error)]
@@ -129,8 +132,51 @@ pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>
     Ok(built)
 }
 
+/// TLS of the server's connections: with the certificate and the client authorities as they are when a connection begins.
+pub(crate) struct Tls {
+    served: Arc<dyn ResolvesServerCert>,
+    authority: Option<Arc<ClientAuthority>>,
+    settings: Settings,
+    last: Mutex<Last>,
+}
+
+/// The last acceptor, and the verifier whose authorities it names to clients.
+struct Last {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    pub(crate) fn new(
+        served: Arc<dyn ResolvesServerCert>,
+        authority: Option<Arc<ClientAuthority>>,
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        let verifier = authority.as_ref().map(|authority| authority.verifier());
+        let acceptor = acceptor(Arc::clone(&served), verifier.as_ref(), settings)?;
+        let last = Mutex::new(Last { verifier, acceptor });
+        Ok(Self { served, authority, settings: settings.clone(), last })
+    }
+
+    /// What shakes hands with the next client. Clients such as Go's show no certificate of an authority that is not named to them.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(authority) = &self.authority {
+            let verifier = authority.verifier();
+            let is_named = last.verifier.as_ref().is_some_and(|last| Arc::ptr_eq(last, &verifier));
+            if !is_named {
+                match acceptor(Arc::clone(&self.served), Some(&verifier), &self.settings) {
+                    Ok(acceptor) => *last = Last { verifier: Some(verifier), acceptor },
+                    Err(error) => tracing::warn!(%error, "failed to set up TLS again"),
+                }
+            }
+        }
+        last.acceptor.clone()
+    }
+}
+
 /// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
-pub(crate) fn acceptor(
+fn acceptor(
     served: Arc<dyn ResolvesServerCert>,
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
     settings: &Settings,
@@ -233,7 +279,15 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
+    use rustls::client::ResolvesClientCert;
+    use rustls::pki_types::ServerName;
+    use rustls::sign::CertifiedKey;
+    use rustls::{ClientConfig, SignatureScheme};
+    use tokio_rustls::TlsConnector;
+
     use super::*;
+    use crate::served_certificate::ServedCertificate;
+    use crate::{Authorization, Handlers};
 
     #[test]
     fn suites_of_tls_1_2_are_chosen_by_name() {
@@ -278,5 +332,74 @@ mod tests {
         let error = client_verifier(&empty).unwrap_err().to_string();
         let expected = format!("failed to read {}: there is no certificate in it", empty.display());
         assert_eq!(error, expected);
+    }
+
+    /// A client without a certificate, which notes how many authorities are named to it.
+    #[derive(Debug, Default)]
+    struct Named(Mutex<Vec<usize>>);
+
+    impl ResolvesClientCert for Named {
+        fn resolve(
+            &self,
+            authorities: &[&[u8]],
+            _: &[SignatureScheme],
+        ) -> Option<Arc<CertifiedKey>> {
+            self.0.lock().unwrap().push(authorities.len());
+            None
+        }
+
+        fn has_certs(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_are_told_the_authorities_that_are_in_the_file_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = KeyPairFiles::own(&dir.path().join("pki"), &["n1".to_owned()]).unwrap();
+        let file = dir.path().join("ca.crt");
+        let authority =
+            || rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem();
+        fs::write(&file, authority()).unwrap();
+        let settings = Settings {
+            address: ([127, 0, 0, 1], 0).into(),
+            any_port: false,
+            certificate: files.clone(),
+            signed: None,
+            client_authority: Some(file.clone()),
+            reloads_client_authority: true,
+            anonymous: false,
+            token_reviews: None,
+            authorization: Authorization::AlwaysAllow,
+            tls_1_3_alone: false,
+            cipher_suites: Vec::new(),
+            handlers: Handlers::default(),
+        };
+        let served = Arc::new(ServedCertificate::new(files.clone(), None).unwrap());
+        let known = Arc::new(ClientAuthority::new(file.clone(), true).unwrap());
+        let tls = Tls::new(served, Some(known), &settings).unwrap();
+
+        let mut roots = RootCertStore::empty();
+        roots.add(certificates(&files.certificate).unwrap().remove(0)).unwrap();
+        let named = Arc::new(Named::default());
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let resolver: Arc<dyn ResolvesClientCert> = named.clone();
+        let connector = TlsConnector::from(Arc::new(config.with_client_cert_resolver(resolver)));
+        let shake_hands = async || {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            let name = ServerName::try_from("n1").unwrap();
+            let accepting = tls.acceptor();
+            let (connected, accepted) =
+                tokio::join!(connector.connect(name, client), accepting.accept(server));
+            (connected.unwrap(), accepted.unwrap())
+        };
+        drop(shake_hands().await);
+        // It is longer now.
+        fs::write(&file, authority() + &authority()).unwrap();
+        drop(shake_hands().await);
+        assert_eq!(*named.0.lock().unwrap(), [1, 2]);
     }
 }

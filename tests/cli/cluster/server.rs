@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::api_server::{ApiServer, VISITOR};
 use super::joined::{Joined, pod};
-use super::server_client::{Authority, Served, answered};
+use super::server_client::{Authority, Pair, Served, answered};
 use crate::command::*;
 
 const TOKEN_REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
@@ -58,6 +58,24 @@ async fn server_admits_clients_whom_the_api_server_allows() {
         assert_eq!(list["items"][0]["spec"]["containers"][0]["name"], "app", "{path}");
     }
     assert_eq!(served.get("/nothing").await.0, 404);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn authorities_of_clients_are_read_again_when_their_file_changes() {
+    let served = Served::new(Joined::new(ApiServer::start()).await).await;
+    let next = Authority::new();
+    let admin = next.client("kube-apiserver-kubelet-client", "system:masters");
+    let status = async |pair: &Pair| {
+        let answer = answered(served.ask("/healthz", Some(pair), None).await).await;
+        answer.0
+    };
+    assert_eq!((status(&served.admin).await, status(&admin).await), (200, 401));
+    served.joined.place.file("clients.crt", &next.pem());
+    assert_eq!((status(&served.admin).await, status(&admin).await), (401, 200));
+    // A file that cannot be used changes nothing.
+    served.joined.place.file("clients.crt", "no certificate");
+    assert_eq!((status(&served.admin).await, status(&admin).await), (401, 200));
     served.end().await;
 }
 

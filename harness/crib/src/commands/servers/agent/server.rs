@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::Config;
-use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
+use agent::local_node::kubelet_config::{Gates, GoDuration, KubeletConfiguration, count};
 use clap::{ArgAction, Args, ValueEnum};
 use kubelet_server::{Authorization, Handlers, KeyPairFiles, Server, ServerError, Settings};
 
@@ -89,6 +89,8 @@ impl ServerArgs {
             certificate: self.certificate(file, config, pki)?,
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
+            reloads_client_authority: Gates::new(&file.feature_gates.clone().unwrap_or_default())
+                .enabled("ReloadKubeletClientCAFile"),
             anonymous: self.anonymous(file),
             token_reviews,
             authorization,
