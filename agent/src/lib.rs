@@ -6,6 +6,7 @@
 //! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `bound`: from the cluster's changes; `merge` ◆ compares sets |
 //! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
+//! | `sync_loop::turns` | whether the sync loop still turns: the agent's health |
 //! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
 //! | [`decide`] ◆ | what is done next: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
@@ -216,6 +217,7 @@ use storage::drivers::VolumeDrivers;
 use storage::volumes::claim::Claims;
 use storage::volumes::in_memory::InMemory;
 use storage::volumes::token::Tokens;
+use sync_loop::turns::Turns;
 use sync_loop::{Published, Told};
 use tasks::blocking;
 use upkeep::gc::collector::ContainerCollector;
@@ -268,6 +270,7 @@ pub struct Agent {
     pods: watch::Receiver<Arc<[Pod]>>,
     sources_ready: watch::Receiver<bool>,
     readiness: watch::Receiver<Readiness>,
+    turns: Turns,
     pressure: watch::Receiver<Pressure>,
     shutting_down: watch::Receiver<bool>,
     shutdown_times: watch::Receiver<ShutdownTimes>,
@@ -512,10 +515,11 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         };
         tasks.spawn(tasks::boxed(watch.run()));
     }
+    let turns = Turns::new(shared.config.resync_period);
     tasks.spawn(tasks::boxed(sync_loop::run(
         Arc::new(shared),
         reports.clone(),
-        Published { pods: pods_sender, ready: ready_sender },
+        Published { pods: pods_sender, ready: ready_sender, turns: turns.clone() },
         sources,
         runtime,
         Told { failed, evictions },
@@ -527,6 +531,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         pods,
         sources_ready,
         readiness,
+        turns,
         pressure,
         shutting_down,
         shutdown_times,
@@ -562,6 +567,7 @@ impl Agent {
             pods: self.pods.clone(),
             sources_ready: self.sources_ready.clone(),
             readiness: self.readiness.clone(),
+            turns: self.turns.clone(),
             pressure: self.pressure.clone(),
             shutting_down: self.shutting_down.clone(),
             shutdown_times: self.shutdown_times.clone(),

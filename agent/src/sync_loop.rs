@@ -32,19 +32,23 @@ mod housekeeping;
 mod orphans;
 mod reconcile;
 mod resizes;
+pub(crate) mod turns;
 
 use allocations::Allocations;
 use entries::{Entries, Entry};
 use housekeeping::Garbage;
 use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconcile};
 use resizes::{Granted, Resizes, Trigger};
+use turns::Turns;
 
-/// Who shows the pods of the sources.
+/// What others see of the loop and of the pods of the sources.
 pub(crate) struct Published {
     /// The pods of all sources, without duplicates.
     pub(crate) pods: watch::Sender<Arc<[Pod]>>,
     /// Whether each source has had its first update.
     pub(crate) ready: watch::Sender<bool>,
+    /// When the loop last turned.
+    pub(crate) turns: Turns,
 }
 
 /// What other tasks tell of pods.
@@ -142,6 +146,9 @@ pub(crate) async fn run(
     let mut garbage_collection = periodic(sync_loop.shared.config.gc_period);
     let clock = Arc::clone(&sync_loop.shared.clock);
     loop {
+        if sync_loop.shared.readiness.borrow().runtime.is_none() {
+            sync_loop.published.turns.note();
+        }
         let retry_at = sync_loop.retry_at();
         // Each arm is cancel safe: it only receives or sleeps.
         tokio::select! {

@@ -19,6 +19,7 @@ use crate::observation::readiness::Readiness;
 use crate::reporting::events::{EventRecorder, EventType};
 use crate::reporting::measures::{Measured, Measures};
 use crate::reporting::report::Reports;
+use crate::sync_loop::turns::Turns;
 use crate::upkeep::machine_watch::OomCount;
 
 /// What the node has, and what of that pods may request: quantities by resource name.
@@ -57,6 +58,7 @@ pub struct AgentView {
     pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
     pub(crate) sources_ready: watch::Receiver<bool>,
     pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) turns: Turns,
     pub(crate) pressure: watch::Receiver<Pressure>,
     pub(crate) shutting_down: watch::Receiver<bool>,
     pub(crate) shutdown_times: watch::Receiver<ShutdownTimes>,
@@ -152,16 +154,14 @@ impl AgentView {
         }
     }
 
-    /// Why the agent is not healthy: the pods of the runtime were last listed more than 3 minutes ago.
+    /// Why the agent is not healthy: its sync loop has not turned with a ready runtime for 5 minutes, or for two periods of resyncs if
+    /// that is longer.
     ///
     /// # Errors
     ///
     /// The reason, in a kubelet's words.
     pub fn health(&self) -> Result<(), String> {
-        match &self.readiness.borrow().pleg {
-            Some(reason) => Err(reason.clone()),
-            None => Ok(()),
-        }
+        self.turns.health()
     }
 
     /// How often each probe that is in use has succeeded and failed.

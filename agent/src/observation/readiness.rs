@@ -34,8 +34,6 @@ pub(crate) struct Readiness {
     pub(crate) runtime: Option<String>,
     /// Why pods with a network of their own cannot be started.
     pub(crate) network: Option<String>,
-    /// Why the agent does not know what runs, which is one of the reasons why no pod can be touched.
-    pub(crate) pleg: Option<String>,
     /// What the runtime said last that it can do; `None` before it has been asked.
     pub(crate) capabilities: Option<Arc<Capabilities>>,
 }
@@ -91,11 +89,10 @@ impl Health {
             )
         });
         let reasons: Vec<String> =
-            down.into_iter().chain(unlisted.clone()).chain(self.runtime.clone()).collect();
+            down.into_iter().chain(unlisted).chain(self.runtime.clone()).collect();
         Readiness {
             runtime: (!reasons.is_empty()).then(|| reasons.join(", ")),
             network: self.network.clone(),
-            pleg: unlisted,
             capabilities: self.capabilities.clone(),
         }
     }
@@ -231,11 +228,8 @@ mod tests {
     fn pods_wait_while_those_of_the_runtime_are_not_seen() {
         let mut health = Health { listed_at: Some(second(0)), ..Health::default() };
         health.answered(&status(true, true), second(179));
-        let still = health.readiness(second(179));
-        assert_eq!((still.runtime, still.pleg), (None, None));
-        let then = health.readiness(second(181));
-        assert_eq!(then.pleg, then.runtime);
-        let why = then.pleg.unwrap_or_default();
+        assert_eq!(health.readiness(second(179)).runtime, None);
+        let why = health.readiness(second(181)).runtime.unwrap_or_default();
         assert_eq!(
             why,
             "PLEG is not healthy: pleg was last seen active 181s ago; threshold is 3m0s"

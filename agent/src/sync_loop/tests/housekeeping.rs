@@ -320,3 +320,31 @@ async fn agent_that_adopts_the_node_ends_every_orphan() {
     assert!(is_ended(Some("other"), Some("own"), true).await);
     assert!(is_ended(Some("other"), None, false).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn health_fails_when_the_sync_loop_no_longer_turns() {
+    let mut scene = Scene::running("app").await;
+    let view = scene.agent().view();
+    scene.sleep(1000).await;
+    assert_eq!(view.health(), Ok(()), "housekeeping turns it");
+    scene.stop_agent().await;
+    scene.sleep(295).await;
+    assert_eq!(view.health(), Ok(()));
+    scene.sleep(6).await;
+    assert_eq!(view.health(), Err("sync Loop took longer than expected".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_fails_once_the_runtime_has_not_been_ready_for_five_minutes() {
+    let scene = Scene::running("app").await;
+    let view = scene.agent().view();
+    scene.fake.set_down(true);
+    // It counts as down after 30 s.
+    scene.sleep(320).await;
+    assert_eq!(view.health(), Ok(()));
+    scene.sleep(25).await;
+    assert_eq!(view.health(), Err("sync Loop took longer than expected".to_owned()));
+    scene.fake.set_down(false);
+    scene.sleep(120).await;
+    assert_eq!(view.health(), Ok(()));
+}

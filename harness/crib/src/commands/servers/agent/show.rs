@@ -29,8 +29,8 @@ const HEALTHZ_PORT: u16 = 10248;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
 pub(crate) struct ShowArgs {
-    /// Port of /healthz, which fails if the agent has not listed the runtime's pods for 3 minutes; 0: disabled [default: 0; with
-    /// --kubeconfig 10248, or a free port if 10248 is in use]
+    /// Port of /healthz, which fails if the sync loop is stuck, or the runtime not ready, for 5 minutes; 0: disabled [default: 0;
+    /// with --kubeconfig 10248, or a free port if 10248 is in use]
     #[arg(long, value_name = "PORT")]
     healthz_port: Option<u16>,
     /// Port that serves /healthz, /pods, /stats/summary and /metrics without authentication; 0: disabled [default: 0]

@@ -360,7 +360,7 @@ impl Serving<'_> {
                 tracing::info!("another process opened the lock file");
                 Ok(Exit::Success)
             }
-            () = self.watchdog.feed(|| view.health()) => Ok(Exit::Success),
+            () = self.watchdog.feed(|| view.health(), systemd::notify) => Ok(Exit::Success),
             () = exposed.follow() => Ok(Exit::Success),
             () = managers.serve(agent.view()) => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),

@@ -72,8 +72,8 @@ impl Watchdog {
         Ok(Self { period: Some(limit / 2) })
     }
 
-    /// Feeds it, twice in its time, as long as the agent is healthy. Never returns.
-    pub(super) async fn feed(self, health: impl Fn() -> Result<(), String>) {
+    /// Feeds it through `notify`, twice in its time, as long as the agent is healthy. Never returns.
+    pub(super) async fn feed(self, health: impl Fn() -> Result<(), String>, notify: impl Fn(&str)) {
         let Some(period) = self.period else {
             return std::future::pending().await;
         };
@@ -96,6 +96,8 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::cell::RefCell;
 
     use rstest::rstest;
 
@@ -122,6 +124,24 @@ mod tests {
             (Err(seen), Err(words)) => assert!(seen.contains(words), "{seen}"),
             (seen, expected) => panic!("{seen:?}, expected {expected:?}"),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watchdog_is_not_fed_while_the_agent_is_unhealthy() {
+        let watchdog = Watchdog { period: Some(Duration::from_secs(5)) };
+        let began = tokio::time::Instant::now();
+        let second = || began.elapsed().as_secs();
+        let health = || match second() {
+            10..20 => Err("stuck".to_owned()),
+            _ => Ok(()),
+        };
+        let fed = RefCell::new(Vec::new());
+        let feeding =
+            watchdog.feed(health, |state| fed.borrow_mut().push((second(), state.to_owned())));
+        let ended = tokio::time::timeout(Duration::from_secs(27), feeding).await;
+        assert!(ended.is_err(), "it is fed for ever");
+        let expected = [0, 5, 20, 25].map(|second| (second, "WATCHDOG=1".to_owned()));
+        assert_eq!(fed.into_inner(), expected);
     }
 
     #[test]

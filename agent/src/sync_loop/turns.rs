@@ -1,0 +1,72 @@
+//! When the sync loop last turned: one that is stuck starts, updates and ends no pod, and the agent is not healthy.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go syncLoop and SyncLoopHealthCheck.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long the loop may stand still at least.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+/// The last turn of the sync loop. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    /// Not of the wall clock, which may be set while the agent runs.
+    last: Arc<Mutex<Option<Instant>>>,
+    limit: Duration,
+}
+
+impl Turns {
+    /// Before the first turn of a loop with this period of resyncs.
+    pub(crate) fn new(resync_period: Duration) -> Self {
+        let limit = resync_period.saturating_mul(2).max(SHORTEST_LIMIT);
+        Self { last: Arc::default(), limit }
+    }
+
+    /// Notes a turn. One that could touch no pod, because the runtime is not ready, is none.
+    pub(crate) fn note(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Why the loop is not healthy, in a kubelet's words. Before its first turn it is.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match last {
+            Some(at) if at.elapsed() > self.limit => {
+                Err("sync Loop took longer than expected".to_owned())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[rstest]
+    #[case::usual(60, 300)]
+    #[case::shortest(150, 300)]
+    #[case::of_long_resyncs(200, 400)]
+    #[tokio::test(start_paused = true)]
+    async fn loop_may_stand_still_for_two_resyncs_and_five_minutes_at_least(
+        #[case] resync: u64,
+        #[case] limit: u64,
+    ) {
+        let turns = Turns::new(Duration::from_secs(resync));
+        advance(Duration::from_secs(1000)).await;
+        assert_eq!(turns.health(), Ok(()), "it has yet to turn");
+        turns.note();
+        advance(Duration::from_secs(limit)).await;
+        assert_eq!(turns.health(), Ok(()));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(turns.health(), Err("sync Loop took longer than expected".to_owned()));
+        turns.note();
+        assert_eq!(turns.health(), Ok(()));
+    }
+}
