@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::cluster::server_client::{answered, ask};
 use crate::command::*;
 use crate::nodes::agent_cgroups::{pods_end, roots};
-use crate::nodes::agent_flags::{free_port, pod, wait_until_shown};
+use crate::nodes::agent_flags::{free_port, get, pod, wait_until_shown};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
@@ -186,6 +186,22 @@ async fn process_has_the_oom_score_and_the_open_files_of_its_configuration() {
 async fn process_is_killed_last_without_configuration() {
     harness::needs!(Root, LowerOomScore);
     assert_eq!(process_with(&[], oom_score).await, -999);
+}
+
+#[tokio::test]
+async fn health_is_served_once_its_port_is_free() {
+    let kubelet = Kubelet::new().await;
+    let port = free_port();
+    let other = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let mut agent = Running::start(kubelet.command(&[&format!("--healthz-port={port}")]));
+    agent.err_line_with("failed to bind the healthz port").await;
+    wait_until_shown(kubelet.port, &["web-n1 Running "]).await;
+    drop(other);
+    let answer = harness::eventually(PATIENCE, "/healthz", async || {
+        get(port, "/healthz").await.ok_or("nothing")
+    });
+    assert_eq!(answer.await, ("200 OK".to_owned(), "ok".to_owned()));
+    kubelet.end(agent).await.exits(0);
 }
 
 #[tokio::test]

@@ -25,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MOST_CLIENTS: usize = 64;
 /// Where a kubelet shows its health.
 const HEALTHZ_PORT: u16 = 10248;
+/// How long after a failure a kubelet tries again to show its health.
+///
+/// Source: Kubernetes 1.36, cmd/kubelet/app/server.go run.
+const AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Health")]
@@ -45,6 +49,8 @@ pub(crate) struct ShowArgs {
 #[derive(Debug)]
 pub(super) struct Sockets {
     bound: Vec<(TcpListener, Shown)>,
+    /// Where the health is shown once it can be.
+    healthz: Option<SocketAddr>,
     ports: OtherPorts,
 }
 
@@ -57,7 +63,7 @@ enum Shown {
 
 impl ShowArgs {
     /// Binds the sockets that the flags name, or else the file. `joins`: the agent is a node of a cluster. `as_kubelet`:
-    /// it goes on without a port of its health, and its read-only port has the address of its server.
+    /// it goes on without the port of its health until it is free, and its read-only port has the address of its server.
     pub(super) async fn bind(
         &self,
         file: &KubeletConfiguration,
@@ -73,11 +79,15 @@ impl ShowArgs {
             Some(address) => address,
             None => in_file.transpose()?.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         };
-        let mut sockets =
-            Sockets { bound: Vec::new(), ports: OtherPorts { healthz: 0, read_only: 0, address } };
+        let ports = OtherPorts { healthz: 0, read_only: 0, address };
+        let mut sockets = Sockets { bound: Vec::new(), healthz: None, ports };
         let given = self.healthz_port.or(count(file.healthz_port));
         let healthz = given.unwrap_or(if joins { HEALTHZ_PORT } else { 0 });
         let listener = match bind("--healthz-port", address, healthz).await {
+            Err(_) if as_kubelet => {
+                sockets.healthz = Some(SocketAddr::new(address, healthz));
+                None
+            }
             // Several agents may be on one machine, and nobody asked for this port.
             Err((_, ErrorKind::AddrInUse)) if given.is_none() => {
                 let listener = bind_any("--healthz-port", address).await?;
@@ -85,16 +95,10 @@ impl ShowArgs {
                 tracing::warn!(%address, port, taken = healthz, "healthz port is in use; using another port");
                 Some(listener)
             }
-            Err((_, ErrorKind::AddrInUse)) if as_kubelet => {
-                tracing::warn!(
-                    %address, port = healthz,
-                    "the port of /healthz is in use: set another --healthz-port, or 0 to disable it"
-                );
-                None
-            }
             bound => bound.map_err(|(problem, kind)| advised(problem, kind, "--healthz-port"))?,
         };
-        sockets.ports.healthz = listener.as_ref().map_or(0, port_of);
+        let later = sockets.healthz.map_or(0, |at| at.port());
+        sockets.ports.healthz = listener.as_ref().map_or(later, port_of);
         sockets.bound.extend(listener.map(|listener| (listener, Shown::Health)));
         let read_only = self.read_only_port.or(count(file.read_only_port)).unwrap_or_default();
         let read_only = if file.enable_server == Some(false) { 0 } else { read_only };
@@ -132,6 +136,20 @@ async fn bind_any(flag: &str, address: IpAddr) -> Result<TcpListener, String> {
     bound.map_err(|error| format!("{flag}: failed to bind a free port of {address}: {error}"))
 }
 
+/// Binds an address once it can be bound.
+async fn bind_in_time(at: SocketAddr) -> TcpListener {
+    loop {
+        match TcpListener::bind(at).await {
+            Ok(listener) => return listener,
+            Err(error) => tracing::warn!(
+                %error, address = %at,
+                "failed to bind the healthz port; will retry: set another --healthz-port, or 0 to disable it"
+            ),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
 /// The port of a socket that is bound.
 fn port_of(listener: &TcpListener) -> u16 {
     listener.local_addr().map_or(0, |address| address.port())
@@ -157,6 +175,11 @@ impl Sockets {
         let mut servers = JoinSet::new();
         for (listener, shown) in self.bound {
             servers.spawn(tasks::boxed(serve(listener, shown, Arc::clone(&exposed))));
+        }
+        if let Some(at) = self.healthz {
+            servers.spawn(tasks::boxed(async move {
+                serve(bind_in_time(at).await, Shown::Health, exposed).await;
+            }));
         }
         while servers.join_next().await.is_some() {}
         std::future::pending().await
@@ -196,4 +219,26 @@ async fn client(stream: TcpStream, shown: Shown, exposed: Arc<Exposed>) {
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn port_that_is_in_use_is_tried_again_every_five_seconds() {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, harness::ports::free().unwrap()));
+        let other = std::net::TcpListener::bind(at).unwrap();
+        let began = Instant::now();
+        let binding = bind_in_time(at);
+        tokio::pin!(binding);
+        assert!(timeout(Duration::from_secs(12), &mut binding).await.is_err());
+        drop(other);
+        assert_eq!(port_of(&binding.await), at.port());
+        assert_eq!(began.elapsed().as_secs(), 15);
+    }
 }
