@@ -28,7 +28,7 @@
 //! | CSINode | nothing | the node | the CSINode of the node, which drivers that register change |
 //! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
 //! | lease | the lease as it was last | time | the lease |
-//! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client |
+//! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client, the end of the node |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each | the node, and what pods refer to | registered pods, list and watch | the agent's object store, which objects are known (watch) |
@@ -279,12 +279,12 @@ impl Cluster for ClusterNode {
         tokens::issue(&self.client, wanted).await
     }
 
-    /// Static pods of the agent run while the node gets its certificate; without one the agent cannot be a node.
+    /// Static pods of the agent run while the node gets its certificate; without a valid one the agent cannot be a node.
     async fn record(&self, agent: Outputs) -> String {
         if let Some(bootstrap) = &self.bootstrap
             && let Err(error) = bootstrap.run(&self.client).await
         {
-            return in_words(&error);
+            return format!("--bootstrap-kubeconfig: {}", in_words(&error));
         }
         let Outputs { view, events: of_agent, cri } = agent;
         let NodeSettings { name, addresses, server_port, certificates, status, .. } =
@@ -359,20 +359,32 @@ impl Cluster for ClusterNode {
             tasks.spawn(tasks::boxed(services.run(self.known.subscribe())));
         }
         tasks.spawn(tasks::boxed(writer.run(view.reports(), self.known.subscribe())));
-        for rotation in of_client.into_iter().chain(of_server) {
-            tasks.spawn(tasks::boxed(rotation.run()));
+        if let Some(rotation) = of_server {
+            // It never returns.
+            tasks.spawn(tasks::boxed(async move { drop(rotation.run().await) }));
         }
         tasks.spawn(tasks::boxed(mirrors.run(mirrored)));
         if let Some(objects) = objects {
             tasks.spawn(tasks::boxed(objects.run()));
         }
         tasks.spawn(tasks::boxed(events.run(of_agent, of_node)));
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a task of the node ended");
+        let expired = async {
+            match of_client {
+                Some(rotation) => rotation.run().await,
+                None => std::future::pending().await,
             }
+        };
+        let ended = async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a task of the node ended");
+                }
+            }
+        };
+        tokio::select! {
+            why = expired => why,
+            () = ended => std::future::pending().await,
         }
-        std::future::pending().await
     }
 }
 

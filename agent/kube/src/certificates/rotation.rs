@@ -1,10 +1,11 @@
 //! Replaces the node's certificates before they end: that of the client, which signs the requests, and that of the server.
 //!
-//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go.
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go, pkg/kubelet/certificate/transport.go.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fetch::Identity;
@@ -12,13 +13,13 @@ use fetch::pki_types::pem::PemObject as _;
 use fetch::pki_types::{CertificateDer, PrivateKeyDer};
 use jiff::Timestamp;
 use rcgen::KeyPair;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::request::{Wanted, request};
+use super::request::{RequestError, Wanted, request};
 use super::store::{CertificateStore, client_store, server_store};
 use super::validity::Validity;
 use crate::chance::chance;
-use crate::client::ApiClient;
+use crate::client::{ApiClient, ApiError};
 
 /// How long a request may take to be approved and signed.
 const SIGNED: Duration = Duration::from_secs(15 * 60);
@@ -27,6 +28,9 @@ const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(64);
 /// How often the time is looked at: a machine may have slept.
 const LOOK: Duration = Duration::from_secs(60);
+/// How long the client may be without a valid certificate, and how often that is looked at.
+const WITHOUT: Duration = Duration::from_secs(5 * 60);
+const LOOK_AT_CLIENT: Duration = Duration::from_secs(10);
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub(crate) struct Rotation {
     wanted: Wanted,
     store: CertificateStore,
     failures: Failures,
+    /// Whether the server, and nothing before it, answered the last request.
+    server_answers: AtomicBool,
 }
 
 impl Rotation {
@@ -65,7 +71,8 @@ impl Rotation {
         failures: Failures,
     ) -> Self {
         let (wanted, store) = (Wanted::client(node), client_store(directory));
-        Self { client, role: Role::Client, wanted, store, failures }
+        let server_answers = AtomicBool::default();
+        Self { client, role: Role::Client, wanted, store, failures, server_answers }
     }
 
     /// Asks for a certificate of the node's server with these names, and replaces it.
@@ -77,22 +84,30 @@ impl Rotation {
         failures: Failures,
     ) -> Self {
         let (wanted, store) = (Wanted::server(node, names), server_store(directory));
-        Self { client, role: Role::Server, wanted, store, failures }
+        let server_answers = AtomicBool::default();
+        Self { client, role: Role::Server, wanted, store, failures, server_answers }
     }
 
-    /// Replaces it, for ever.
-    pub(crate) async fn run(self) {
+    /// Replaces it, for ever. Returns only if the client has been without a valid certificate for too long, with the reason in words.
+    pub(crate) async fn run(self) -> String {
+        if self.role == Role::Client && self.stored().is_none() {
+            tracing::warn!(file = %self.store.current().display(), "there is no client certificate to rotate");
+            return std::future::pending().await;
+        }
+        tokio::select! {
+            never = self.rotate() => match never {},
+            why = self.expired(), if self.role == Role::Client => why,
+        }
+    }
+
+    async fn rotate(&self) -> Infallible {
         let mut wait = FIRST;
         loop {
-            let validity =
-                read(&self.store).and_then(|identity| Validity::of(identity.certificates.first()?));
-            match (validity, self.role) {
-                (Some(validity), _) => sleep_until(validity.renewal(chance())).await,
-                (None, Role::Server) => {}
-                (None, Role::Client) => {
-                    tracing::warn!(file = %self.store.current().display(), "there is no client certificate to rotate");
-                    return std::future::pending().await;
-                }
+            // The client goes on with a certificate whose file is gone.
+            let of_client =
+                || self.client.certificate_validity().filter(|_| self.role == Role::Client);
+            if let Some(validity) = self.stored().or_else(of_client) {
+                sleep_until(validity.renewal(chance())).await;
             }
             while let Err(problem) = self.renew().await {
                 self.failures.0.fetch_add(1, Ordering::Relaxed);
@@ -104,6 +119,21 @@ impl Rotation {
         }
     }
 
+    /// When the certificate in the store is good.
+    fn stored(&self) -> Option<Validity> {
+        Validity::of(read(&self.store)?.certificates.first()?)
+    }
+
+    /// Returns once the client has been without a valid certificate for too long although the server answers: only another start can
+    /// get one, with the bootstrap kubeconfig.
+    async fn expired(&self) -> String {
+        let has_expired = || {
+            let validity = self.client.certificate_validity();
+            validity.is_some_and(|validity| validity.has_ended(Timestamp::now()))
+        };
+        without_certificate(has_expired, || self.server_answers.load(Ordering::Relaxed)).await
+    }
+
     async fn renew(&self) -> Result<(), String> {
         let in_words = |error: &dyn std::error::Error| {
             let cause = error.source().map(|cause| format!(": {cause}"));
@@ -111,6 +141,9 @@ impl Rotation {
         };
         let key = KeyPair::generate().map_err(|error| in_words(&error))?;
         let certificate = request(&self.client, &self.wanted, &key, None, SIGNED).await;
+        if let Err(RequestError::Create(error)) = &certificate {
+            self.server_answers.store(is_of_server(error), Ordering::Relaxed);
+        }
         let certificate = certificate.map_err(|error| in_words(&error))?;
         let put = self.store.put(&certificate, &key.serialize_pem(), Timestamp::now());
         put.map_err(|error| in_words(&error))?;
@@ -118,8 +151,35 @@ impl Rotation {
         if self.role == Role::Client {
             self.client.use_identity(&identity).map_err(|error| in_words(&error))?;
         }
+        self.server_answers.store(true, Ordering::Relaxed);
         tracing::info!(role = ?self.role, "the node has another certificate");
         Ok(())
+    }
+}
+
+/// ◆ Whether the API server itself refused a request: other errors may be those of a proxy before it.
+fn is_of_server(error: &ApiError) -> bool {
+    error.is_unauthorized() || error.is_forbidden() || error.is_not_found()
+}
+
+/// Returns once the client has been without a valid certificate for too long although the server answers, with the reason in words.
+async fn without_certificate(
+    has_expired: impl Fn() -> bool,
+    server_answers: impl Fn() -> bool,
+) -> String {
+    let mut valid_at = Instant::now();
+    loop {
+        sleep(LOOK_AT_CLIENT).await;
+        if !has_expired() {
+            valid_at = Instant::now();
+        } else if valid_at.elapsed() > WITHOUT {
+            if server_answers() {
+                return "no valid client certificate is found and the server is responsive: start the agent again with --bootstrap-kubeconfig, or replace the certificate".to_owned();
+            }
+            tracing::error!(
+                "no valid client certificate is found, but the server is not responsive; a restart may be necessary to get new initial credentials"
+            );
+        }
     }
 }
 
@@ -143,4 +203,52 @@ fn read(store: &CertificateStore) -> Option<Identity> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let key = PrivateKeyDer::from_pem_slice(&text).ok()?;
     Some(Identity { certificates: certificates.ok()?, key })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Whether it is so at a second of the test.
+    type At = fn(u64) -> bool;
+
+    /// Whether the certificate has expired, whether the server answers, and when the node ends.
+    #[rstest]
+    #[case::valid(|_: u64| false, |_: u64| true, None)]
+    #[case::expired(|at: u64| at > 105, |_: u64| true, Some(400))]
+    #[case::replaced(|at: u64| (105..395).contains(&at) || at > 1005, |_: u64| true, Some(1300))]
+    #[case::server_away(|at: u64| at > 105, |at: u64| at > 2005, Some(2010))]
+    #[case::server_away_for_ever(|at: u64| at > 105, |_: u64| false, None)]
+    #[tokio::test(start_paused = true)]
+    async fn node_ends_five_minutes_after_its_certificate_if_the_server_answers(
+        #[case] has_expired: At,
+        #[case] answers: At,
+        #[case] expected: Option<u64>,
+    ) {
+        let began = Instant::now();
+        let second = || began.elapsed().as_secs();
+        let ending = without_certificate(|| has_expired(second()), || answers(second()));
+        let ended = timeout(Duration::from_secs(10_000), ending).await;
+        assert_eq!(ended.is_ok(), expected.is_some());
+        if let (Ok(why), Some(expected)) = (ended, expected) {
+            assert!(why.contains("no valid client certificate is found"), "{why}");
+            // It is looked at every 10 s.
+            assert!((expected..=expected + 10).contains(&second()), "{}", second());
+        }
+    }
+
+    #[rstest]
+    #[case(401, true)]
+    #[case(403, true)]
+    #[case(404, true)]
+    #[case(409, false)]
+    #[case(429, false)]
+    #[case(502, false)]
+    fn refusals_of_the_server_itself_are_answers(#[case] code: u16, #[case] expected: bool) {
+        assert_eq!(is_of_server(&ApiError::refused(code, b"no")), expected);
+        assert!(!is_of_server(&ApiError::Slow(SIGNED)));
+    }
 }

@@ -90,6 +90,12 @@ impl ApiError {
         self.is(409) && !self.is_already_exists()
     }
 
+    /// The server does not know the client.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.is(401)
+    }
+
     /// The client may not do that.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {

@@ -112,8 +112,12 @@ impl ApiClient {
     /// When the certificate ends that the client shows, if it shows one.
     #[must_use]
     pub fn certificate_ends(&self) -> Option<Timestamp> {
-        let certificate = self.transport.certificate()?;
-        Some(Validity::of(&certificate)?.not_after)
+        Some(self.certificate_validity()?.not_after)
+    }
+
+    /// When the certificate is good that the client shows, if it shows one.
+    pub(crate) fn certificate_validity(&self) -> Option<Validity> {
+        Validity::of(&self.transport.certificate()?)
     }
 
     /// The object or list at a path.

@@ -365,7 +365,7 @@ impl Serving<'_> {
             () = managers.serve(agent.view()) => Ok(Exit::Success),
             () = sockets.serve(Arc::clone(&exposed)) => Ok(Exit::Success),
             () = serve_node(server, reviews.as_ref(), &exposed) => Ok(Exit::Success),
-            why = agent.refused() => Err(format!("--bootstrap-kubeconfig: {why}")),
+            why = agent.refused() => Err(why),
             () = serve_services(services) => Ok(Exit::Success),
             () = drive(drivers) => Ok(Exit::Success),
             () = keep_claims(claims, agent.view()) => Ok(Exit::Success),
