@@ -439,6 +439,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let resources = Arc::new(NodeResources {
         capacity: node.capacity.clone(),
         allocatable: offer.allocatable.clone(),
+        swap_capacity: node.swap_capacity,
         pods_cgroup: class_path(&node, QosClass::Guaranteed),
     });
     let probes = prober.counts().clone();

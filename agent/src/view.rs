@@ -27,6 +27,8 @@ use crate::upkeep::machine_watch::OomCount;
 pub(crate) struct NodeResources {
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
+    /// How many bytes of swap it has.
+    pub(crate) swap_capacity: i64,
     /// The cgroup of all pods, if it is passed to the runtime.
     pub(crate) pods_cgroup: Option<String>,
 }
@@ -78,6 +80,12 @@ impl AgentView {
         let mut capacity = self.resources.capacity.clone();
         DeviceResources::add(&mut capacity, self.managers.0.devices().capacity);
         capacity
+    }
+
+    /// How many bytes of swap the node has.
+    #[must_use]
+    pub fn swap_capacity(&self) -> i64 {
+        self.resources.swap_capacity
     }
 
     /// What is measured of managers.

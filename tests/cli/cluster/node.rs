@@ -37,6 +37,11 @@ async fn agent_registers_a_ready_node_and_renews_its_lease() {
     assert!(info["kubeletVersion"].as_str().unwrap().starts_with("v1.36."), "{info}");
     assert!(info["containerRuntimeVersion"].as_str().unwrap().starts_with("crib://"), "{info}");
     assert_ne!(info["kernelVersion"], "");
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let swap = meminfo.lines().find_map(|line| line.strip_prefix("SwapTotal:")).unwrap_or("0 kB");
+    let kib: u64 = swap.trim().trim_end_matches(" kB").parse().unwrap();
+    let expected = if kib == 0 { Value::Null } else { json!({"capacity": kib * 1024}) };
+    assert_eq!(info["swap"], expected);
 
     let lease =
         || joined.object(Kind::of("coordination.k8s.io/v1", "Lease"), "kube-node-lease", NODE);

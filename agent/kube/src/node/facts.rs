@@ -74,6 +74,7 @@ impl NodeFacts {
             runtime,
             capacity: self.view.capacity(),
             allocatable: self.view.allocatable(),
+            swap_capacity: self.view.swap_capacity(),
             images: images.ok().and_then(Result::ok),
             most_images: self.most_images,
             declared_features: declared_features(&self.gates, capabilities.as_ref()),

@@ -44,6 +44,8 @@ pub(crate) struct Facts {
     /// Quantities by resource name.
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
+    /// How many bytes of swap it has.
+    pub(crate) swap_capacity: i64,
     /// The images of the runtime; `None` if it does not answer.
     pub(crate) images: Option<Vec<Image>>,
     /// How many of them a status has (`nodeStatusMaxImages`).
@@ -162,7 +164,7 @@ fn is_bytes(resource: &str) -> bool {
 
 fn node_info(facts: &Facts) -> Value {
     let machine = &facts.machine;
-    json!({
+    let mut info = json!({
         "machineID": machine.machine_id,
         "systemUUID": machine.system_uuid,
         "bootID": machine.boot_id,
@@ -174,7 +176,12 @@ fn node_info(facts: &Facts) -> Value {
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
         "architecture": architecture(),
-    })
+    });
+    // A node without swap does not have the field.
+    if facts.swap_capacity != 0 {
+        info["swap"] = json!({"capacity": facts.swap_capacity});
+    }
+    info
 }
 
 /// The machine's architecture, as Go names it.
@@ -435,6 +442,21 @@ mod tests {
         assert_eq!(found["lastTransitionTime"], whole_seconds(at(60)));
         assert_eq!(condition(&second, "Ready")["status"], "True");
         assert!(differs(&first, &second));
+    }
+
+    #[test]
+    fn swap_is_shown_while_there_is_some() {
+        let of = |swap_capacity, before: &Value| {
+            status(&Facts { swap_capacity, ..facts() }, before, at(0))
+        };
+        let without = of(0, &Value::Null);
+        assert_eq!(without["nodeInfo"].get("swap"), None);
+        let with = of(2_147_479_552, &without);
+        assert_eq!(with["nodeInfo"]["swap"], json!({"capacity": 2_147_479_552_i64}));
+        assert_eq!(of(0, &with)["nodeInfo"].get("swap"), None);
+        let node = |status: &Value| json!({"status": status});
+        let off = patch(&node(&with), &node(&without)).unwrap().unwrap();
+        assert_eq!(off["status"]["nodeInfo"], json!({"swap": null}));
     }
 
     #[test]
