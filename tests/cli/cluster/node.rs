@@ -54,6 +54,34 @@ async fn agent_registers_a_ready_node_and_renews_its_lease() {
     joined.end(agent).await;
 }
 
+/// As a kubelet's, the client of heartbeats has no rate limit, and waits for no other request.
+#[tokio::test]
+async fn lease_is_renewed_while_other_requests_wait_for_the_rate_limit() {
+    const CONFIG_MAPS: usize = 200;
+    let joined = Joined::new(ApiServer::start()).await;
+    let config = joined.place.file(
+        "slow.yaml",
+        &format!(
+            "{KUBELET_CONFIGURATION}evictionHard: {{}}\nhealthzPort: 0\nkubeAPIQPS: 5\nkubeAPIBurst: 1\n\
+             nodeLeaseDurationSeconds: 4\n"
+        ),
+    );
+    let refs = (0..CONFIG_MAPS).map(|number| format!("{{configMapRef: {{name: c{number}}}}}"));
+    let refs: Vec<String> = refs.collect();
+    joined.create_pod(&format!("{}    envFrom: [{}]\n", pod("waits", "true"), refs.join(", ")));
+    let agent = joined.agent(&["--config", &config]);
+    let asked = || joined.server.count("GET /api/v1/namespaces/default/configmaps");
+    // The others have their turns one after another, which takes 40 s.
+    wait("the first ConfigMap", || asked().into(), |seen| seen.as_u64() > Some(0)).await;
+    let lease =
+        format!("PUT /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
+    let renewals = || joined.server.count(&lease);
+    let enough = renewals() as u64 + 3;
+    wait("renewals", || renewals().into(), |seen| seen.as_u64() >= Some(enough)).await;
+    assert!(asked() < CONFIG_MAPS, "no request waits any more");
+    joined.end(agent).await;
+}
+
 #[tokio::test]
 async fn node_declares_the_features_whose_gates_are_on() {
     let joined = Joined::new(ApiServer::start()).await;
