@@ -20,7 +20,7 @@ pub(crate) struct Which {
     /// Show only the COUNT newest items, in any state; 0 for no limit
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "latest")]
     last: Option<usize>,
-    /// Show only the newest item, in any state
+    /// Use only the newest match, even if it is not running
     #[arg(short, long)]
     latest: bool,
 }

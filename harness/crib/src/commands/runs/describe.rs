@@ -48,7 +48,7 @@ pub(crate) struct DescribeArgs {
     /// Select pods of `crib run` by labels: `app=web,tier!=db`
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l: default]
+    /// Namespace of the pods [default: any; with -l: the namespace default]
     #[arg(short, long)]
     namespace: Option<String>,
     /// Output format; json and yaml print Kubernetes API objects

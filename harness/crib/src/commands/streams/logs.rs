@@ -50,7 +50,7 @@ pub(crate) struct LogsArgs {
     /// Select pods of `crib run` by labels: `app=web,tier!=db`; the default of --tail is then 10
     #[arg(short = 'l', long)]
     selector: Option<Labels>,
-    /// Namespace of the pods [default: any; with -l: default]
+    /// Namespace of the pods [default: any; with -l: the namespace default]
     #[arg(short, long)]
     namespace: Option<String>,
     /// Print the logs of all containers of the pods
