@@ -73,6 +73,8 @@ pub struct ObjectMap {
     trust_bundles: Map<String, Arc<ClusterTrustBundle>>,
     /// Whether there are no other RuntimeClasses than those that are known.
     has_all_runtime_classes: bool,
+    /// Whether an API server has not listed its Services yet.
+    services_are_unread: bool,
     /// The agent's own node.
     node: Option<Arc<Node>>,
     /// Those that make claims for their pods.
@@ -108,6 +110,7 @@ impl ObjectMap {
         self.trust_bundles.extend(other.trust_bundles);
         self.stateful_sets.extend(other.stateful_sets);
         self.has_all_runtime_classes |= other.has_all_runtime_classes;
+        self.services_are_unread |= other.services_are_unread;
         self.node = other.node.or(self.node.take());
         self.unknown.extend(other.unknown);
     }
@@ -225,6 +228,16 @@ impl ObjectMap {
     /// Notes that there are no other RuntimeClasses.
     pub fn set_all_runtime_classes_known(&mut self) {
         self.has_all_runtime_classes = true;
+    }
+
+    /// Whether an API server has not listed its Services yet: there may be others than those that are known.
+    pub fn services_are_unread(&self) -> bool {
+        self.services_are_unread
+    }
+
+    /// Notes that an API server has not listed its Services yet.
+    pub fn set_services_unread(&mut self) {
+        self.services_are_unread = true;
     }
 
     /// All PriorityClasses.

@@ -179,7 +179,9 @@ impl ClusterNode {
     /// yet.
     #[must_use]
     pub fn new(client: ApiClient, settings: NodeSettings, others: ObjectMap) -> Self {
-        let store = Arc::new(ObjectStore::new(others.clone()));
+        let mut first = others.clone();
+        first.set_services_unread();
+        let store = Arc::new(ObjectStore::new(first));
         let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
         Self {
             client,

@@ -29,6 +29,9 @@ pub enum EnvError {
     /// The pod was not defaulted.
     #[error("nil pod.spec.enableServiceLinks encountered, cannot construct envvars")]
     NotDefaulted,
+    /// The API server has not listed its Services yet.
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    ServicesUnread,
     /// A field has no value.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -99,7 +102,8 @@ impl EnvError {
             | Self::Resource(_)
             | Self::NoObjects { .. }
             | Self::NoVolume { .. } => true,
-            Self::NoObject { .. }
+            Self::ServicesUnread
+            | Self::NoObject { .. }
             | Self::Unknown { .. }
             | Self::NoKey { .. }
             | Self::File
@@ -186,6 +190,11 @@ pub fn environment(
 ) -> Result<Vec<(String, String)>, EnvError> {
     let links = pod.spec().enable_service_links;
     let links = links.ok_or(EnvError::NotDefaulted)?;
+    // Pods of manifests start without an API server.
+    let are_unread = inputs.objects.is_some_and(ObjectMap::services_are_unread);
+    if are_unread && pod.source() == Some("api") {
+        return Err(EnvError::ServicesUnread);
+    }
     let services =
         inputs.objects.map(|objects| services::variables(objects, pod.namespace(), links));
     let services = services.unwrap_or_default();
@@ -375,14 +384,61 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::json;
 
-    use super::expand;
+    use super::*;
+    use crate::fixtures;
 
     fn known(name: &str) -> Option<&'static str> {
         match name {
             "A" => Some("1"),
             "" => Some("empty"),
             _ => None,
+        }
+    }
+
+    /// With a Service for the API server that is known from elsewhere.
+    #[rstest]
+    #[case::static_pod("file", true, true)]
+    #[case::before_the_list("api", true, false)]
+    #[case::after_the_list("api", false, true)]
+    fn pods_of_an_api_server_need_its_services(
+        #[case] source: &str,
+        #[case] unread: bool,
+        #[case] has_environment: bool,
+    ) {
+        let pod = fixtures::pod(json!({
+            "metadata": {
+                "name": "p",
+                "namespace": "default",
+                "uid": "u",
+                "annotations": {"kubernetes.io/config.source": source},
+            },
+            "spec": {"enableServiceLinks": false, "containers": [{"name": "c"}]},
+        }));
+        let mut objects = ObjectMap::default();
+        let service = json!({
+            "metadata": {"name": "kubernetes", "namespace": "default"},
+            "spec": {"clusterIP": "10.0.0.1"},
+        });
+        objects.insert_service(serde_json::from_value(service).unwrap());
+        if unread {
+            objects.set_services_unread();
+        }
+        let (node, files) = (Node::new("n", "/r", "/l"), EnvFiles::default());
+        let inputs = EnvInputs { node: &node, ips: &[], objects: Some(&objects), files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs);
+        if has_environment {
+            let host = ("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+            assert_eq!(variables, Ok(vec![host]));
+        } else {
+            let error = variables.unwrap_err();
+            assert!(!error.is_of_manifest(), "the container is started later");
+            assert_eq!(
+                error.to_string(),
+                "services have not yet been read at least once, cannot construct envvars"
+            );
         }
     }
 

@@ -57,6 +57,34 @@ async fn pods_have_objects_of_the_cluster() {
     joined.end(agent).await;
 }
 
+/// A container without KUBERNETES_SERVICE_HOST could not find the API server. Static pods start without Services.
+#[tokio::test]
+async fn containers_wait_until_services_are_listed() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let ports = json!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}});
+    create(&joined, object("Service", "kubernetes", ports));
+    joined.server.forbid(Some("/api/v1/services"));
+    joined.place.file("static/own.yaml", &pod("own", "sleep 3600"));
+    let manifests = joined.place.path("static");
+    let agent = joined.agent(&["--manifests", manifests.to_str().unwrap()]);
+    joined.create_pod(&pod("web", "test $KUBERNETES_SERVICE_HOST = 10.96.0.1"));
+    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    let is_told = |pod: &Value| waiting(pod)["reason"] == "CreateContainerConfigError";
+    let web = joined.wait_for_pod("web", "waiting for Services", is_told).await;
+    assert_eq!(
+        waiting(&web)["message"],
+        "services have not yet been read at least once, cannot construct envvars"
+    );
+    harness::eventually(PATIENCE, "the static pod runs, and nothing else", async || {
+        let running = joined.running().await;
+        if running.len() == 1 { Ok(()) } else { Err(running) }
+    })
+    .await;
+    joined.server.forbid(None);
+    joined.wait_for_phase("web", "Succeeded").await;
+    joined.end(agent).await;
+}
+
 #[tokio::test]
 async fn pod_waits_for_an_object_and_sees_it_change() {
     let joined = Joined::new(ApiServer::start()).await;

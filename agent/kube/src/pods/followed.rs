@@ -86,6 +86,10 @@ pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer
         }
         Followed::Services => {
             found.iter().filter_map(decoded).for_each(|service| objects.insert_service(service));
+            // Containers wait: without KUBERNETES_SERVICE_HOST, clients in them find no API server.
+            if !matches!(answer, Some(Answer::Objects(_))) {
+                objects.set_services_unread();
+            }
         }
         Followed::Object(named) => {
             match named.kind {
@@ -161,6 +165,20 @@ mod tests {
             Followed::Claim("ns".to_owned(), "p-tmp".to_owned()),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn services_are_read_once_they_are_listed() {
+        let table = [
+            (None, true),
+            (Some(Answer::Refused("forbidden".to_owned())), true),
+            (Some(Answer::Objects(Vec::new())), false),
+        ];
+        for (answer, unread) in &table {
+            let mut objects = ObjectMap::default();
+            add(&mut objects, &Followed::Services, answer.as_ref());
+            assert_eq!(objects.services_are_unread(), *unread, "{answer:?}");
+        }
     }
 
     #[test]
