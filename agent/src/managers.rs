@@ -61,6 +61,11 @@ pub trait Managers: Send + Sync {
     /// The resources of devices.
     fn devices(&self) -> DeviceResources;
 
+    /// Whether the machine is new, so that extended resources in an existing node's object are those of an earlier machine.
+    fn resets_extended_resources(&self) -> bool {
+        false
+    }
+
     /// What is measured of managers.
     fn metrics(&self) -> Vec<ManagerMetric> {
         Vec::new()

@@ -88,6 +88,12 @@ impl AgentView {
         self.resources.swap_capacity
     }
 
+    /// Whether extended resources in an existing node's object are those of an earlier machine.
+    #[must_use]
+    pub fn resets_extended_resources(&self) -> bool {
+        self.managers.0.resets_extended_resources()
+    }
+
     /// What is measured of managers.
     #[must_use]
     pub fn manager_metrics(&self) -> Vec<ManagerMetric> {

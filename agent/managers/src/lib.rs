@@ -328,6 +328,10 @@ impl Managers for NodeManagers {
         self.0.devices.as_ref().map(|devices| devices.resources()).unwrap_or_default()
     }
 
+    fn resets_extended_resources(&self) -> bool {
+        self.0.devices.as_ref().is_some_and(|devices| devices.is_new())
+    }
+
     fn metrics(&self) -> Vec<ManagerMetric> {
         let can = Abilities {
             topology: self.0.topology.policy != Policy::None,

@@ -75,6 +75,19 @@ async fn container_is_created_with_the_devices_of_a_plugin() {
 }
 
 #[tokio::test]
+async fn extended_resources_are_those_of_an_earlier_machine_in_an_empty_directory() {
+    let mut node = Node::start();
+    assert!(node.view().resets_extended_resources());
+    node.kill_agent().await;
+    node.start_agent();
+    assert!(!node.view().resets_extended_resources(), "the earlier agent has left its socket");
+
+    let script = Script::new(&["nvidia0"]);
+    let (node, _plugin) = with_plugin(&script, 1).await;
+    assert!(!node.view().resets_extended_resources(), "the plugin is of this machine");
+}
+
+#[tokio::test]
 async fn devices_of_an_ended_pod_are_free() {
     let script = Script::new(&["nvidia0"]);
     let (node, _plugin) = with_plugin(&script, 1).await;

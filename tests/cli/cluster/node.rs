@@ -240,6 +240,40 @@ async fn resources_that_others_advertise_are_kept_and_granted() {
 }
 
 #[tokio::test]
+async fn extended_resources_of_an_earlier_machine_are_zero_until_they_are_advertised_again() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    joined.server.store().create(node, Timestamp::now()).unwrap();
+    let advertise = |count: &'static str| {
+        move |node: &mut Value| {
+            for field in ["capacity", "allocatable"] {
+                node["status"][field]["example.com/dongle"] = json!(count);
+            }
+        }
+    };
+    change_node(&joined, Part::Status, advertise("2"));
+    let has = |count: &'static str| {
+        move |node: &Value| {
+            let amounts = ["capacity", "allocatable"].map(|field| &node["status"][field]);
+            amounts.iter().all(|amounts| amounts["example.com/dongle"] == count)
+        }
+    };
+    let agent = joined.agent(&[]);
+    let node = joined.wait_for_ready_node().await;
+    assert!(has("0")(&node), "{node}");
+    change_node(&joined, Part::Status, advertise("3"));
+    agent.stop().await;
+    // The next agent on the machine resets the label, and nothing else.
+    let label = "kubernetes.io/os";
+    change_node(&joined, Part::Main, |node| node["metadata"]["labels"][label] = json!("plan9"));
+    let agent = joined.agent(&[]);
+    let is_adopted = |node: &Value| node["metadata"]["labels"][label] == "linux";
+    let node = wait("the label", || joined.node(), is_adopted).await;
+    assert!(has("3")(&node), "{node}");
+    joined.end(agent).await;
+}
+
+#[tokio::test]
 async fn labels_of_the_system_are_set_again() {
     let joined = Joined::new(ApiServer::start()).await;
     let agent = joined.agent(&[]);

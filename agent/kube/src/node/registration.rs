@@ -1,9 +1,11 @@
 //! Registers the node: creates its object, or adopts the existing one.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go registerWithAPIServer, tryRegisterWithAPIServer, initialNode.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go registerWithAPIServer, tryRegisterWithAPIServer, initialNode,
+//! updateDefaultLabels, reconcileExtendedResource.
 
 use std::time::Duration;
 
+use api::manifest::is_extended;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
@@ -81,12 +83,26 @@ pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     })
 }
 
-/// ◆ The existing node, with the default labels and the annotations of a new one. Its taints stay.
-fn reconciled(existing: &Value, initial: &Value) -> Value {
+/// ◆ The existing node, with the default labels and the annotations of a new one. Its taints stay. With `resets_extended`, its extended
+/// resources are those of an earlier machine: there are none of them until plugins or others advertise them again.
+fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value {
     let mut node = existing.clone();
     for label in DEFAULT_LABELS {
-        if let Some(wanted) = initial["metadata"]["labels"].get(label) {
+        let Some(wanted) = initial["metadata"]["labels"].get(label) else {
+            continue;
+        };
+        if wanted == "" {
+            node["metadata"]["labels"].as_object_mut().and_then(|all| all.remove(label));
+        } else {
             node["metadata"]["labels"][label] = wanted.clone();
+        }
+    }
+    if resets_extended {
+        let capacity = existing["status"]["capacity"].as_object().into_iter().flatten();
+        for (resource, _) in capacity.filter(|(resource, _)| is_extended(resource)) {
+            for field in ["capacity", "allocatable"] {
+                node["status"][field][resource] = json!("0");
+            }
         }
     }
     let annotations = &initial["metadata"]["annotations"];
@@ -110,7 +126,8 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
     let mut wait = FIRST;
     loop {
         let status = status(&node.now().await, &Value::Null, Timestamp::now());
-        match try_register(client, &initial(&node.registration, &status)).await {
+        let resets_extended = node.view.resets_extended_resources();
+        match try_register(client, &initial(&node.registration, &status), resets_extended).await {
             Ok(was_there) => {
                 tracing::info!(node = %name, was_there, "registered node");
                 return (!was_there).then_some(status);
@@ -126,7 +143,11 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
 }
 
 /// Returns whether there was a node of that name.
-async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError> {
+async fn try_register(
+    client: &ApiClient,
+    node: &Value,
+    resets_extended: bool,
+) -> Result<bool, ApiError> {
     match client.create("/api/v1/nodes", node).await {
         Ok(_) => return Ok(false),
         // A client that may not create nodes may have one nevertheless.
@@ -135,7 +156,7 @@ async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError
     }
     let path = path(node["metadata"]["name"].as_str().unwrap_or_default());
     let existing = client.get(&path, &[]).await?;
-    let patch = patch(&existing, &reconciled(&existing, node));
+    let patch = patch(&existing, &reconciled(&existing, node, resets_extended));
     if let Some(patch) = patch.map_err(|error| ApiError::Malformed(error.to_string()))? {
         let path = format!("{path}/status");
         client.patch(&path, PatchKind::StrategicMerge, &patch).await?;
@@ -145,6 +166,7 @@ async fn try_register(client: &ApiClient, node: &Value) -> Result<bool, ApiError
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
 
     use super::*;
 
@@ -198,10 +220,10 @@ mod tests {
         let node = initial(&of_cloud, &Value::Null);
         assert_eq!(node["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
         let existing = json!({"metadata": {"name": "n"}});
-        let known = reconciled(&existing, &node);
+        let known = reconciled(&existing, &node, false);
         assert_eq!(known["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
         // Without a cloud it goes.
-        let later = reconciled(&known, &initial(&told, &Value::Null));
+        let later = reconciled(&known, &initial(&told, &Value::Null), false);
         assert_eq!(later["metadata"]["annotations"], json!({ATTACH: "true"}));
     }
 
@@ -211,10 +233,38 @@ mod tests {
             "metadata": {"name": "n", "labels": {"kubernetes.io/os": "plan9", "theirs": "1"}},
             "spec": {"taints": [{"key": "theirs"}], "podCIDR": "10.0.0.0/24"},
         });
-        let node = reconciled(&existing, &initial(&registration(), &Value::Null));
+        let node = reconciled(&existing, &initial(&registration(), &Value::Null), false);
         let labels = json!({"kubernetes.io/os": "linux", "theirs": "1"});
         assert_eq!(node["metadata"]["labels"], labels);
         assert_eq!(node["metadata"]["annotations"][ATTACH], "true");
         assert_eq!(node["spec"], existing["spec"]);
+    }
+
+    #[test]
+    fn empty_default_label_is_removed() {
+        let zone = "topology.kubernetes.io/zone";
+        let mut without_zone = registration();
+        without_zone.labels.insert(zone.to_owned(), String::new());
+        let initial = initial(&without_zone, &Value::Null);
+        for labels in [json!({zone: "old", "theirs": "1"}), json!({"theirs": "1"})] {
+            let existing = json!({"metadata": {"name": "n", "labels": labels}});
+            let labels = json!({"kubernetes.io/os": "linux", "theirs": "1"});
+            assert_eq!(reconciled(&existing, &initial, false)["metadata"]["labels"], labels);
+        }
+    }
+
+    #[test]
+    fn extended_resources_of_an_earlier_machine_are_zero() {
+        let amounts = json!({"cpu": "2", "hugepages-2Mi": "4Mi", "example.com/gpu": "3"});
+        let status = json!({"capacity": amounts, "allocatable": amounts});
+        let existing = json!({"metadata": {"name": "n"}, "status": status});
+        let initial = initial(&registration(), &Value::Null);
+        assert_eq!(reconciled(&existing, &initial, false)["status"], status);
+        let zero = json!({"cpu": "2", "hugepages-2Mi": "4Mi", "example.com/gpu": "0"});
+        let node = reconciled(&existing, &initial, true);
+        assert_eq!(node["status"], json!({"capacity": zero, "allocatable": zero}));
+        let patch = patch(&existing, &node).unwrap().unwrap();
+        let zero = json!({"example.com/gpu": "0"});
+        assert_eq!(patch["status"], json!({"capacity": zero, "allocatable": zero}));
     }
 }

@@ -27,6 +27,8 @@ use crate::topology::hint::{Hints, Mask};
 #[derive(Debug)]
 pub(crate) struct DeviceManager {
     directory: PathBuf,
+    /// Whether the directory was empty when it was opened.
+    was_empty: bool,
     /// The memory nodes of the machine.
     nodes: Vec<usize>,
     state: Mutex<State>,
@@ -69,6 +71,7 @@ impl DeviceManager {
     /// The directory cannot be used.
     pub(crate) fn open(directory: &Path, nodes: Vec<usize>) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
+        let was_empty = is_empty(directory)?;
         remove_sockets(directory)?;
         let mut state = State::default();
         let file = directory.join(checkpoint::FILE);
@@ -86,6 +89,7 @@ impl DeviceManager {
         let (changed, _) = watch::channel(0);
         Ok(Self {
             directory: directory.to_owned(),
+            was_empty,
             nodes,
             state: Mutex::new(state),
             measured: Measured::default(),
@@ -95,6 +99,12 @@ impl DeviceManager {
 
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether the machine is new: neither an earlier agent nor a plugin has left a file in the directory. A kubelet lists the
+    /// directory when it registers its node, and counts every file, its own socket too (ShouldResetExtendedResourceCapacity).
+    pub(crate) fn is_new(&self) -> bool {
+        self.was_empty && !self.directory.join(checkpoint::FILE).exists()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -480,6 +490,16 @@ fn pod_limits(pod: &Pod) -> Map<&str, usize> {
         *known = (*known).max(count);
     }
     most
+}
+
+/// Whether a directory has no files but hidden ones.
+fn is_empty(directory: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        if !entry?.file_name().as_encoded_bytes().starts_with(b".") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes the sockets of earlier plugins.
