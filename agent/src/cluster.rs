@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::cri::Cri;
 use crate::objects::directory::ObjectsDirectory;
-use crate::objects::{ObjectMap, ObjectStore};
+use crate::objects::{ObjectKind, ObjectMap, ObjectStore};
 use crate::reporting::events::Event;
 use crate::view::AgentView;
 
@@ -38,6 +38,20 @@ pub trait Cluster: Send + Sync {
     /// Registers what these pods refer to, which [`Cluster::objects`] has from now on. Called for each pod before the agent takes it,
     /// and again when it changes. Returns when there is an answer about everything, or after some seconds.
     async fn register(&self, _pods: &[Pod]) {}
+
+    /// Called before a container starts whose variables name these objects. A cluster may have stopped to watch objects that nothing
+    /// has read for long: it watches them again. Returns when there is an answer about each.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer about one of them in time; in a kubelet's words.
+    async fn sync_objects(
+        &self,
+        _namespace: &str,
+        _objects: &[(ObjectKind, String)],
+    ) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The pod needs its objects no longer: it has ended, or is not bound to the node any more.
     fn unregister(&self, _uid: &PodUid) {}

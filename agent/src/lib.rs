@@ -457,6 +457,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
             Arc::clone(&cluster),
         ),
         claims: Claims::new(config.volumes_dir.clone(), config.pods_lock.clone()),
+        cluster: Arc::clone(&cluster),
         drivers,
         machine: Arc::clone(&machine),
         node,

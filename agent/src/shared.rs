@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::checks::dialer::Dialer;
 use crate::checks::probe::prober::Prober;
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::cri::Cri;
 use crate::images::Images;
@@ -46,6 +47,8 @@ use tasks::brief;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) node: Node,
+    /// The cluster that the node is in.
+    pub(crate) cluster: Arc<dyn Cluster>,
     /// The API objects that pods may refer to.
     pub(crate) objects: Arc<ObjectStore>,
     /// Grants the ids of pods with a user namespace of their own.

@@ -31,7 +31,7 @@
 //! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client, the end of the node |
 //! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
-//! | objects, and one task for each | the node, and what pods refer to | registered pods, list and watch | the agent's object store, which objects are known (watch) |
+//! | objects, and one task for each | the node, and what pods refer to | registered pods, reads, list and watch | the agent's object store, which objects are known (watch) |
 //! | ranges of addresses | which the runtime took | the node | UpdateRuntimeConfig |
 //! | services | Services and EndpointSlices | list and watch | tables for the service network |
 //! | events | the names of written events | events of agent and heartbeat | events |
@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use agent::cluster::{Cluster, IssuedToken, Outputs, PodWatch, TokenRequest};
 use agent::local_node::kubelet_config::Gates;
-use agent::objects::{ObjectMap, ObjectStore};
+use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
 use agent::services::ServiceNetwork;
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
@@ -118,6 +118,9 @@ pub struct NodeSettings {
     pub event_rate: Option<Rate>,
     /// The feature gates, which decide what the node declares.
     pub gates: Gates,
+    /// How often a pod is looked at without a cause (`syncFrequency`). An object that no container has read for five such periods is
+    /// not watched.
+    pub resync_period: Duration,
 }
 
 /// How often the node gives a sign of life, and how much it says.
@@ -182,7 +185,13 @@ impl ClusterNode {
         let mut first = others.clone();
         first.set_services_unread();
         let store = Arc::new(ObjectStore::new(first));
-        let objects = Objects::new(client.clone(), &settings.name, Arc::clone(&store), others);
+        let objects = Objects::new(
+            client.clone(),
+            &settings.name,
+            Arc::clone(&store),
+            others,
+            settings.resync_period,
+        );
         Self {
             client,
             settings,
@@ -267,6 +276,14 @@ impl Cluster for ClusterNode {
 
     async fn register(&self, pods: &[Pod]) {
         self.registry.register(pods, self.told.subscribe()).await;
+    }
+
+    async fn sync_objects(
+        &self,
+        namespace: &str,
+        objects: &[(ObjectKind, String)],
+    ) -> Result<(), String> {
+        self.registry.sync(namespace, objects).await
     }
 
     fn unregister(&self, uid: &PodUid) {

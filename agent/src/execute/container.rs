@@ -17,6 +17,7 @@ use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy}
 use crate::managers::claims::has_claims;
 use crate::observed::ContainerId;
 use crate::pod_spec::env::{self, EnvFile, EnvFiles};
+use crate::pod_spec::references::named_by_variables;
 use crate::pod_spec::spec::{self, Assigned, ContainerInputs, ContainerSpec, HostVolume, SubPath};
 use crate::reporting::events::Happening;
 use crate::reporting::measures::{Counted, kind_name};
@@ -157,6 +158,13 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         grants: sandbox.grants.clone(),
         assigned,
     };
+    let named = named_by_variables(container);
+    if !named.is_empty() {
+        shared.cluster.sync_objects(job.pod.namespace(), &named).await.map_err(|message| {
+            job.event(Some(&start.name), &Happening::Failed(message.clone()));
+            failed("CreateContainerConfigError", message)
+        })?;
+    }
     let node = shared.node_with_capabilities();
     let objects = shared.objects.current();
     let plan = spec::container(&job.pod, container, &inputs, Some(&objects), &node);

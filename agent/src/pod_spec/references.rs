@@ -25,10 +25,24 @@ pub fn missing(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
 /// The ConfigMaps and Secrets that a pod names, all of its own namespace.
 #[must_use]
 pub fn named(pod: &Pod) -> Vec<(ObjectKind, String)> {
-    let References { config_maps, secrets, .. } = References::of(pod);
-    let config_maps = config_maps.into_iter().map(|name| (ObjectKind::ConfigMap, name));
-    let secrets = secrets.into_iter().map(|name| (ObjectKind::Secret, name));
-    config_maps.chain(secrets).filter(|(_, name)| !name.is_empty()).collect()
+    References::of(pod).named()
+}
+
+/// The ConfigMaps and Secrets that the variables of a container name.
+#[must_use]
+pub fn named_by_variables(container: &Container) -> Vec<(ObjectKind, String)> {
+    let mut found = References::default();
+    found.of_container(container);
+    found.named()
+}
+
+/// The ConfigMaps and Secrets that a pod's volumes and pulls name: they are read again and again while the pod runs.
+#[must_use]
+pub fn named_by_volumes_and_pulls(pod: &Pod) -> Vec<(ObjectKind, String)> {
+    let mut found = References::default();
+    pod.mounted_volumes().for_each(|volume| found.of_volume(volume));
+    found.of_pulls(pod);
+    found.named()
 }
 
 /// The claims that a pod's volumes are of, all of its own namespace, with those that are made for the pod.
@@ -94,9 +108,20 @@ impl References {
                 found.own_claims.insert(format!("{}-{}", pod.name(), volume.name));
             }
         }
-        let pull_secrets = pod.spec().image_pull_secrets.iter().flatten();
-        found.secrets.extend(pull_secrets.map(|secret| secret.name.clone()));
+        found.of_pulls(pod);
         found
+    }
+
+    /// The names of ConfigMaps and Secrets.
+    fn named(self) -> Vec<(ObjectKind, String)> {
+        let config_maps = self.config_maps.into_iter().map(|name| (ObjectKind::ConfigMap, name));
+        let secrets = self.secrets.into_iter().map(|name| (ObjectKind::Secret, name));
+        config_maps.chain(secrets).filter(|(_, name)| !name.is_empty()).collect()
+    }
+
+    fn of_pulls(&mut self, pod: &Pod) {
+        let secrets = pod.spec().image_pull_secrets.iter().flatten();
+        self.secrets.extend(secrets.map(|secret| secret.name.clone()));
     }
 
     fn of_container(&mut self, container: &Container) {

@@ -111,6 +111,22 @@ async fn pod_waits_for_an_object_and_sees_it_change() {
     joined.end(agent).await;
 }
 
+#[tokio::test]
+async fn immutable_object_is_listed_once_and_not_watched() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let mut settings = config_map("settings", "blue");
+    settings["immutable"] = json!(true);
+    create(&joined, settings);
+    let agent = joined.agent(&[]);
+    let source = "configMap: {name: settings}";
+    joined.create_pod(&with_volume("stays", "sleep 3600", source));
+    joined.wait_for_phase("stays", "Running").await;
+    joined.create_pod(&with_volume("reads", "test $(cat /v/color) = blue", source));
+    joined.wait_for_phase("reads", "Succeeded").await;
+    assert_eq!(joined.server.count("GET /api/v1/namespaces/default/configmaps"), 1);
+    joined.end(agent).await;
+}
+
 /// Whether it is there is not known, so that a pod which could do without it waits.
 #[tokio::test]
 async fn forbidden_object_is_not_taken_for_a_missing_one() {

@@ -20,7 +20,7 @@ use super::requests::ApiClient;
 use super::watch::{WatchEvent, WatchStream, version};
 use crate::chance::chance;
 
-/// How long a watch is asked for, at least; at most twice that.
+/// How long a watch is asked for, at least, unless it is said; at most twice that.
 const WATCH: Duration = Duration::from_secs(300);
 /// How much longer the server may take to end it.
 const OVERTIME: Duration = Duration::from_secs(30);
@@ -68,6 +68,8 @@ pub struct Reflector {
     /// Which objects of the collection.
     fields: Option<String>,
     labels: Option<String>,
+    /// How long a watch is asked for, at least.
+    watch: Duration,
     objects: Map<Key, Value>,
     step: Step,
     backoff: Backoff,
@@ -83,6 +85,7 @@ impl Reflector {
             path: path.into(),
             fields: None,
             labels: None,
+            watch: WATCH,
             objects: Map::new(),
             // Any version will do, which the server has at hand.
             step: Step::List("0"),
@@ -101,6 +104,12 @@ impl Reflector {
     #[must_use]
     pub fn with_labels(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
+    }
+
+    /// With watches that last this long, at least.
+    #[must_use]
+    pub(crate) fn with_watches_of(self, watch: Duration) -> Self {
+        Self { watch, ..self }
     }
 
     /// The objects that were known last, by namespace and name.
@@ -141,7 +150,7 @@ impl Reflector {
             }
             Step::Watch(from) => {
                 let from = from.clone();
-                let limit = WATCH.mul_f64(1.0 + chance());
+                let limit = self.watch.mul_f64(1.0 + chance());
                 let seconds = limit.as_secs().to_string();
                 let query = self.query(&[
                     ("watch", "true"),

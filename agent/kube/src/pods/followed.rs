@@ -5,7 +5,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
 
 use agent::objects::{BoundClaim, ObjectKind, ObjectMap};
-use agent::pod_spec::references::{claims, named};
+use agent::pod_spec::references::{claims, named, named_by_volumes_and_pulls};
 use api::pod::Pod;
 use compact::Map;
 use serde::de::DeserializeOwned;
@@ -53,12 +53,42 @@ pub(super) type Answers = Map<Followed, Answer>;
 
 /// What a pod refers to.
 pub(super) fn followed(pod: &Pod) -> Vec<Followed> {
-    let object = |(kind, name): (ObjectKind, String)| {
-        Followed::Object(Named { kind, namespace: pod.namespace().to_owned(), name })
-    };
     let claims = claims(pod).into_iter();
     let claims = claims.map(|name| Followed::Claim(pod.namespace().to_owned(), name));
-    named(pod).into_iter().map(object).chain(claims).collect()
+    objects(pod).into_iter().map(Followed::Object).chain(claims).collect()
+}
+
+/// The objects that a pod names.
+pub(super) fn objects(pod: &Pod) -> Vec<Named> {
+    in_namespace(pod.namespace(), named(pod))
+}
+
+/// Of those, the ones that are read again and again while the pod runs. The others are read when a container starts.
+pub(super) fn lasting(pod: &Pod) -> Vec<Named> {
+    in_namespace(pod.namespace(), named_by_volumes_and_pulls(pod))
+}
+
+/// The objects of a namespace.
+pub(super) fn in_namespace(
+    namespace: &str,
+    objects: impl IntoIterator<Item = (ObjectKind, String)>,
+) -> Vec<Named> {
+    let objects = objects.into_iter();
+    objects.map(|(kind, name)| Named { kind, namespace: namespace.to_owned(), name }).collect()
+}
+
+/// Whether the object of an answer is immutable: it need not be watched. If it is deleted and created again, pods see the new one once
+/// none of them uses the old one, as with a kubelet.
+pub(super) fn is_immutable(answer: &Answer) -> bool {
+    match answer {
+        Answer::Objects(found) => found.iter().any(|object| object["immutable"] == true),
+        Answer::Claim(_) | Answer::Refused(_) => false,
+    }
+}
+
+/// Why it is not known whether there is an object of this kind, as long as there is no answer.
+pub(super) fn unanswered(kind: ObjectKind) -> String {
+    format!("failed to sync {kind} cache: timed out waiting for the condition")
 }
 
 /// Adds what is known of one thing.
@@ -103,10 +133,7 @@ pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer
             let why = match answer {
                 Some(Answer::Objects(_) | Answer::Claim(_)) => return,
                 Some(Answer::Refused(why)) => why.clone(),
-                None => format!(
-                    "failed to sync {} cache: timed out waiting for the condition",
-                    named.kind
-                ),
+                None => unanswered(named.kind),
             };
             objects.set_unknown(named.kind, &named.namespace, &named.name, why);
         }
@@ -145,26 +172,33 @@ mod tests {
             "containers": [{
                 "name": "c",
                 "envFrom": [{"configMapRef": {"name": "all"}}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                 "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}],
             }],
             "volumes": [
                 {"name": "v", "projected": {"sources": [{"configMap": {"name": "root"}}]}},
+                {"name": "unused", "secret": {"secretName": "unused"}},
                 {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
                 {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
             ],
             "imagePullSecrets": [{"name": "login"}],
         });
-        let mut found = followed(&pod(spec));
+        let pod = pod(spec);
+        let mut found = followed(&pod);
         found.sort();
         let expected = [
             named(ObjectKind::ConfigMap, "all"),
             named(ObjectKind::ConfigMap, "root"),
             named(ObjectKind::Secret, "login"),
             named(ObjectKind::Secret, "one"),
+            named(ObjectKind::Secret, "unused"),
             Followed::Claim("ns".to_owned(), "disk".to_owned()),
             Followed::Claim("ns".to_owned(), "p-tmp".to_owned()),
         ];
         assert_eq!(found, expected);
+        let lasting: Vec<Followed> = lasting(&pod).into_iter().map(Followed::Object).collect();
+        let expected = [named(ObjectKind::ConfigMap, "root"), named(ObjectKind::Secret, "login")];
+        assert_eq!(lasting, expected);
     }
 
     #[test]

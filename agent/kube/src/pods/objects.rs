@@ -1,4 +1,7 @@
-//! The objects that pods of the node need, and the node itself: each is followed as long as a pod needs it.
+//! The objects that pods of the node need, and the node itself: each is followed as long as a pod needs it. One that is immutable is
+//! read once. One that only variables name is not watched while no container that starts reads it.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +11,15 @@ use agent::pod_spec::admission::fields_of_other_nodes;
 use api::pod::{Pod, PodUid};
 use compact::{Map, Set};
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::claim::follow_claim;
-use super::followed::{ALWAYS, Answer, Answers, Followed, Named, add, followed};
+use super::followed::{
+    ALWAYS, Answer, Answers, Followed, Named, add, followed, in_namespace, is_immutable, lasting,
+    objects, unanswered,
+};
 use crate::client::{ApiClient, Change, Reflector};
 use crate::node::{pod_cidr, registration};
 
@@ -21,9 +27,46 @@ use crate::node::{pod_cidr, registration};
 const NODE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a new pod waits for the first answers about its objects.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+/// How long a watch of an object lasts, at least.
+const OBJECT_WATCH: Duration = Duration::from_secs(30 * 60);
+/// How often watches are looked for whose objects are not read.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
+/// How many periods of the pods, and how long at least, an object may not be read until its watch is stopped.
+const IDLE_PERIODS: u32 = 5;
+const LEAST_IDLE: Duration = Duration::from_secs(60);
+
+/// What a pod refers to.
+#[derive(Clone, Debug, PartialEq)]
+struct Needed {
+    all: Set<Followed>,
+    /// What is read again and again while the pod runs.
+    lasting: Set<Followed>,
+}
+
+impl Needed {
+    fn of(pod: &Pod) -> Self {
+        let lasting = lasting(pod).into_iter().map(Followed::Object);
+        Self { all: followed(pod).into_iter().collect(), lasting: lasting.collect() }
+    }
+}
 
 /// What each pod that needs something refers to.
-type Needs = Map<PodUid, Set<Followed>>;
+type Needs = Map<PodUid, Needed>;
+
+/// What there is to be followed, and what of it is read again and again.
+fn united(needs: &Needs) -> (Set<Followed>, Set<Followed>) {
+    let all = needs.values().flat_map(|needed| needed.all.iter().cloned());
+    let lasting = needs.values().flat_map(|needed| needed.lasting.iter().cloned());
+    (all.chain(ALWAYS).collect(), lasting.collect())
+}
+
+/// Objects that are about to be read.
+#[derive(Debug)]
+struct Read {
+    objects: Vec<Named>,
+    /// Gets those of them that are followed.
+    reply: oneshot::Sender<Vec<Named>>,
+}
 
 /// Registers what pods need, and tells when that is known. Clones share it.
 #[derive(Clone, Debug)]
@@ -35,6 +78,7 @@ pub(crate) struct Registry {
     known: watch::Receiver<Arc<Set<Followed>>>,
     own_node: watch::Receiver<Option<Value>>,
     answers: mpsc::UnboundedSender<(Followed, Answer)>,
+    reads: mpsc::UnboundedSender<Read>,
 }
 
 impl Registry {
@@ -45,7 +89,7 @@ impl Registry {
         self.needs.send_if_modified(|needs| {
             let mut has_changed = false;
             for pod in pods {
-                let needed: Set<Followed> = followed(pod).into_iter().collect();
+                let needed = Needed::of(pod);
                 let before = needs.get(pod.uid());
                 new.extend(before.is_none().then(|| pod.clone()));
                 if before != Some(&needed) {
@@ -84,8 +128,47 @@ impl Registry {
     async fn wait_for(&self, pods: &[Pod]) {
         let needed: Set<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
         let has_all = |known: &Arc<Set<Followed>>| needed.is_subset(known);
+        let answered = async {
+            self.announce(pods.iter().flat_map(objects).collect()).await;
+            let _ = self.known.clone().wait_for(has_all).await;
+        };
         // Later, the pods say themselves what they lack.
-        let _ = timeout(FIRST_ANSWERS, self.known.clone().wait_for(has_all)).await;
+        let _ = timeout(FIRST_ANSWERS, answered).await;
+    }
+
+    /// Announces that objects are about to be read, so that those are watched again whose watch was stopped. Returns those that are
+    /// followed.
+    async fn announce(&self, objects: Vec<Named>) -> Vec<Named> {
+        let (reply, followed) = oneshot::channel();
+        // Without its receiver, nothing is followed.
+        let _ = self.reads.send(Read { objects, reply });
+        followed.await.unwrap_or_default()
+    }
+
+    /// Waits until there is an answer about each of these objects that is followed, for a second at most.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer about one of them.
+    pub(crate) async fn sync(
+        &self,
+        namespace: &str,
+        objects: &[(ObjectKind, String)],
+    ) -> Result<(), String> {
+        let until = Instant::now() + FIRST_ANSWERS;
+        let objects = in_namespace(namespace, objects.iter().cloned());
+        // Nothing is followed as long as the node has no certificate.
+        let Ok(followed) = timeout_at(until, self.announce(objects)).await else {
+            return Ok(());
+        };
+        let has_all =
+            |known: &Arc<Set<Followed>>| followed.iter().all(|named| is_known(known, named));
+        if timeout_at(until, self.known.clone().wait_for(has_all)).await.is_ok() {
+            return Ok(());
+        }
+        let known = Arc::clone(&self.known.borrow());
+        let missing = followed.iter().find(|named| !is_known(&known, named));
+        missing.map_or(Ok(()), |named| Err(unanswered(named.kind)))
     }
 
     /// Asks for the node again if it does not have the labels that one of the pods names: it may have got them a moment ago
@@ -116,6 +199,10 @@ impl Registry {
     }
 }
 
+fn is_known(known: &Set<Followed>, named: &Named) -> bool {
+    known.contains(&Followed::Object(named.clone()))
+}
+
 /// What follows a thing; `None`: a claim, which is asked for.
 fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector> {
     Some(match of {
@@ -133,7 +220,9 @@ fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector>
                 ObjectKind::Secret => "secrets",
             };
             let path = format!("/api/v1/namespaces/{namespace}/{resource}");
-            Reflector::new(client.clone(), path).with_fields(format!("metadata.name={name}"))
+            Reflector::new(client.clone(), path)
+                .with_fields(format!("metadata.name={name}"))
+                .with_watches_of(OBJECT_WATCH)
         }
         Followed::Services => {
             Reflector::new(client.clone(), "/api/v1/services").with_fields("spec.clusterIP!=None")
@@ -141,7 +230,7 @@ fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector>
     })
 }
 
-/// Follows one thing, for ever. What is known of it stays when a request fails.
+/// Follows one thing, for ever, unless it is immutable. What is known of it stays when a request fails.
 async fn follow(
     mut reflector: Reflector,
     of: Followed,
@@ -164,10 +253,22 @@ async fn follow(
                 Answer::Refused(why)
             }
         };
-        if answers.send((of.clone(), answer)).is_err() {
+        let is_final = is_immutable(&answer);
+        if answers.send((of.clone(), answer)).is_err() || is_final {
             return;
         }
     }
+}
+
+/// How a thing is followed.
+struct Following {
+    task: AbortHandle,
+    /// Whether there was an answer since it is followed.
+    is_answered: bool,
+    /// When it was read last.
+    read_at: Instant,
+    /// Whether it is not watched at present, because it was not read for long.
+    is_stopped: bool,
 }
 
 /// The objects of all pods.
@@ -178,10 +279,16 @@ pub(crate) struct Objects {
     /// Those that are not the server's.
     others: ObjectMap,
     tasks: JoinSet<()>,
-    following: Map<Followed, AbortHandle>,
+    following: Map<Followed, Following>,
+    /// What is read again and again.
+    lasting: Set<Followed>,
+    /// How long others may not be read until their watches are stopped.
+    idle_limit: Duration,
     answers: Answers,
     sender: mpsc::UnboundedSender<(Followed, Answer)>,
     receiver: mpsc::UnboundedReceiver<(Followed, Answer)>,
+    announcer: mpsc::UnboundedSender<Read>,
+    reads: mpsc::UnboundedReceiver<Read>,
     known: watch::Sender<Arc<Set<Followed>>>,
     /// The node as the server has it, with fields that this version of the API does not know.
     own_node: watch::Sender<Option<Value>>,
@@ -189,14 +296,17 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Keeps the objects of the server that the node of this name needs in the store, beside `others`.
+    /// Keeps the objects of the server that the node of this name needs in the store, beside `others`. Pods are looked at once in
+    /// `resync_period`.
     pub(crate) fn new(
         client: ApiClient,
         node: &str,
         store: Arc<ObjectStore>,
         others: ObjectMap,
+        resync_period: Duration,
     ) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
+        let (announcer, reads) = mpsc::unbounded_channel();
         Self {
             client,
             node: node.to_owned(),
@@ -204,9 +314,13 @@ impl Objects {
             others,
             tasks: JoinSet::new(),
             following: Map::new(),
+            lasting: Set::new(),
+            idle_limit: resync_period.saturating_mul(IDLE_PERIODS).max(LEAST_IDLE),
             answers: Answers::new(),
             sender,
             receiver,
+            announcer,
+            reads,
             known: watch::Sender::default(),
             own_node: watch::Sender::default(),
             needs: watch::Sender::default(),
@@ -223,6 +337,7 @@ impl Objects {
             known: self.known.subscribe(),
             own_node: self.own_node.subscribe(),
             answers: self.sender.clone(),
+            reads: self.announcer.clone(),
         }
     }
 
@@ -230,55 +345,59 @@ impl Objects {
     pub(crate) async fn run(mut self) {
         let mut needs = self.needs.subscribe();
         needs.mark_changed();
+        let mut idle_checks = interval(IDLE_CHECK);
         loop {
             tokio::select! {
                 Ok(()) = needs.changed() => {
-                    let wanted: Set<Followed> =
-                        needs.borrow_and_update().values().flatten().cloned().collect();
-                    self.want(wanted.into_iter().chain(ALWAYS).collect());
+                    let (wanted, lasting) = united(&needs.borrow_and_update());
+                    self.want(wanted, lasting);
                 }
-                Some((of, answer)) = self.receiver.recv() => {
-                    if self.following.contains_key(&of) {
-                        if let (Followed::Node, Answer::Objects(found)) = (&of, &answer) {
-                            self.own_node.send_replace(found.first().cloned());
-                        }
-                        self.answers.insert(of, answer);
-                        self.publish();
-                    }
+                Some((of, answer)) = self.receiver.recv() => self.take(of, answer),
+                Some(Read { objects, reply }) = self.reads.recv() => {
+                    // The reader may have given up.
+                    let _ = reply.send(self.read(objects));
                 }
+                _ = idle_checks.tick() => self.stop_idle(),
             }
         }
     }
 
-    /// Follows these, and nothing else.
-    fn want(&mut self, wanted: Set<Followed>) {
+    /// Takes what the server says of something.
+    fn take(&mut self, of: Followed, answer: Answer) {
+        let Some(following) = self.following.get_mut(&of) else {
+            return;
+        };
+        following.is_answered = true;
+        if let (Followed::Node, Answer::Objects(found)) = (&of, &answer) {
+            self.own_node.send_replace(found.first().cloned());
+        }
+        self.answers.insert(of, answer);
+        self.publish();
+    }
+
+    /// Follows these, and nothing else. `lasting` are read again and again.
+    fn want(&mut self, wanted: Set<Followed>, lasting: Set<Followed>) {
         let before = self.following.len();
-        self.following.retain(|of, task| {
+        self.following.retain(|of, following| {
             let is_wanted = wanted.contains(of);
             if !is_wanted {
-                task.abort();
+                following.task.abort();
                 self.answers.remove(of);
             }
             is_wanted
         });
+        let now = Instant::now();
+        for of in std::mem::replace(&mut self.lasting, lasting).iter() {
+            if let Some(following) = self.following.get_mut(of) {
+                following.read_at = now;
+            }
+        }
         let mut changed = self.following.len() != before;
         for of in wanted {
-            if !self.following.contains_key(&of) {
-                let (own, answers) = (of.clone(), self.sender.clone());
-                let task = match (reflector(&self.client, &self.node, &of), &of) {
-                    (None, Followed::Claim(namespace, name)) => {
-                        let (namespace, name) = (namespace.clone(), name.clone());
-                        let client = self.client.clone();
-                        self.tasks.spawn(tasks::boxed(follow_claim(
-                            client, namespace, name, own, answers,
-                        )))
-                    }
-                    (Some(reflector), _) => {
-                        self.tasks.spawn(tasks::boxed(follow(reflector, own, answers)))
-                    }
-                    (None, _) => continue,
-                };
-                self.following.insert(of, task);
+            let is_lasting = self.lasting.contains(&of);
+            let following = self.following.get(&of);
+            if following.is_none_or(|following| following.is_stopped && is_lasting) {
+                self.start(of);
                 changed = true;
             }
         }
@@ -288,12 +407,77 @@ impl Objects {
         }
     }
 
+    /// Follows something from now on. What was known of it stays until there is an answer.
+    fn start(&mut self, of: Followed) {
+        let (own, answers) = (of.clone(), self.sender.clone());
+        let task = match (reflector(&self.client, &self.node, &of), &of) {
+            (None, Followed::Claim(namespace, name)) => {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                let client = self.client.clone();
+                self.tasks.spawn(tasks::boxed(follow_claim(client, namespace, name, own, answers)))
+            }
+            (Some(reflector), _) => self.tasks.spawn(tasks::boxed(follow(reflector, own, answers))),
+            (None, _) => return,
+        };
+        let read_at = Instant::now();
+        let following = Following { task, is_answered: false, read_at, is_stopped: false };
+        self.following.insert(of, following);
+    }
+
+    /// Notes that objects are about to be read, and watches those again whose watch was stopped. Returns those that are followed.
+    fn read(&mut self, objects: Vec<Named>) -> Vec<Named> {
+        let now = Instant::now();
+        let (mut followed, mut stopped) = (Vec::new(), Vec::new());
+        for named in objects {
+            let of = Followed::Object(named.clone());
+            if let Some(following) = self.following.get_mut(&of) {
+                following.read_at = now;
+                followed.push(named);
+                if following.is_stopped {
+                    stopped.push(of);
+                }
+            }
+        }
+        if !stopped.is_empty() {
+            stopped.into_iter().for_each(|of| self.start(of));
+            self.publish_known();
+        }
+        followed
+    }
+
+    /// Stops the watches of objects that were not read for long.
+    fn stop_idle(&mut self) {
+        let now = Instant::now();
+        for (of, following) in &mut self.following {
+            let is_read = self.lasting.contains(of)
+                || now.duration_since(following.read_at) <= self.idle_limit;
+            let is_watched = following.is_answered && !following.is_stopped;
+            let answer = self.answers.get(of);
+            let is_object = matches!(of, Followed::Object(_))
+                && matches!(answer, Some(Answer::Objects(_)))
+                && !answer.is_some_and(is_immutable);
+            if is_object && is_watched && !is_read {
+                tracing::debug!(?of, "stopped to watch an object that was not read for long");
+                following.task.abort();
+                following.is_stopped = true;
+            }
+        }
+    }
+
     fn publish(&self) {
         let mut objects = self.others.clone();
         for of in self.following.keys() {
             add(&mut objects, of, self.answers.get(of));
         }
         self.store.set(objects);
-        self.known.send_replace(Arc::new(self.answers.keys().cloned().collect()));
+        self.publish_known();
+    }
+
+    fn publish_known(&self) {
+        let answered = self.following.iter().filter(|(_, following)| following.is_answered);
+        self.known.send_replace(Arc::new(answered.map(|(of, _)| of.clone()).collect()));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,6 +174,7 @@ impl ClusterArgs {
             provided_addresses: provided.iter().map(IpAddr::to_string).collect(),
             event_rate: Some(rate(file.event_record_qps, file.event_burst)),
             gates: file.feature_gates.as_ref().map(Gates::new).unwrap_or_default(),
+            resync_period: config.resync_period,
         }
     }
 
