@@ -1,4 +1,4 @@
-//! Which container or pod a user means, in any runtime: by its id, the beginning of one, or its name.
+//! Which container or pod a user means, in any runtime: by its id, its name, or the beginning of its id.
 //!
 //! A container is also meant by the name of its pod, as with kubectl: `web`, `pod/web` or `pod/NAMESPACE/web`, and a pod by an object
 //! that it belongs to: `deploy/web`. Of a pod's containers, that is the one of `-c`, else the default one.
@@ -18,7 +18,7 @@ use crate::objects::workload_pods::Best;
 mod choice;
 pub(crate) mod in_runs;
 
-use choice::{About, Miss, choose};
+use choice::{About, Miss, choose, is_exact};
 use in_runs::{ObjectName, RunPod, pod_object};
 
 /// Which container, where a pod is given.
@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
         }
         let all: Vec<FoundContainer<'a, '_>> = self.known.iter().flat_map(containers).collect();
         if name.is_none()
-            && !is_pod(text)
+            && may_be_container(&self.known, &all, text)
             && let Some(found) = by_container(&all, text)?
         {
             let pod = found.pod.and_then(|pod| pod.metadata.clone()).unwrap_or_default();
@@ -281,6 +281,13 @@ async fn known(all: &[Cri], with_containers: bool) -> Result<Vec<Known<'_>>, Cal
     Ok(known)
 }
 
+/// Whether a text may be a container's: the name of a pod is not taken for the beginning of a container's id.
+fn may_be_container(known: &[Known<'_>], all: &[FoundContainer<'_, '_>], text: &str) -> bool {
+    let is_name = |pod: &v1::PodSandbox| pod.metadata.as_ref().is_some_and(|of| of.name == text);
+    let is_container = || all.iter().any(|found| is_exact(&found.about(), text));
+    !is_pod(text) && (!known.iter().flat_map(|known| &known.pods).any(is_name) || is_container())
+}
+
 /// The container with an id or name, if there is one.
 fn by_container<'a, 'k>(
     all: &[FoundContainer<'a, 'k>],
@@ -313,7 +320,7 @@ fn meant_container<'a, 'k>(
     text: &str,
 ) -> Result<FoundContainer<'a, 'k>, CallError> {
     let all: Vec<FoundContainer<'a, 'k>> = known.iter().flat_map(containers).collect();
-    if !is_pod(text)
+    if may_be_container(known, &all, text)
         && let Some(found) = by_container(&all, text)?
     {
         return Ok(found);

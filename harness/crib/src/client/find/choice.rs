@@ -1,4 +1,6 @@
-//! ◆ Which of many a text means: by its id, the beginning of one, or its name. Pure.
+//! ◆ Which of many a text means: by its id, its name, or the beginning of an id. Pure.
+//!
+//! A name comes before the beginning of an id: `db` and `cafe` are both.
 
 use crate::client::{human, select};
 
@@ -22,7 +24,12 @@ pub(super) enum Miss {
     Several(Vec<String>),
 }
 
-/// The one that a text means, by its id, the beginning of one, or its name.
+/// Whether a text is the id or name of a container, before names of pods are looked at.
+pub(super) fn is_exact(about: &About<'_>, text: &str) -> bool {
+    about.id == text || about.name == text
+}
+
+/// The one that a text means, by its id, its name, or the beginning of its id.
 pub(super) fn choose<'a, T>(
     all: &'a [T],
     text: &str,
@@ -33,14 +40,19 @@ pub(super) fn choose<'a, T>(
         Miss::Several(some.into_iter().map(candidate).collect())
     };
     let all: Vec<(About<'a>, &'a T)> = all.iter().map(|item| (about(item), item)).collect();
+    if let Some((_, item)) = all.iter().find(|(of, _)| of.id == text) {
+        return Ok(item);
+    }
     let named: Vec<&(About<'a>, &T)> = all.iter().filter(|(of, _)| of.name == text).collect();
-    match select::by_id(&all, text, |(of, _)| of.id) {
-        Ok(Some((_, item))) => return Ok(item),
-        Err(()) if named.is_empty() => {
-            let fit = all.iter().filter(|(of, _)| of.id.starts_with(text));
-            return Err(several(fit.map(|(of, _)| of.clone()).collect()));
-        }
-        Ok(None) | Err(()) => {}
+    if named.is_empty() {
+        return match select::by_id(&all, text, |(of, _)| of.id) {
+            Ok(Some((_, item))) => Ok(item),
+            Ok(None) => Err(Miss::Nothing),
+            Err(()) => {
+                let fit = all.iter().filter(|(of, _)| of.id.starts_with(text));
+                Err(several(fit.map(|(of, _)| of.clone()).collect()))
+            }
+        };
     }
     let living: Vec<_> = named.iter().filter(|(of, _)| of.lives).collect();
     match living.as_slice() {
@@ -66,9 +78,11 @@ mod tests {
     #[case("old", Ok(5))]
     #[case("twice", Err("e1 (n/p), ffe1 (n/p)"))]
     #[case("ff", Ok(7))]
+    #[case("dad", Ok(8))]
+    #[case("dada", Ok(9))]
     #[case("none", Err(""))]
     #[case("", Err(""))]
-    fn lookup_prefers_id_prefix_then_running_then_newest(
+    fn lookup_prefers_id_then_name_then_id_prefix(
         #[case] text: &str,
         #[case] expected: Result<i64, &str>,
     ) {
@@ -79,6 +93,9 @@ mod tests {
             ("d4", "old", false, 5),
             ("e1", "twice", true, 6),
             ("ffe1", "twice", true, 7),
+            // A name that is the beginning of another one's id.
+            ("0", "dad", true, 8),
+            ("dada", "other", true, 9),
         ];
         let found = choose(&all, text, |(id, name, lives, created)| About {
             id,
