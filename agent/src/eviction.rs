@@ -76,6 +76,14 @@ struct Memory {
     thresholds: Option<(FsLayout, Vec<Threshold>)>,
 }
 
+/// What was observed of the node, and from when on.
+#[derive(Clone, Copy)]
+struct Observed<'a> {
+    signals: &'a Observations,
+    since: Instant,
+    layout: FsLayout,
+}
+
 /// A pod that is evicted, and how long its end may take.
 struct Evicted {
     pod: Pod,
@@ -111,6 +119,7 @@ impl Evictor {
     }
 
     async fn pass(&self, memory: &mut Memory) -> Option<Evicted> {
+        let since = Instant::now();
         let (observed, layout) = self.observe(&mut memory.known).await;
         let thresholds = match memory.thresholds.take() {
             Some((known, thresholds)) if known == layout => thresholds,
@@ -139,7 +148,8 @@ impl Evictor {
                 return None;
             }
         }
-        self.evict_one(threshold, &decision.due, &observed, layout).await
+        let observed = Observed { signals: &observed, since, layout };
+        self.evict_one(threshold, &decision.due, observed).await
     }
 
     fn publish(&self, pressure: Pressure) {
@@ -166,8 +176,7 @@ impl Evictor {
         &self,
         threshold: &Threshold,
         due: &[&Threshold],
-        observed: &Observations,
-        layout: FsLayout,
+        observed: Observed<'_>,
     ) -> Option<Evicted> {
         let pods = self.active();
         if pods.is_empty() {
@@ -180,14 +189,17 @@ impl Evictor {
             Candidate { pod, stats }
         };
         let candidates: Vec<Candidate<'_>> = pods.iter().map(candidate).collect();
-        let ranked = rank(threshold.signal, layout, &candidates).into_iter().flatten();
+        let ranked = rank(threshold.signal, observed.layout, &candidates).into_iter().flatten();
+        for met in due {
+            self.measures.evicts_by_stats(met.signal.as_str(), observed.since.elapsed());
+        }
         let Some(first) = ranked.into_iter().find(|candidate| !is_critical(candidate.pod)) else {
             tracing::warn!("eviction thresholds are met, but all active pods are critical");
             return None;
         };
         let pod = first.pod.clone();
         let grace = self.grace(threshold, &pod);
-        let said = message(threshold.signal.resource(), &first, due, observed);
+        let said = message(threshold.signal.resource(), &first, due, observed.signals);
         tracing::warn!(pod = %pod.full_name(), message = said.message.trim_end(), "evicting pod");
         let eviction = Eviction::of_pressure(said, grace);
         self.measures.count(Counted::Evicted(threshold.signal.as_str()));

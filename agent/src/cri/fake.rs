@@ -286,7 +286,7 @@ impl FakeCri {
         self.lock().idle.insert(call, times);
     }
 
-    /// Makes every later call of one kind take this long: RunPodSandbox or StartContainer.
+    /// Makes every later call of one kind take this long: RunPodSandbox, StartContainer or ListPodSandboxStats.
     pub fn delay(&self, call: &'static str, takes: Duration) {
         self.lock().delays.insert(call, takes);
     }

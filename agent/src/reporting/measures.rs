@@ -179,6 +179,8 @@ pub struct Measured {
     pub volume_changes: Map<VolumeOperation, Histogram>,
     /// The volumes of pods that containers are to mount.
     pub volumes: Map<PodUid, PodVolumes>,
+    /// How old the measurements were on which pods were evicted, by signal.
+    pub stats_ages: Map<&'static str, Histogram>,
     /// How many containers pods have.
     pub containers: Histogram,
     /// How often things happened.
@@ -199,6 +201,7 @@ impl Default for Measured {
             resizes: Map::new(),
             volume_changes: Map::new(),
             volumes: Map::new(),
+            stats_ages: Map::new(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
         }
@@ -265,6 +268,11 @@ impl Measures {
     /// Counts a change of a volume.
     pub(crate) fn changed_volume(&self, operation: VolumeOperation, took: Duration) {
         observe(&mut self.lock().volume_changes, operation, VOLUME_BOUNDS, took);
+    }
+
+    /// Counts the age of a signal's measurement when a pod is chosen for eviction.
+    pub(crate) fn evicts_by_stats(&self, signal: &'static str, age: Duration) {
+        observe(&mut self.lock().stats_ages, signal, DEFAULT_BOUNDS, age);
     }
 
     /// Notes the volumes of a pod.

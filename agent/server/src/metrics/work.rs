@@ -66,6 +66,10 @@ const VOLUMES: Description<'_> = gauge(
     "volume_manager_total_volumes",
     "[ALPHA] Volumes that containers are to mount, and those that they can mount",
 );
+const STATS_AGE: Description<'_> = histogram(
+    "kubelet_eviction_stats_age_seconds",
+    "[ALPHA] Age of the measurements on which pods were evicted, by the signal",
+);
 const WRITE_DELAYS: Description<'_> = histogram(
     "kubelet_pod_status_sync_duration_seconds",
     "[ALPHA] Seconds from changes of pods' statuses to when the API server had them",
@@ -159,6 +163,9 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
             ("volume_plugin", &change.plugin),
         ];
         metrics.add_histogram(&VOLUME_CHANGES, &labels, durations);
+    }
+    for (signal, ages) in &measured.stats_ages {
+        metrics.add_histogram(&STATS_AGE, &[("eviction_signal", signal)], ages);
     }
     add_volume_counts(metrics, measured.volumes.values().flatten());
 }
@@ -282,6 +289,7 @@ mod tests {
             relist_intervals: once(1.0),
             last_relist: Some("2026-01-01T00:00:00.5Z".parse().unwrap()),
             work: [(WorkKind::Create, once(0.5))].into(),
+            stats_ages: [("memory.available", once(0.5))].into(),
             ..Measured::default()
         };
         let text = text(|metrics| add_measured(metrics, &measured));
@@ -289,6 +297,10 @@ mod tests {
         has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
         has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");
         has(&text, r#"kubelet_pod_worker_duration_seconds_sum{operation_type="create"} 0.5"#);
+        has(
+            &text,
+            r#"kubelet_eviction_stats_age_seconds_sum{eviction_signal="memory.available"} 0.5"#,
+        );
     }
 
     #[test]

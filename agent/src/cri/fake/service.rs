@@ -338,6 +338,7 @@ impl Cri for FakeCri {
 
     async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
         self.called("ListPodSandboxStats", "")?;
+        self.take_time("ListPodSandboxStats").await;
         let stats = self.lock().sandbox_stats();
         stats.ok_or_else(|| CriError::unimplemented("ListPodSandboxStats"))
     }

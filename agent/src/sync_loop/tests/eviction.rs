@@ -115,6 +115,18 @@ async fn pod_that_uses_most_memory_is_evicted_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn eviction_counts_the_age_of_the_measurements_of_each_signal_that_is_met() {
+    let scene = scene("evictionHard: {memory.available: 100Mi, pid.available: '100'}");
+    scene.run_all(&[burstable("u1", "app", json!({}))]).await;
+    scene.fake.delay("ListPodSandboxStats", seconds(3));
+    scene.machine.set(memory_left(50));
+    scene.until_finished("u1").await;
+    let ages = scene.agent().view().measured().stats_ages;
+    let ages: Vec<(&str, f64)> = ages.iter().map(|(at, ages)| (*at, ages.sum().round())).collect();
+    assert_eq!(ages, [("memory.available", 3.0)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_have_used_what_is_allocatable_are_evicted() {
     let scene = scene_with_limited_pods("evictionHard: {memory.available: 200Mi}");
     scene.run_all(&[burstable("u1", "one", json!({})), burstable("u2", "app", json!({}))]).await;
