@@ -151,6 +151,15 @@ impl VolumeOperation {
     }
 }
 
+/// Directories of pods that no source has, and of which nothing runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrphanedDirs {
+    /// How many the last look found.
+    pub found: usize,
+    /// How many of these could not be removed.
+    pub left: usize,
+}
+
 /// The volumes of a pod: the plugin of each, and whether it is mounted.
 pub type PodVolumes = Vec<(String, bool)>;
 
@@ -181,6 +190,8 @@ pub struct Measured {
     pub volumes: Map<PodUid, PodVolumes>,
     /// How old the measurements were on which pods were evicted, by signal.
     pub stats_ages: Map<&'static str, Histogram>,
+    /// The directories of orphaned pods.
+    pub orphaned_dirs: OrphanedDirs,
     /// How many containers pods have.
     pub containers: Histogram,
     /// How often things happened.
@@ -202,6 +213,7 @@ impl Default for Measured {
             volume_changes: Map::new(),
             volumes: Map::new(),
             stats_ages: Map::new(),
+            orphaned_dirs: OrphanedDirs::default(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
         }
@@ -297,6 +309,17 @@ impl Measures {
             let operation = VolumeOperation { plugin, operation: "volume_unmount", failed };
             self.changed_volume(operation, took);
         }
+    }
+
+    /// Notes which directories of orphaned pods a look has found.
+    pub(crate) fn finds_orphaned_dirs(&self, dirs: OrphanedDirs) {
+        self.lock().orphaned_dirs = dirs;
+    }
+
+    /// Notes that no pod has become an orphan since the last look: another one would find what that has left.
+    pub(crate) fn finds_no_more_orphaned_dirs(&self) {
+        let mut measured = self.lock();
+        measured.orphaned_dirs.found = measured.orphaned_dirs.left;
     }
 
     /// Counts a new pod with so many containers.

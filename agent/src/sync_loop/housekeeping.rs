@@ -23,7 +23,7 @@ use crate::cri::{ListedState, PodRef};
 use crate::node::component;
 use crate::observation::pleg::RuntimeListing;
 use crate::observation::pleg::diff::Listing;
-use crate::reporting::measures::Counted;
+use crate::reporting::measures::{Counted, OrphanedDirs};
 use crate::shared::Shared;
 use crate::storage::drivers::has_volumes;
 use crate::storage::volumes::in_memory;
@@ -69,6 +69,8 @@ impl SyncLoop {
         self.entries.count(&self.reports.borrow());
         if std::mem::take(&mut self.garbage.directories) {
             self.remove_orphaned_dirs(listed).await;
+        } else {
+            self.shared.measures.finds_no_more_orphaned_dirs();
         }
         self.forget_statuses();
         self.waiting.retain(|_, wait| *wait != StartWait::Housekeeping);
@@ -168,7 +170,7 @@ impl SyncLoop {
         let (trash, root) = (Arc::clone(&self.shared.trash), self.shared.config.root_dir.clone());
         let machine = Arc::clone(&self.shared.machine);
         let has_drivers = self.shared.drivers.is_some();
-        let busy = blocking(move || {
+        let (busy, dirs) = blocking(move || {
             let pods = root.join("pods");
             let is_kept = |name: &OsStr| kept.contains(name);
             let of_drivers = match has_drivers {
@@ -178,20 +180,25 @@ impl SyncLoop {
                 false => Set::new(),
             };
             let stays = |name: &OsStr| is_kept(name) || of_drivers.contains(name);
-            remove_others(&pods, stays, |path| match machine.mounts_below(path)?.first() {
-                None => trash.put(path),
-                Some(at) => Err(io::Error::other(format!(
-                    "something is mounted at {}: it stays until that is unmounted",
-                    at.display()
-                ))),
-            });
+            let dirs =
+                remove_others(&pods, stays, |path| match machine.mounts_below(path)?.first() {
+                    None => trash.put(path),
+                    Some(at) => Err(io::Error::other(format!(
+                        "something is mounted at {}: it stays until that is unmounted",
+                        at.display()
+                    ))),
+                });
             remove_others(&in_memory::directory(&root), is_kept, |path| {
                 Ok(file_tree::remove(path)?)
             });
             rejected::forget_others(&root, &kept);
-            of_drivers
+            (of_drivers, dirs)
         })
         .await;
+        self.shared.measures.finds_orphaned_dirs(OrphanedDirs {
+            found: dirs.found + busy.len(),
+            left: dirs.left + busy.len(),
+        });
         self.garbage.directories = !busy.is_empty();
         for name in busy {
             self.unmount_orphan(name);
@@ -282,19 +289,23 @@ fn others(directory: &Path, is_kept: impl Fn(&OsStr) -> bool) -> impl Iterator<I
     entries.map(|entry| entry.file_name()).filter(move |name| !is_kept(name))
 }
 
-/// Removes the entries of a directory that are not kept.
+/// Removes the entries of a directory that are not kept. Returns how many there were.
 fn remove_others(
     directory: &Path,
     is_kept: impl Fn(&OsStr) -> bool,
     remove: impl Fn(&Path) -> io::Result<()>,
-) {
+) -> OrphanedDirs {
+    let mut dirs = OrphanedDirs::default();
     for name in others(directory, is_kept) {
         let path = directory.join(name);
+        dirs.found += 1;
         tracing::info!(path = %path.display(), "removing orphaned directory of a pod");
         if let Err(error) = remove(&path) {
+            dirs.left += 1;
             tracing::warn!(path = %path.display(), %error, "failed to remove orphaned directory of a pod");
         }
     }
+    dirs
 }
 
 // Whose status is remembered without a worker: a kubelet forgets that of a removed pod when it keeps house, and a pod that

@@ -70,6 +70,14 @@ const STATS_AGE: Description<'_> = histogram(
     "kubelet_eviction_stats_age_seconds",
     "[ALPHA] Age of the measurements on which pods were evicted, by the signal",
 );
+const ORPHANED_DIRS: Description<'_> = gauge(
+    "kubelet_orphan_pod_cleaned_volumes",
+    "[ALPHA] Directories of orphaned pods that the last look found",
+);
+const LEFT_ORPHANED_DIRS: Description<'_> = gauge(
+    "kubelet_orphan_pod_cleaned_volumes_errors",
+    "[ALPHA] Directories of orphaned pods that the last look found and could not remove",
+);
 const WRITE_DELAYS: Description<'_> = histogram(
     "kubelet_pod_status_sync_duration_seconds",
     "[ALPHA] Seconds from changes of pods' statuses to when the API server had them",
@@ -167,6 +175,9 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     for (signal, ages) in &measured.stats_ages {
         metrics.add_histogram(&STATS_AGE, &[("eviction_signal", signal)], ages);
     }
+    let dirs = measured.orphaned_dirs;
+    metrics.add(&ORPHANED_DIRS, &[], dirs.found as f64);
+    metrics.add(&LEFT_ORPHANED_DIRS, &[], dirs.left as f64);
     add_volume_counts(metrics, measured.volumes.values().flatten());
 }
 
@@ -243,7 +254,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use agent::histogram::DEFAULT_BOUNDS;
-    use agent::reporting::measures::{VolumeOperation, WorkKind};
+    use agent::reporting::measures::{OrphanedDirs, VolumeOperation, WorkKind};
     use api::pod::PodUid;
 
     use super::*;
@@ -290,6 +301,7 @@ mod tests {
             last_relist: Some("2026-01-01T00:00:00.5Z".parse().unwrap()),
             work: [(WorkKind::Create, once(0.5))].into(),
             stats_ages: [("memory.available", once(0.5))].into(),
+            orphaned_dirs: OrphanedDirs { found: 2, left: 1 },
             ..Measured::default()
         };
         let text = text(|metrics| add_measured(metrics, &measured));
@@ -297,6 +309,8 @@ mod tests {
         has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
         has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");
         has(&text, r#"kubelet_pod_worker_duration_seconds_sum{operation_type="create"} 0.5"#);
+        has(&text, "kubelet_orphan_pod_cleaned_volumes 2");
+        has(&text, "kubelet_orphan_pod_cleaned_volumes_errors 1");
         has(
             &text,
             r#"kubelet_eviction_stats_age_seconds_sum{eviction_signal="memory.available"} 0.5"#,

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::objects::{BoundClaim, ObjectMap};
+use crate::reporting::measures::OrphanedDirs;
 use crate::storage::drivers::{
     DriverError, DriverSource, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume,
     VolumeDrivers,
@@ -254,9 +255,12 @@ async fn orphaned_directory_stays_until_its_driver_unmounts() {
     scene.sleep(300).await;
     assert!(drivers.seconds("unmount u1").len() > 5, "{:?}", drivers.calls());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    let found = || scene.agent().view().measured().orphaned_dirs;
+    assert_eq!(found(), OrphanedDirs { found: 1, left: 1 });
     drivers.script().holds = false;
     scene.sleep(10).await;
     assert!(!scene.pod_dir("u1").exists());
+    assert_eq!(found(), OrphanedDirs::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,6 +275,8 @@ async fn orphaned_directory_stays_mounted_without_drivers() {
     scene.want(&[]);
     scene.sleep(200).await;
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    let found = scene.agent().view().measured().orphaned_dirs;
+    assert_eq!(found, OrphanedDirs { found: 1, left: 1 });
     scene.machine.set(|machine| machine.mounts.clear());
     scene.sleep(200).await;
     assert!(!scene.pod_dir("u1").exists());

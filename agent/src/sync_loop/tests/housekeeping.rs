@@ -4,6 +4,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cri::Code;
+use crate::reporting::measures::OrphanedDirs;
 
 /// A scene in which a pod of the image `job` has ended, and another agent whose sources have no pod has started.
 async fn after_job(mut scene: Scene) -> Scene {
@@ -242,8 +243,11 @@ async fn logs_and_directories_of_unknown_pods_are_removed() {
     scene.run(&pod("u1", "app", "Always")).await;
     scene.sleep(3).await;
     assert!(!pods.join("u9").exists());
+    let found = || scene.agent().view().measured().orphaned_dirs;
+    assert_eq!(found(), OrphanedDirs { found: 1, left: 0 });
     assert!(logs.join("default_gone_u9").exists());
     scene.sleep(60).await;
+    assert_eq!(found(), OrphanedDirs::default(), "the last look found none");
     assert!(!logs.join("default_gone_u9").exists());
     assert!(logs.join("lost+found").exists(), "it is not a pod's");
     assert!(logs.join("default_pod-u1_u1").exists() && pods.join("u1").exists());
