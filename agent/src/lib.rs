@@ -177,8 +177,8 @@ pub use config::{
     ReservedCgroup,
 };
 pub use node::{
-    CgroupDriver, CgroupVersion, HandlerFeatures, MemoryQos, MemoryReservation, Pressure,
-    SwapBehavior,
+    CgroupDriver, CgroupVersion, HandlerFeatures, KeptMemory, MemoryQos, MemoryReservation,
+    Pressure, SwapBehavior,
 };
 pub use reporting::events::{Event, EventObject, EventObjectKind, EventType};
 pub use reporting::report::{
@@ -411,7 +411,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
     let groups = of_node.cgroups.map(|groups| -> Arc<dyn ControlGroups> {
         Arc::new(TimedCgroups::new(groups, measures.clone()))
     });
-    let cgroups = PodCgroups::start(groups, &config, &node, known);
+    let cgroups = PodCgroups::start(groups, &config, &node, known, measures.clone());
     if let Some(cgroups) = cgroups.clone() {
         let mut capacity = node.capacity.clone();
         capacity.extend(machine.processes().map(|it| ("pid".to_owned(), it.limit.to_string())));

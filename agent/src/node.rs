@@ -142,6 +142,15 @@ pub enum MemoryReservation {
     TieredReservation,
 }
 
+/// How much memory is kept for pods on a node with Memory QoS, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptMemory {
+    /// For Guaranteed pods (`memory.min`).
+    pub guaranteed: i64,
+    /// For Burstable pods (`memory.low`).
+    pub burstable: i64,
+}
+
 /// What a runtime handler supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerFeatures {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::decide::resize::requests::ResizeRequest;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
+use crate::node::KeptMemory;
 
 /// What a pod's worker does in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,6 +191,8 @@ pub struct Measured {
     pub volumes: Map<PodUid, PodVolumes>,
     /// How old the measurements were on which pods were evicted, by signal.
     pub stats_ages: Map<&'static str, Histogram>,
+    /// How much memory is kept for pods; `None`: the agent keeps none, or the node has no Memory QoS.
+    pub kept_memory: Option<KeptMemory>,
     /// The directories of orphaned pods.
     pub orphaned_dirs: OrphanedDirs,
     /// How many containers pods have.
@@ -213,6 +216,7 @@ impl Default for Measured {
             volume_changes: Map::new(),
             volumes: Map::new(),
             stats_ages: Map::new(),
+            kept_memory: None,
             orphaned_dirs: OrphanedDirs::default(),
             containers: Histogram::new(CONTAINERS_BOUNDS),
             counts: Map::new(),
@@ -309,6 +313,11 @@ impl Measures {
             let operation = VolumeOperation { plugin, operation: "volume_unmount", failed };
             self.changed_volume(operation, took);
         }
+    }
+
+    /// Notes how much memory is kept for pods.
+    pub(crate) fn keeps_memory(&self, kept: KeptMemory) {
+        self.lock().kept_memory = Some(kept);
     }
 
     /// Notes which directories of orphaned pods a look has found.

@@ -57,7 +57,8 @@ use crate::objects::ObjectStore;
 use crate::source::{self, PodsSender};
 use crate::storage::drivers::VolumeDrivers;
 use crate::{
-    Agent, CgroupConfig, CgroupDriver, Config, ContainerPhase, NodeParts, Parts, PodReport,
+    Agent, CgroupConfig, CgroupDriver, Config, ContainerPhase, MemoryQos, NodeParts, Parts,
+    PodReport,
 };
 
 thread_local! {
@@ -92,6 +93,7 @@ struct Scene {
     /// The machine's cgroups, which the agent gives to pods.
     cgroups: Option<FakeCgroups>,
     cgroup_driver: CgroupDriver,
+    memory_qos: Option<MemoryQos>,
     /// Kills for want of memory, for the next agent.
     oom_kills: Option<UnboundedReceiver<OomKill>>,
     /// The machine's manager of logins, and the periods of its shutdowns.
@@ -155,6 +157,7 @@ impl Scene {
             claims: None,
             cgroups: None,
             cgroup_driver: CgroupDriver::Cgroupfs,
+            memory_qos: None,
             oom_kills: None,
             logind: None,
             shutdown: Vec::new(),
@@ -178,6 +181,7 @@ impl Scene {
                 root: "/own".to_owned(),
                 owns_root: true,
                 pod_pids_limit: Some(100),
+                memory_qos: self.memory_qos,
                 ..CgroupConfig::default()
             },
             ..Config::new(self.root.join("root"), self.root.join("logs"))

@@ -22,6 +22,7 @@ use crate::node::Node;
 use crate::pod_spec::spec::cgroup::values::{of_classes, of_pod, of_resources, uid_of, unreserved};
 use crate::pod_spec::spec::cgroup::{class_path, paths_of, pod_path, root_path};
 use crate::reporting::events::{EventRecorder, EventType};
+use crate::reporting::measures::Measures;
 use crate::reporting::report::Reports;
 use tasks::blocking;
 
@@ -48,6 +49,7 @@ struct Inner {
     reports: watch::Receiver<Arc<Reports>>,
     /// The pods by which the classes were weighted last.
     weighted: Mutex<Option<Arc<[Pod]>>>,
+    measures: Measures,
 }
 
 /// What the pods of a node are.
@@ -66,6 +68,7 @@ impl PodCgroups {
         config: &Config,
         node: &Node,
         Pods { pods, reports }: Pods,
+        measures: Measures,
     ) -> Option<Self> {
         let (groups, config) = (groups?, &config.cgroups);
         let class = |class| class_path(node, class);
@@ -98,6 +101,7 @@ impl PodCgroups {
             pods,
             reports,
             weighted: Mutex::new(None),
+            measures,
         };
         Some(Self(Arc::new(inner)))
     }
@@ -249,6 +253,9 @@ impl Inner {
             let active = pods.iter().filter(|pod| !ended(pod));
             of_classes(active, &self.node, self.config.qos_reserved_memory)
         };
+        if let Some(kept) = classes.kept_memory {
+            self.measures.keeps_memory(kept);
+        }
         let [all, burstable, best_effort] = &self.classes;
         let all_values = [
             (all, classes.guaranteed),

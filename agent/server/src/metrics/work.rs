@@ -70,6 +70,14 @@ const STATS_AGE: Description<'_> = histogram(
     "kubelet_eviction_stats_age_seconds",
     "[ALPHA] Age of the measurements on which pods were evicted, by the signal",
 );
+const KEPT_FOR_GUARANTEED: Description<'_> = gauge(
+    "kubelet_memory_qos_node_memory_min_bytes",
+    "[ALPHA] Memory that is kept for Guaranteed pods in any case (memory.min)",
+);
+const KEPT_FOR_BURSTABLE: Description<'_> = gauge(
+    "kubelet_memory_qos_node_memory_low_bytes",
+    "[ALPHA] Memory that is kept for Burstable pods as long as there is other memory to reclaim (memory.low)",
+);
 const ORPHANED_DIRS: Description<'_> = gauge(
     "kubelet_orphan_pod_cleaned_volumes",
     "[ALPHA] Directories of orphaned pods that the last look found",
@@ -175,6 +183,10 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     for (signal, ages) in &measured.stats_ages {
         metrics.add_histogram(&STATS_AGE, &[("eviction_signal", signal)], ages);
     }
+    if let Some(kept) = measured.kept_memory {
+        metrics.add(&KEPT_FOR_GUARANTEED, &[], kept.guaranteed as f64);
+        metrics.add(&KEPT_FOR_BURSTABLE, &[], kept.burstable as f64);
+    }
     let dirs = measured.orphaned_dirs;
     metrics.add(&ORPHANED_DIRS, &[], dirs.found as f64);
     metrics.add(&LEFT_ORPHANED_DIRS, &[], dirs.left as f64);
@@ -253,6 +265,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use agent::KeptMemory;
     use agent::histogram::DEFAULT_BOUNDS;
     use agent::reporting::measures::{OrphanedDirs, VolumeOperation, WorkKind};
     use api::pod::PodUid;
@@ -304,7 +317,12 @@ mod tests {
             orphaned_dirs: OrphanedDirs { found: 2, left: 1 },
             ..Measured::default()
         };
-        let text = text(|metrics| add_measured(metrics, &measured));
+        let of = |measured: &Measured| text(|metrics| add_measured(metrics, measured));
+        assert!(!of(&measured).contains("kubelet_memory_qos"), "no memory is kept");
+        let kept = KeptMemory { guaranteed: 4096, burstable: 8192 };
+        let text = of(&Measured { kept_memory: Some(kept), ..measured });
+        has(&text, "kubelet_memory_qos_node_memory_min_bytes 4096");
+        has(&text, "kubelet_memory_qos_node_memory_low_bytes 8192");
         has(&text, "kubelet_pleg_relist_duration_seconds_count 1");
         has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
         has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
+use crate::{KeptMemory, MemoryReservation};
 
 const ALL: &str = "/own/kubepods";
 
@@ -83,6 +84,32 @@ async fn classes_weigh_what_their_active_pods_request() {
     cgroups.leave(&class("burstable"));
     scene.sleep(61).await;
     assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_is_kept_for_pods_follows_them() {
+    let mut scene = Scene::without_agent(seconds(10));
+    scene.cgroups = Some(FakeCgroups::default());
+    let reservation = MemoryReservation::TieredReservation;
+    scene.memory_qos = Some(MemoryQos { throttling_factor: 0.9, reservation });
+    scene.start_agent();
+    let kept = || scene.agent().view().measured().kept_memory;
+    let both = json!({"cpu": "500m", "memory": "4096"});
+    let guaranteed = json!({"requests": both, "limits": both});
+    let burstable = json!({"requests": {"memory": "8192"}});
+    let pod = |uid: &str, resources: Value| {
+        let app = container_with("app", "app", "resources", resources);
+        pod_with(uid, json!({"containers": [app]}))
+    };
+    let pods = [pod("u1", guaranteed), pod("u2", burstable)];
+    scene.want(&pods);
+    for pod in &pods {
+        scene.until_running(pod.uid().as_str()).await;
+    }
+    assert_eq!(kept(), Some(KeptMemory { guaranteed: 4096, burstable: 8192 }));
+    scene.want(&pods[1..]);
+    scene.until_removed("u1").await;
+    assert_eq!(kept(), Some(KeptMemory { guaranteed: 0, burstable: 8192 }));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use compact::Map;
 
 use super::{PodCgroup, pod_cgroup};
 use crate::machine::cgroups::CgroupValues;
-use crate::node::{CgroupVersion, MemoryReservation, Node};
+use crate::node::{CgroupVersion, KeptMemory, MemoryReservation, Node};
 use crate::pod_spec::spec::amounts::{HUGE_PAGES, Kind, get, with_overhead};
 use crate::pod_spec::spec::{cpu, page_size_name};
 
@@ -67,6 +67,8 @@ pub(crate) struct ClassValues {
     pub(crate) guaranteed: CgroupValues,
     pub(crate) burstable: CgroupValues,
     pub(crate) best_effort: CgroupValues,
+    /// What is kept for the pods themselves; `None`: the node has no Memory QoS.
+    pub(crate) kept_memory: Option<KeptMemory>,
 }
 
 /// The values of the classes that the active pods make. `reserved`: how many percent of the memory that pods of a class request is kept
@@ -105,6 +107,7 @@ pub(crate) fn of_classes<'a>(
             huge_pages: unbounded,
             ..CgroupValues::default()
         },
+        kept_memory: None,
     };
     if let (Some(percent), Some(all)) = (reserved, allocatable_memory(node)) {
         let share = |requests: i64| requests / 100 * percent + requests % 100 * percent / 100;
@@ -113,14 +116,16 @@ pub(crate) fn of_classes<'a>(
         values.best_effort.memory = Some(of_burstable.saturating_sub(share(burstable)).max(0));
     }
     if has_memory_qos(node) {
-        let (min, low) = match keeps_memory(node) {
-            // What is kept for the pods below must be kept for what is above them.
-            true => (guaranteed.saturating_add(burstable), burstable),
-            false => (0, 0),
+        let kept = match keeps_memory(node) {
+            true => KeptMemory { guaranteed, burstable },
+            false => KeptMemory::default(),
         };
         let file = |name: &str, value: i64| BTreeMap::from([(name.to_owned(), value.to_string())]);
-        values.guaranteed.unified = file("memory.min", min);
-        values.burstable.unified = file("memory.low", low);
+        // What is kept for the pods below must be kept for what is above them.
+        let all = kept.guaranteed.saturating_add(kept.burstable);
+        values.guaranteed.unified = file("memory.min", all);
+        values.burstable.unified = file("memory.low", kept.burstable);
+        values.kept_memory = Some(kept);
     }
     values
 }
@@ -268,13 +273,16 @@ mod tests {
         let classes = of_classes(pods.iter(), &node, None);
         assert_eq!(classes.guaranteed.unified, fixtures_list(&[("memory.min", "12288")]));
         assert_eq!(classes.burstable.unified, fixtures_list(&[("memory.low", "8192")]));
+        assert_eq!(classes.kept_memory, Some(KeptMemory { guaranteed: 4096, burstable: 8192 }));
         let none = with_memory_qos(MemoryReservation::None);
         let classes = of_classes(pods.iter(), &none, None);
         assert_eq!(classes.guaranteed.unified, fixtures_list(&[("memory.min", "0")]));
+        assert_eq!(classes.kept_memory, Some(KeptMemory::default()));
         assert_eq!(of_pod(&pods[0], &none, None).unified, BTreeMap::new());
         let mut v1 = node;
         v1.cgroup_version = CgroupVersion::V1;
-        assert!(of_classes(pods.iter(), &v1, None).guaranteed.is_empty());
+        let classes = of_classes(pods.iter(), &v1, None);
+        assert!(classes.guaranteed.is_empty() && classes.kept_memory.is_none());
     }
 
     #[rstest]
