@@ -8,6 +8,7 @@ use std::time::Duration;
 use api::pod::PodUid;
 use async_trait::async_trait;
 use compact::{Map, Set};
+use jiff::Timestamp;
 use tokio_stream::Stream;
 
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
@@ -193,6 +194,8 @@ pub struct RuntimeEvent {
     pub pod: Option<PodUid>,
     /// The container's name, if the event has it.
     pub name: Option<String>,
+    /// When the runtime created the event, if the event has it.
+    pub created_at: Option<Timestamp>,
 }
 
 /// The kind of an event.

@@ -431,8 +431,9 @@ impl FakeCri {
     fn emit(&self, id: &str, kind: EventKind, pod: Option<PodUid>) {
         if !self.lock().mute {
             let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+            let (id, created_at) = (id.to_owned(), Some(self.clock.now()));
             // Sending fails if there is no subscriber.
-            let _ = events.send(RuntimeEvent { id: id.to_owned(), kind, pod, name: None });
+            let _ = events.send(RuntimeEvent { id, kind, pod, name: None, created_at });
         }
     }
 

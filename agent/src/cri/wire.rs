@@ -292,7 +292,8 @@ pub(super) fn event(from: v1::ContainerEventResponse) -> RuntimeEvent {
         .chain(containers)
         .find_map(|labels| pod_ref(&labels))
         .map(|pod| pod.uid);
-    RuntimeEvent { id: from.container_id, kind, pod, name }
+    let created_at = (from.created_at > 0).then(|| timestamp(from.created_at));
+    RuntimeEvent { id: from.container_id, kind, pod, name, created_at }
 }
 
 pub(super) fn update_container(

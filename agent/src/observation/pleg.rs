@@ -120,7 +120,8 @@ pub(crate) async fn run(
     let (sender, mut stream) = mpsc::unbounded_channel();
     let mut streams = JoinSet::new();
     if periods.with_events.is_some() {
-        streams.spawn(tasks::boxed(events::subscribe(Arc::clone(&cri), sender)));
+        let (cri, clock) = (Arc::clone(&cri), Arc::clone(&clock));
+        streams.spawn(tasks::boxed(events::subscribe(cri, clock, measures.clone(), sender)));
     }
     let mut pleg = Pleg {
         cri,

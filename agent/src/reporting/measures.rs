@@ -82,6 +82,10 @@ pub enum Counted {
     UserNamespacePod,
     /// The start of such a pod failed.
     UserNamespacePodFailed,
+    /// The runtime began to send its events.
+    EventStreamOpened,
+    /// It did not, or it no longer does.
+    EventStreamFailed,
     /// The runtime had a pod that no source has.
     OrphanFound,
     /// A pod was started again under the uid of one that was still ending: whether it is static.
@@ -173,6 +177,8 @@ pub struct Measured {
     pub relist_intervals: Histogram,
     /// When the last one began.
     pub last_relist: Option<Timestamp>,
+    /// How long events of the runtime took from when it created them to when they were received.
+    pub event_delays: Histogram,
     /// How long inspections of one pod took.
     pub inspections: Histogram,
     /// How long it was from when pods were first seen to their first rounds.
@@ -207,6 +213,7 @@ impl Default for Measured {
             relist_durations: Histogram::new(DEFAULT_BOUNDS),
             relist_intervals: Histogram::new(DEFAULT_BOUNDS),
             last_relist: None,
+            event_delays: Histogram::new(DEFAULT_BOUNDS),
             inspections: Histogram::new(DEFAULT_BOUNDS),
             worker_starts: Histogram::new(DEFAULT_BOUNDS),
             work: Map::new(),
@@ -246,6 +253,11 @@ impl Measures {
     /// Counts a listing that has ended.
     pub(crate) fn relist_ends(&self, took: Duration) {
         self.lock().relist_durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts an event of the runtime, received so long after it was created.
+    pub(crate) fn received_event(&self, after: Duration) {
+        self.lock().event_delays.observe(after.as_secs_f64());
     }
 
     /// Counts an inspection of one pod.

@@ -50,6 +50,7 @@ impl LostSandboxes {
             kind: EventKind::Stopped,
             pod: None,
             name: None,
+            created_at: None,
         });
     }
 

@@ -62,7 +62,7 @@ const EPHEMERAL: Description<'_> = gauge(
 );
 
 /// Counts without labels, which are shown from the beginning.
-const PLAIN: [(Counted, Description<'_>); 8] = [
+const PLAIN: [(Counted, Description<'_>); 10] = [
     (
         Counted::HookFellBackToHttp,
         counter(
@@ -107,6 +107,20 @@ const PLAIN: [(Counted, Description<'_>); 8] = [
         counter(
             "kubelet_started_user_namespaced_pods_errors_total",
             "[ALPHA] Starts of sandboxes with a user namespace that failed",
+        ),
+    ),
+    (
+        Counted::EventStreamOpened,
+        counter(
+            "kubelet_evented_pleg_connection_success_count",
+            "[ALPHA] Streams of events that the runtime has opened",
+        ),
+    ),
+    (
+        Counted::EventStreamFailed,
+        counter(
+            "kubelet_evented_pleg_connection_error_count",
+            "[ALPHA] Streams of events that the runtime did not open, or that have ended",
         ),
     ),
     (
@@ -197,6 +211,8 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
             | Counted::ImageVolumeFailed
             | Counted::UserNamespacePod
             | Counted::UserNamespacePodFailed
+            | Counted::EventStreamOpened
+            | Counted::EventStreamFailed
             | Counted::OrphanFound => {}
         }
     }
@@ -414,6 +430,7 @@ mod tests {
             (Counted::ImageRemoved("space"), 4),
             (Counted::SameUid(true), 1),
             (Counted::ImageVolume, 2),
+            (Counted::EventStreamOpened, 3),
         ]);
         let mut pulls = Histogram::new(DEFAULT_BOUNDS);
         pulls.observe(2.0);
@@ -430,6 +447,8 @@ mod tests {
             r#"kubelet_image_garbage_collected_total{reason="space"} 4"#,
             r#"kubelet_restarted_pods_total{static="true"} 1"#,
             "kubelet_image_volume_requested_total 2",
+            "kubelet_evented_pleg_connection_success_count 3",
+            "kubelet_evented_pleg_connection_error_count 0",
             "kubelet_sleep_action_terminated_early_total 0",
             r#"kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"} 2"#,
         ] {

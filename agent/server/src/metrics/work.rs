@@ -44,6 +44,10 @@ const LAST_SEEN: Description<'_> = gauge(
     "kubelet_pleg_last_seen_seconds",
     "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
 );
+const EVENT_DELAY: Description<'_> = histogram(
+    "kubelet_evented_pleg_connection_latency_seconds",
+    "[ALPHA] Seconds from when the runtime created its events to when they were received",
+);
 const INSPECTION: Description<'_> = histogram(
     "kubelet_pleg_pod_relist_duration_seconds",
     "[ALPHA] Seconds that inspections of one pod took",
@@ -163,6 +167,7 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     if let Some(at) = measured.last_relist {
         metrics.add(&LAST_SEEN, &[], at.as_second() as f64);
     }
+    metrics.add_histogram(&EVENT_DELAY, &[], &measured.event_delays);
     metrics.add_histogram(&INSPECTION, &[], &measured.inspections);
     metrics.add_histogram(&WORKER_START, &[], &measured.worker_starts);
     for (kind, durations) in &measured.work {
@@ -311,6 +316,7 @@ mod tests {
         let measured = Measured {
             relist_durations: once(0.02),
             relist_intervals: once(1.0),
+            event_delays: once(0.02),
             last_relist: Some("2026-01-01T00:00:00.5Z".parse().unwrap()),
             work: [(WorkKind::Create, once(0.5))].into(),
             stats_ages: [("memory.available", once(0.5))].into(),
@@ -323,6 +329,7 @@ mod tests {
         let text = of(&Measured { kept_memory: Some(kept), ..measured });
         has(&text, "kubelet_memory_qos_node_memory_min_bytes 4096");
         has(&text, "kubelet_memory_qos_node_memory_low_bytes 8192");
+        has(&text, "kubelet_evented_pleg_connection_latency_seconds_sum 0.02");
         has(&text, "kubelet_pleg_relist_duration_seconds_count 1");
         has(&text, r#"kubelet_pleg_relist_interval_seconds_bucket{le="1"} 1"#);
         has(&text, "kubelet_pleg_last_seen_seconds 1.7672256e+09");

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cri::{Code, Cri, RuntimeEvent};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
+
+use crate::clock::{Clock, until};
+use crate::cri::{Code, Cri, RuntimeEvent};
+use crate::reporting::measures::{Counted, Measures};
 
 /// A message of the listener.
 #[derive(Debug)]
@@ -19,11 +22,19 @@ pub(super) enum StreamEvent {
 }
 
 /// Listens until the receiver is dropped or the runtime answers that it does not support events.
-pub(super) async fn subscribe(cri: Arc<dyn Cri>, sender: mpsc::UnboundedSender<StreamEvent>) {
+///
+/// It counts as Kubernetes 1.36, pkg/kubelet/pleg/evented.go: a stream that ends has failed.
+pub(super) async fn subscribe(
+    cri: Arc<dyn Cri>,
+    clock: Arc<dyn Clock>,
+    measures: Measures,
+    sender: mpsc::UnboundedSender<StreamEvent>,
+) {
     let mut retry = Retry::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match cri.events().await {
             Ok(mut stream) => {
+                measures.count(Counted::EventStreamOpened);
                 if sender.send(StreamEvent::Connected).is_err() {
                     return;
                 }
@@ -31,6 +42,9 @@ pub(super) async fn subscribe(cri: Arc<dyn Cri>, sender: mpsc::UnboundedSender<S
                     match event {
                         Ok(event) => {
                             retry.succeeded();
+                            if let Some(created_at) = event.created_at {
+                                measures.received_event(until(created_at, clock.now()));
+                            }
                             if sender.send(StreamEvent::Event(event)).is_err() {
                                 return;
                             }
@@ -43,11 +57,13 @@ pub(super) async fn subscribe(cri: Arc<dyn Cri>, sender: mpsc::UnboundedSender<S
                 }
             }
             Err(error) if error.code == Code::Unimplemented => {
+                measures.count(Counted::EventStreamFailed);
                 tracing::info!("runtime does not support events; relisting instead");
                 return;
             }
             Err(error) => tracing::warn!(%error, "failed to subscribe to events"),
         }
+        measures.count(Counted::EventStreamFailed);
         if sender.send(StreamEvent::Disconnected).is_err() {
             return;
         }

@@ -10,11 +10,13 @@ use crate::cri::fake::{Behaviour, FakeCri};
 use crate::labels;
 use crate::observation::cache::{Cache, Snapshots};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, SandboxSpec};
+use crate::reporting::measures::Counted;
 
 struct Scene {
     fake: FakeCri,
     cache: Cache,
     pods: RuntimePods,
+    measures: Measures,
     _task: JoinSet<()>,
 }
 
@@ -34,7 +36,7 @@ fn scene_with(events: bool) -> Scene {
         alone: Duration::from_secs(1),
         with_events: events.then_some(Duration::from_secs(10)),
     };
-    let mut task = JoinSet::new();
+    let (mut task, measures) = (JoinSet::new(), Measures::default());
     task.spawn(run(
         Arc::new(fake.clone()),
         clock,
@@ -42,9 +44,18 @@ fn scene_with(events: bool) -> Scene {
         requests,
         sender,
         mpsc::unbounded_channel().0,
-        Measures::default(),
+        measures.clone(),
     ));
-    Scene { fake, cache, pods, _task: task }
+    Scene { fake, cache, pods, measures, _task: task }
+}
+
+impl Scene {
+    /// How many streams of events were opened, and how many have failed.
+    fn streams(&self) -> (u64, u64) {
+        let counts = self.measures.now().counts;
+        let of = |happened: Counted| counts.get(&happened).copied().unwrap_or_default();
+        (of(Counted::EventStreamOpened), of(Counted::EventStreamFailed))
+    }
 }
 
 fn pod_labels() -> BTreeMap<String, String> {
@@ -118,6 +129,7 @@ async fn relisting_every_second_replaces_events() {
     start(&scene.fake).await;
     assert!(seconds_until(&mut snapshots, since, runs).await <= 1);
     assert!((30..=31).contains(&seconds_until(&mut snapshots, since, ended).await));
+    assert_eq!(scene.streams(), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,6 +171,9 @@ async fn broken_stream_causes_relisting_and_reconnect() {
     start(&scene.fake).await;
     assert_eq!(seconds_until(&mut snapshots, since, runs).await, 0);
     assert_eq!(seconds_until(&mut snapshots, since, ended).await, 30, "by the new stream");
+    assert_eq!(scene.streams(), (2, 1));
+    let delays = scene.measures.now().event_delays;
+    assert_eq!((delays.count() > 0, delays.sum()), (true, 0.0));
 }
 
 #[tokio::test(start_paused = true)]
