@@ -51,7 +51,7 @@ mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ use agent::objects::{ObjectKind, ObjectMap, ObjectStore};
 use agent::services::ServiceNetwork;
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -74,7 +75,10 @@ use dra::ClaimCluster;
 use events::Events;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
+use node::machine::boot_time;
 use node::pod_cidr::{self, ToldRanges};
+use node::startup::NodeStartup;
+pub use node::startup::StartupDurations;
 pub use node::status::VERSION;
 use node::volumes_in_use::VolumesInUse;
 use node::{heartbeat, lease};
@@ -175,6 +179,7 @@ pub struct ClusterNode {
     /// Of the client's certificate, and of the server's.
     failures: [Failures; 2],
     delays: WriteDelays,
+    startup: NodeStartup,
 }
 
 impl ClusterNode {
@@ -206,6 +211,7 @@ impl ClusterNode {
             bootstrap: None,
             failures: Default::default(),
             delays: WriteDelays::default(),
+            startup: NodeStartup::new(boot_time(Path::new("/")), Timestamp::now()),
         }
     }
 
@@ -237,6 +243,7 @@ impl ClusterNode {
             known: self.known.subscribe(),
             store: Arc::clone(&self.store),
             delays: self.delays.clone(),
+            startup: self.startup.clone(),
             client_failures: client.then(|| of_client.clone()),
             server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
         }
@@ -334,6 +341,7 @@ impl Cluster for ClusterNode {
             cri: Arc::clone(&cri),
             limits: self.limits.watch(),
             volumes_in_use: self.in_use.watch(),
+            startup: self.startup.clone(),
         };
         let services = self.services.clone().filter(|(proxy, _)| *proxy != ServiceProxy::Off);
         let services = services.map(|(proxy, network)| Services {

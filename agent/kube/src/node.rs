@@ -9,5 +9,6 @@ pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod pod_cidr;
 pub(crate) mod registration;
+pub(crate) mod startup;
 pub(crate) mod status;
 pub(crate) mod volumes_in_use;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::certificates::rotation::{Failures, server_ends};
 use crate::client::{ApiClient, RequestCounts};
+use crate::node::startup::{NodeStartup, StartupDurations};
 use crate::pods::KnownPods;
 use crate::pods::mirror::{is_mirror, reported_uid};
 use crate::pods::writer::WriteDelays;
@@ -23,6 +24,7 @@ pub struct ClusterView {
     pub(crate) known: watch::Receiver<Arc<KnownPods>>,
     pub(crate) store: Arc<ObjectStore>,
     pub(crate) delays: WriteDelays,
+    pub(crate) startup: NodeStartup,
     /// Those of the client's certificate, if it is replaced.
     pub(crate) client_failures: Option<Failures>,
     /// Where the server's certificate is and its failures, if the cluster signs it.
@@ -87,6 +89,12 @@ impl ClusterView {
     #[must_use]
     pub fn write_delays(&self) -> Histogram {
         self.delays.durations()
+    }
+
+    /// How long the parts of the node's start took.
+    #[must_use]
+    pub fn startup(&self) -> StartupDurations {
+        self.startup.durations()
     }
 
     /// What is known of the node's certificates. It reads a file.

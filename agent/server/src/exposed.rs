@@ -239,6 +239,7 @@ impl Exposed {
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
         if let Some(cluster) = &self.cluster {
             work::add_write_delays(&mut metrics, &cluster.write_delays());
+            work::add_startup(&mut metrics, &cluster.startup());
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
             work::add_certificates(&mut metrics, cluster.certificates(), Timestamp::now());
         }

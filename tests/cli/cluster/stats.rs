@@ -180,7 +180,13 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
     assert!(metric(&text, node).is_some_and(|(value, _)| value > 0.0), "{text}");
     assert!(metric(&text, "machine_cpu_cores").is_some_and(|(value, _)| value >= 1.0));
 
-    let text = metrics(&served, "/metrics").await;
+    // The pod may run before the node is known to be ready.
+    let text = harness::eventually(PATIENCE, "the start of the node", async || {
+        let text = metrics(&served, "/metrics").await;
+        let whole = metric(&text, "kubelet_node_startup_duration_seconds");
+        if whole.is_some_and(|(seconds, _)| seconds > 0.0) { Ok(text) } else { Err(text) }
+    })
+    .await;
     for (name, value) in [
         (r#"kubelet_node_name{node="n1"}"#, 1.0),
         ("kubelet_running_pods", 1.0),
@@ -197,6 +203,11 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
         "kubelet_started_pods_total",
         "kubelet_pleg_relist_duration_seconds_count",
         "kubelet_pleg_last_seen_seconds",
+        "kubelet_evented_pleg_connection_success_count",
+        "kubelet_evented_pleg_connection_latency_seconds_count",
+        "kubelet_node_startup_pre_registration_duration_seconds",
+        "kubelet_node_startup_registration_duration_seconds",
+        "kubelet_node_startup_post_registration_duration_seconds",
         // The token of the test is no certificate.
         "kubelet_certificate_manager_client_ttl_seconds",
         "process_cpu_seconds_total",

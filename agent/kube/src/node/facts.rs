@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::declared::declared_features;
 use super::limits::{Limits, with_runtime};
 use super::machine::Machine;
+use super::startup::NodeStartup;
 use super::status::Facts;
 use super::volumes_in_use::InUse;
 
@@ -49,6 +50,8 @@ pub(crate) struct NodeFacts {
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) limits: watch::Receiver<Limits>,
     pub(crate) volumes_in_use: watch::Receiver<Option<InUse>>,
+    /// Where the parts of the node's start are noted.
+    pub(crate) startup: NodeStartup,
 }
 
 impl NodeFacts {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::facts::NodeFacts;
 use super::registration::{self, register};
+use super::startup::NodeStartup;
 use super::status::{Facts, architecture, differs, patch, status};
 use super::volumes_in_use::VolumesInUse;
 use crate::StatusSettings;
@@ -127,7 +128,7 @@ async fn update(
     for tried in 0..TRIES {
         // The first time, the node as it is followed will do.
         let known = known.borrow().clone().filter(|_| tried == 0);
-        match try_update(client, &facts, memory, known).await {
+        match try_update(client, &facts, memory, known, &node.startup).await {
             Ok(happened) => {
                 for event in happened {
                     let _ = events.send(event);
@@ -149,6 +150,7 @@ async fn try_update(
     facts: &Facts,
     memory: &mut Memory,
     known: Option<Value>,
+    startup: &NodeStartup,
 ) -> Result<Vec<NodeEvent>, ApiError> {
     let path = registration::path(&facts.name);
     let before = match known {
@@ -171,6 +173,9 @@ async fn try_update(
     memory.cadence.reported(changed, Instant::now(), chance());
     let schedulable = memory.schedulable(&before);
     let (before, after) = (&before["status"], &after["status"]);
+    if is_true(after, "Ready") == Some(true) {
+        startup.became_ready(Timestamp::now());
+    }
     let became = became(before, after).into_iter().chain(schedulable).map(event);
     let rebooted = rebooted(before, after).map(|boot| NodeEvent {
         kind: EventType::Warning,

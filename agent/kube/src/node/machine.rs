@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
+
 /// What a node's `status.nodeInfo` has of its machine; empty where nothing is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
@@ -38,6 +40,13 @@ impl Machine {
     }
 }
 
+/// When the machine was started, as its kernel says.
+pub(crate) fn boot_time(root: &Path) -> Option<Timestamp> {
+    let text = std::fs::read_to_string(root.join("proc/stat")).ok()?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Timestamp::from_second(seconds.trim().parse().ok()?).ok()
+}
+
 /// The system's name for people (os-release(5)).
 fn pretty_name(release: &str) -> Option<String> {
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
@@ -61,6 +70,15 @@ mod tests {
     #[case("NAME=x\n", None)]
     fn system_is_named_by_os_release(#[case] text: &str, #[case] name: Option<&str>) {
         assert_eq!(pretty_name(text).as_deref(), name);
+    }
+
+    #[test]
+    fn machine_was_started_when_its_kernel_says() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(boot_time(root.path()), None);
+        std::fs::create_dir_all(root.path().join("proc")).unwrap();
+        std::fs::write(root.path().join("proc/stat"), "cpu 1 2\nbtime 70\n").unwrap();
+        assert_eq!(boot_time(root.path()), Timestamp::from_second(70).ok());
     }
 
     #[test]

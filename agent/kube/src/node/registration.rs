@@ -123,6 +123,7 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
         tracing::info!(node = %name, "waiting for someone else to register the node");
         return None;
     }
+    node.startup.attempted(Timestamp::now());
     let mut wait = FIRST;
     loop {
         let status = status(&node.now().await, &Value::Null, Timestamp::now());
@@ -130,6 +131,9 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
         match try_register(client, &initial(&node.registration, &status), resets_extended).await {
             Ok(was_there) => {
                 tracing::info!(node = %name, was_there, "registered node");
+                if !was_there {
+                    node.startup.registered_new(Timestamp::now());
+                }
                 return (!was_there).then_some(status);
             }
             Err(error) => {

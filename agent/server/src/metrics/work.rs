@@ -8,8 +8,8 @@ use agent::histogram::Histogram;
 use agent::reporting::measures::Measured;
 use compact::{Map, Set};
 use jiff::Timestamp;
-use kube_node::CertificateState;
 use kube_node::client::RequestCounts;
+use kube_node::{CertificateState, StartupDurations};
 
 use super::text::{Description, Metrics, counter, gauge, histogram};
 use crate::stats::summary::VolumeStats;
@@ -94,6 +94,26 @@ const WRITE_DELAYS: Description<'_> = histogram(
     "kubelet_pod_status_sync_duration_seconds",
     "[ALPHA] Seconds from changes of pods' statuses to when the API server had them",
 );
+const STARTUP_BEFORE_AGENT: Description<'_> = gauge(
+    "kubelet_node_startup_pre_kubelet_duration_seconds",
+    "[ALPHA] Seconds from the start of the machine to that of the agent",
+);
+const STARTUP_BEFORE_REGISTRATION: Description<'_> = gauge(
+    "kubelet_node_startup_pre_registration_duration_seconds",
+    "[ALPHA] Seconds from the start of the agent to its first attempt to register the node",
+);
+const STARTUP_REGISTRATION: Description<'_> = gauge(
+    "kubelet_node_startup_registration_duration_seconds",
+    "[ALPHA] Seconds that the registration of a new node took",
+);
+const STARTUP_AFTER_REGISTRATION: Description<'_> = gauge(
+    "kubelet_node_startup_post_registration_duration_seconds",
+    "[ALPHA] Seconds from the registration of a new node to when it was ready",
+);
+const STARTUP: Description<'_> = gauge(
+    "kubelet_node_startup_duration_seconds",
+    "[ALPHA] Seconds from the start of the machine to when the new node was ready",
+);
 const REQUESTS: Description<'_> = counter(
     "rest_client_requests_total",
     "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
@@ -158,6 +178,15 @@ pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Oper
 /// Adds how long statuses of pods waited to be written.
 pub(crate) fn add_write_delays(metrics: &mut Metrics, delays: &Histogram) {
     metrics.add_histogram(&WRITE_DELAYS, &[], delays);
+}
+
+/// Adds how long the parts of the node's start took.
+pub(crate) fn add_startup(metrics: &mut Metrics, startup: &StartupDurations) {
+    metrics.add(&STARTUP_BEFORE_AGENT, &[], startup.before_agent);
+    metrics.add(&STARTUP_BEFORE_REGISTRATION, &[], startup.before_registration);
+    metrics.add(&STARTUP_REGISTRATION, &[], startup.registration);
+    metrics.add(&STARTUP_AFTER_REGISTRATION, &[], startup.after_registration);
+    metrics.add(&STARTUP, &[], startup.whole);
 }
 
 /// Adds what the agent measures of itself.
@@ -340,6 +369,27 @@ mod tests {
             &text,
             r#"kubelet_eviction_stats_age_seconds_sum{eviction_signal="memory.available"} 0.5"#,
         );
+    }
+
+    #[test]
+    fn start_of_the_node_has_the_names_of_a_kubelet() {
+        let startup = StartupDurations {
+            before_agent: 1.0,
+            before_registration: 2.0,
+            registration: 3.0,
+            after_registration: 4.0,
+            whole: 10.0,
+        };
+        let text = text(|metrics| add_startup(metrics, &startup));
+        for line in [
+            "pre_kubelet_duration_seconds 1",
+            "pre_registration_duration_seconds 2",
+            "registration_duration_seconds 3",
+            "post_registration_duration_seconds 4",
+            "duration_seconds 10",
+        ] {
+            has(&text, &format!("kubelet_node_startup_{line}"));
+        }
     }
 
     #[test]

@@ -1,0 +1,135 @@
+//! How long the parts of a node's start took, from that of the machine until the node was ready. They are measured if this agent has
+//! registered the node as a new one.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/util/node_startup_latency_tracker.go.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+/// How many seconds the parts of a node's start took; 0 as long as it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StartupDurations {
+    /// From the start of the machine to that of the agent.
+    pub before_agent: f64,
+    /// From there to the first attempt to register the node.
+    pub before_registration: f64,
+    /// From there to when the node was registered.
+    pub registration: f64,
+    /// From there to when its status was first sent as that of a ready node.
+    pub after_registration: f64,
+    /// All of these together.
+    pub whole: f64,
+}
+
+/// When the parts began or ended, each for the first time.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    boot: Option<Timestamp>,
+    agent: Timestamp,
+    attempt: Option<Timestamp>,
+    registered: Option<Timestamp>,
+    ready: Option<Timestamp>,
+}
+
+/// The start of a node. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeStartup(Arc<Mutex<Times>>);
+
+impl NodeStartup {
+    /// That of an agent that starts now, on a machine that was started at `boot`, if that is known.
+    pub(crate) fn new(boot: Option<Timestamp>, now: Timestamp) -> Self {
+        let times = Times { boot, agent: now, attempt: None, registered: None, ready: None };
+        Self(Arc::new(Mutex::new(times)))
+    }
+
+    /// Notes that the agent begins to register the node.
+    pub(crate) fn attempted(&self, now: Timestamp) {
+        self.lock().attempt.get_or_insert(now);
+    }
+
+    /// Notes that there is a node now that was not there before.
+    pub(crate) fn registered_new(&self, now: Timestamp) {
+        let mut times = self.lock();
+        if times.attempt.is_some() {
+            times.registered.get_or_insert(now);
+        }
+    }
+
+    /// Notes that the status of the node was sent, and that it is ready.
+    pub(crate) fn became_ready(&self, now: Timestamp) {
+        let mut times = self.lock();
+        if times.registered.is_some() {
+            times.ready.get_or_insert(now);
+        }
+    }
+
+    pub(crate) fn durations(&self) -> StartupDurations {
+        let Times { boot, agent, attempt, registered, ready } = *self.lock();
+        let between = |from: Option<Timestamp>, to: Option<Timestamp>| {
+            let pair = from.zip(to).filter(|_| registered.is_some());
+            pair.map_or(0.0, |(from, to)| to.duration_since(from).as_secs_f64())
+        };
+        StartupDurations {
+            before_agent: between(boot, Some(agent)),
+            before_registration: between(Some(agent), attempt),
+            registration: between(attempt, registered),
+            after_registration: between(registered, ready),
+            whole: between(boot, ready),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Times> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// What happens at which second after the start of the machine.
+    fn durations(boot: bool, steps: &[(&str, i64)]) -> [f64; 5] {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let startup = NodeStartup::new(boot.then(|| at(0)), at(10));
+        for (step, second) in steps {
+            match *step {
+                "attempted" => startup.attempted(at(*second)),
+                "registered" => startup.registered_new(at(*second)),
+                "ready" => startup.became_ready(at(*second)),
+                other => panic!("{other}"),
+            }
+        }
+        let found = startup.durations();
+        [
+            found.before_agent,
+            found.before_registration,
+            found.registration,
+            found.after_registration,
+            found.whole,
+        ]
+    }
+
+    #[rstest]
+    #[case::new(&[("attempted", 11), ("registered", 14), ("ready", 20)], [10.0, 1.0, 3.0, 6.0, 20.0])]
+    #[case::not_ready_yet(&[("attempted", 11), ("registered", 14)], [10.0, 1.0, 3.0, 0.0, 0.0])]
+    #[case::not_registered_yet(&[("attempted", 11)], [0.0; 5])]
+    #[case::there_before(&[("attempted", 11), ("ready", 20)], [0.0; 5])]
+    #[case::first_times_count(
+        &[("attempted", 11), ("attempted", 12), ("registered", 14), ("ready", 20), ("registered", 30), ("ready", 40)],
+        [10.0, 1.0, 3.0, 6.0, 20.0]
+    )]
+    fn start_of_a_new_node_is_measured(#[case] steps: &[(&str, i64)], #[case] expected: [f64; 5]) {
+        assert_eq!(durations(true, steps), expected);
+    }
+
+    #[test]
+    fn start_of_an_unknown_machine_is_not_measured() {
+        let steps = [("attempted", 11), ("registered", 14), ("ready", 20)];
+        assert_eq!(durations(false, &steps), [0.0, 1.0, 3.0, 6.0, 0.0]);
+    }
+}
