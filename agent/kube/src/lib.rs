@@ -67,7 +67,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use certificates::bootstrap::{Bootstrap, BootstrapError, is_valid};
-use certificates::rotation::{Failures, Rotation};
+use certificates::rotation::{Rotation, Rotations};
 pub use certificates::store::server_certificate;
 use client::{ApiClient, Rate};
 use csi::VolumeCluster;
@@ -177,7 +177,7 @@ pub struct ClusterNode {
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
     bootstrap: Option<Bootstrap>,
     /// Of the client's certificate, and of the server's.
-    failures: [Failures; 2],
+    rotations: [Rotations; 2],
     delays: WriteDelays,
     startup: NodeStartup,
 }
@@ -209,7 +209,7 @@ impl ClusterNode {
             in_use: VolumesInUse::default(),
             services: None,
             bootstrap: None,
-            failures: Default::default(),
+            rotations: Default::default(),
             delays: WriteDelays::default(),
             startup: NodeStartup::new(boot_time(Path::new("/")), Timestamp::now()),
         }
@@ -237,14 +237,14 @@ impl ClusterNode {
     #[must_use]
     pub fn view(&self) -> ClusterView {
         let Certificates { directory, client, server } = &self.settings.certificates;
-        let [of_client, of_server] = &self.failures;
+        let [of_client, of_server] = &self.rotations;
         ClusterView {
             client: self.client.clone(),
             known: self.known.subscribe(),
             store: Arc::clone(&self.store),
             delays: self.delays.clone(),
             startup: self.startup.clone(),
-            client_failures: client.then(|| of_client.clone()),
+            client_rotations: client.then(|| of_client.clone()),
             server: server.as_ref().map(|_| (directory.clone(), of_server.clone())),
         }
     }
@@ -362,12 +362,12 @@ impl Cluster for ClusterNode {
             store: Arc::clone(&self.store),
         };
         let Certificates { directory, client: of_client, server: of_server } = certificates;
-        let [client_failures, server_failures] = self.failures.clone();
+        let [client_rotations, server_rotations] = self.rotations.clone();
         let client = || self.client.clone();
         let of_client =
-            of_client.then(|| Rotation::of_client(client(), &name, &directory, client_failures));
+            of_client.then(|| Rotation::of_client(client(), &name, &directory, client_rotations));
         let of_server = of_server
-            .map(|names| Rotation::of_server(client(), &name, names, &directory, server_failures));
+            .map(|names| Rotation::of_server(client(), &name, names, &directory, server_rotations));
         let writer = Writer::new(self.client.clone(), self.delays.clone());
         let objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut tasks = JoinSet::new();

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
-use crate::certificates::rotation::{Failures, server_ends};
+use crate::certificates::rotation::{Rotations, server_ends};
 use crate::client::{ApiClient, RequestCounts};
 use crate::node::startup::{NodeStartup, StartupDurations};
 use crate::pods::KnownPods;
@@ -26,9 +26,9 @@ pub struct ClusterView {
     pub(crate) delays: WriteDelays,
     pub(crate) startup: NodeStartup,
     /// Those of the client's certificate, if it is replaced.
-    pub(crate) client_failures: Option<Failures>,
-    /// Where the server's certificate is and its failures, if the cluster signs it.
-    pub(crate) server: Option<(PathBuf, Failures)>,
+    pub(crate) client_rotations: Option<Rotations>,
+    /// Where the server's certificate is and its rotations, if the cluster signs it.
+    pub(crate) server: Option<(PathBuf, Rotations)>,
 }
 
 /// What is known of the certificates of a node.
@@ -100,14 +100,20 @@ impl ClusterView {
     /// What is known of the node's certificates. It reads a file.
     #[must_use]
     pub fn certificates(&self) -> CertificateState {
-        let of_server = |(directory, failures): &(PathBuf, Failures)| {
-            (server_ends(directory), failures.count())
+        let of_server = |(directory, rotations): &(PathBuf, Rotations)| {
+            (server_ends(directory), rotations.failures())
         };
         CertificateState {
             client_ends: self.client.certificate_ends(),
-            client_failures: self.client_failures.as_ref().map(Failures::count),
+            client_failures: self.client_rotations.as_ref().map(Rotations::failures),
             server: self.server.as_ref().map(of_server),
         }
+    }
+
+    /// How many seconds serving certificates were good before they were replaced; `None`: the cluster does not sign them.
+    #[must_use]
+    pub fn replaced_server_certificates(&self) -> Option<Histogram> {
+        self.server.as_ref().map(|(_, rotations)| rotations.ages())
     }
 
     /// The volumes of a pod that are local volumes, or those of drivers. Volumes of hostPaths are not measured, as by a kubelet.

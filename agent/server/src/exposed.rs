@@ -242,6 +242,8 @@ impl Exposed {
             work::add_startup(&mut metrics, &cluster.startup());
             work::add_requests(&mut metrics, cluster.server_host(), &cluster.requests());
             work::add_certificates(&mut metrics, cluster.certificates(), Timestamp::now());
+            let ages = cluster.replaced_server_certificates();
+            work::add_replaced_certificates(&mut metrics, ages.as_ref());
         }
         metrics
     }

@@ -20,7 +20,7 @@ use rcgen::{
 use super::api_server::{ApiServer, TOKEN};
 use super::joined::{Joined, NODE, pod, wait};
 use crate::command::*;
-use crate::nodes::agent_flags::free_port;
+use crate::nodes::agent_flags::{free_port, get};
 
 /// Replaces the user of the kubeconfig.
 fn with_user(joined: &Joined, user: &str) {
@@ -259,6 +259,34 @@ async fn server_shows_a_certificate_that_the_cluster_signed_once_it_has_one() {
     })
     .await;
     assert!(!is_of(&own, &port).await);
+    joined.end(agent).await;
+}
+
+#[tokio::test]
+async fn age_of_a_replaced_server_certificate_is_measured() {
+    let joined = Joined::new(ApiServer::start()).await;
+    let (port, shown) = (free_port().to_string(), free_port());
+    let number = shown.to_string();
+    let of_server = ["--rotate-server-certificates", "--port", &port, "--address", "127.0.0.1"];
+    let of_metrics = ["--read-only-port", &number];
+    let agent = joined.agent(&[&of_server[..], &of_metrics].concat());
+    let signer = Signer::new();
+    // More than nine tenths of the first one's time have gone.
+    for (ago, left) in [(10 * HOUR, HOUR / 2), (HOUR, 100 * HOUR)] {
+        let csr = wait_for_request(&joined).await;
+        let certificate = signer.sign(csr["spec"]["request"].as_str().unwrap(), ago, left);
+        answer(&joined, &csr, &signed(&certificate));
+    }
+    harness::eventually(PATIENCE, "the age of the first certificate", async || {
+        let Some((_, text)) = get(shown, "/metrics").await else { return Err("no answer") };
+        let name = "kubelet_certificate_manager_server_rotation_seconds_bucket";
+        let has = |bound: &str, count: u64| {
+            let line = format!("{name}{{le=\"{bound}\"}} {count}");
+            text.lines().any(|have| have == line)
+        };
+        if has("14400", 0) && has("86400", 1) { Ok(()) } else { Err("another age") }
+    })
+    .await;
     joined.end(agent).await;
 }
 

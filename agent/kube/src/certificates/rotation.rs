@@ -4,10 +4,11 @@
 
 use std::convert::Infallible;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agent::histogram::Histogram;
 use fetch::Identity;
 use fetch::pki_types::pem::PemObject as _;
 use fetch::pki_types::{CertificateDer, PrivateKeyDer};
@@ -32,6 +33,20 @@ const LOOK: Duration = Duration::from_secs(60);
 const WITHOUT: Duration = Duration::from_secs(5 * 60);
 const LOOK_AT_CLIENT: Duration = Duration::from_secs(10);
 
+/// The upper bounds of ages of certificates: from a minute to four years of 360 days, in seconds.
+const AGES: &[f64] = &[
+    60.0,
+    3600.0,
+    14_400.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    124_416_000.0,
+];
+
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -41,13 +56,43 @@ enum Role {
     Server,
 }
 
-/// How often a certificate could not be replaced. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Failures(Arc<AtomicU64>);
+/// How often a certificate was replaced, and could not be. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotations(Arc<Counts>);
 
-impl Failures {
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+#[derive(Debug)]
+struct Counts {
+    failures: AtomicU64,
+    /// The ages of those that were replaced, in seconds.
+    ages: Mutex<Histogram>,
+}
+
+impl Default for Rotations {
+    fn default() -> Self {
+        let ages = Mutex::new(Histogram::new(AGES));
+        Self(Arc::new(Counts { failures: AtomicU64::new(0), ages }))
+    }
+}
+
+impl Rotations {
+    /// How often the certificate could not be replaced.
+    pub(crate) fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
+    /// How many seconds certificates were good before they were replaced.
+    pub(crate) fn ages(&self) -> Histogram {
+        self.0.ages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn failed(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a certificate that was good from then on and is replaced now.
+    fn replaced(&self, not_before: Timestamp, now: Timestamp) {
+        let age = now.duration_since(not_before).as_secs_f64();
+        self.0.ages.lock().unwrap_or_else(PoisonError::into_inner).observe(age);
     }
 }
 
@@ -57,7 +102,7 @@ pub(crate) struct Rotation {
     role: Role,
     wanted: Wanted,
     store: CertificateStore,
-    failures: Failures,
+    rotations: Rotations,
     /// Whether the server, and nothing before it, answered the last request.
     server_answers: AtomicBool,
 }
@@ -68,11 +113,11 @@ impl Rotation {
         client: ApiClient,
         node: &str,
         directory: &Path,
-        failures: Failures,
+        rotations: Rotations,
     ) -> Self {
         let (wanted, store) = (Wanted::client(node), client_store(directory));
         let server_answers = AtomicBool::default();
-        Self { client, role: Role::Client, wanted, store, failures, server_answers }
+        Self { client, role: Role::Client, wanted, store, rotations, server_answers }
     }
 
     /// Asks for a certificate of the node's server with these names, and replaces it.
@@ -81,11 +126,11 @@ impl Rotation {
         node: &str,
         names: Vec<String>,
         directory: &Path,
-        failures: Failures,
+        rotations: Rotations,
     ) -> Self {
         let (wanted, store) = (Wanted::server(node, names), server_store(directory));
         let server_answers = AtomicBool::default();
-        Self { client, role: Role::Server, wanted, store, failures, server_answers }
+        Self { client, role: Role::Server, wanted, store, rotations, server_answers }
     }
 
     /// Replaces it, for ever. Returns only if the client has been without a valid certificate for too long, with the reason in words.
@@ -110,12 +155,15 @@ impl Rotation {
                 sleep_until(validity.renewal(chance())).await;
             }
             while let Err(problem) = self.renew().await {
-                self.failures.0.fetch_add(1, Ordering::Relaxed);
+                self.rotations.failed();
                 tracing::warn!(problem, role = ?self.role, "failed to get another certificate; will retry");
                 sleep(wait).await;
                 wait = wait.saturating_mul(2).min(LONGEST);
             }
             wait = FIRST;
+            if let Some(validity) = validity {
+                self.rotations.replaced(validity.not_before, Timestamp::now());
+            }
         }
     }
 
@@ -207,6 +255,7 @@ fn read(store: &CertificateStore) -> Option<Identity> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use rstest::rstest;
     use tokio::time::timeout;
 
@@ -250,5 +299,18 @@ mod tests {
     fn refusals_of_the_server_itself_are_answers(#[case] code: u16, #[case] expected: bool) {
         assert_eq!(is_of_server(&ApiError::refused(code, b"no")), expected);
         assert!(!is_of_server(&ApiError::Slow(SIGNED)));
+    }
+
+    #[test]
+    fn replaced_certificates_are_counted_by_their_age() {
+        let rotations = Rotations::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        rotations.replaced(at(0), at(30));
+        rotations.replaced(at(0), at(3601));
+        rotations.failed();
+        let ages = rotations.ages();
+        let first: Vec<(f64, u64)> = ages.buckets().take(3).collect();
+        assert_eq!(first, [(60.0, 1), (3600.0, 1), (14_400.0, 2)]);
+        assert_eq!((ages.sum(), rotations.failures()), (3631.0, 1));
     }
 }

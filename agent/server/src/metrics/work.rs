@@ -138,6 +138,10 @@ const SERVER_ERRORS: Description<'_> = counter(
     "kubelet_server_expiration_renew_errors",
     "[ALPHA] Counter of certificate renewal errors.",
 );
+const SERVER_AGES: Description<'_> = histogram(
+    "kubelet_certificate_manager_server_rotation_seconds",
+    "[ALPHA] Seconds that serving certificates were good before they were replaced",
+);
 const CAPACITY: Description<'_> =
     gauge("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume");
 const AVAILABLE: Description<'_> = gauge(
@@ -265,6 +269,13 @@ pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, n
     if let Some((ends, failures)) = state.server {
         metrics.add(&SERVER_CERTIFICATE, &[], left(ends));
         metrics.add(&SERVER_ERRORS, &[], failures as f64);
+    }
+}
+
+/// Adds how old serving certificates were when they were replaced, if the cluster signs them.
+pub(crate) fn add_replaced_certificates(metrics: &mut Metrics, ages: Option<&Histogram>) {
+    if let Some(ages) = ages {
+        metrics.add_histogram(&SERVER_AGES, &[], ages);
     }
 }
 
@@ -455,6 +466,10 @@ mod tests {
         has(&all, "kubelet_certificate_manager_client_expiration_renew_errors 2");
         has(&all, "kubelet_certificate_manager_server_ttl_seconds 3600");
         has(&all, "kubelet_server_expiration_renew_errors 0");
+        let replaced = |ages| text(|metrics| add_replaced_certificates(metrics, ages));
+        assert_eq!(replaced(None), "");
+        let name = "kubelet_certificate_manager_server_rotation_seconds";
+        has(&replaced(Some(&once(3600.0))), &format!("{name}_sum 3600"));
     }
 
     #[test]
