@@ -14,7 +14,7 @@ use crate::expansion::{
     Consequence, Decision, ExpandError, Order, after_failure, capacity, decide, failed, finished,
     in_progress,
 };
-use crate::grpc::{Driver, Expand};
+use crate::grpc::Expand;
 use crate::place::Place;
 use crate::request::{Capabilities, Claimed, Wanted};
 use crate::volumes::Volumes;
@@ -153,8 +153,7 @@ impl Volumes {
         order: &Order,
     ) -> Result<(), ExpandError> {
         let driver = &wanted.key.driver;
-        let endpoint = self.registry.endpoint(driver).map_err(ExpandError::Away)?;
-        let service = Driver::at(endpoint);
+        let service = self.registry.driver(driver).map_err(ExpandError::Away)?;
         let can: Capabilities = service.capabilities().await.map_err(|error| {
             ExpandError::NotAsked(format!(
                 "Expander.NodeExpand failed to check if node supports expansion : {error}"

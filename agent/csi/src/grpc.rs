@@ -6,9 +6,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent::storage::drivers::{Amount, DriverCondition};
+use agent::histogram::Histogram;
+use agent::reporting::measures::VOLUME_BOUNDS;
+use agent::storage::drivers::{Amount, DriverCall, DriverCalls, DriverCondition};
 use cri::csi::node_client::NodeClient;
 use cri::csi::node_service_capability::{Type, rpc};
 use cri::csi::volume_capability::access_mode::Mode;
@@ -18,6 +21,7 @@ use cri::csi::volume_capability::{
 use cri::csi::volume_usage::Unit;
 use cri::csi::{self, CapacityRange, VolumeCapability, VolumeUsage};
 use plugins::{CallError, connect, within};
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::cluster::NodeDriver;
@@ -27,10 +31,34 @@ use crate::stats::{Stats, UsageUnit};
 /// How long a driver may take for a call (csiTimeout).
 const CALL: Duration = Duration::from_secs(120);
 
+/// How long the calls of all drivers took. Clones share it.
+///
+/// Source: Kubernetes 1.36, pkg/volume/csi/csi_metrics.go RecordMetricsInterceptor.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallTimes(Arc<Mutex<DriverCalls>>);
+
+impl CallTimes {
+    pub(crate) fn all(&self) -> DriverCalls {
+        self.lock().clone()
+    }
+
+    fn observe(&self, call: DriverCall, took: Duration) {
+        let mut calls = self.lock();
+        let durations = calls.entry(call).or_insert_with(|| Histogram::new(VOLUME_BOUNDS));
+        durations.observe(took.as_secs_f64());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DriverCalls> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The node service of a driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
+    name: String,
     endpoint: PathBuf,
+    times: CallTimes,
 }
 
 /// What NodeStageVolume is asked.
@@ -72,26 +100,35 @@ pub(crate) struct Expand {
 }
 
 impl Driver {
-    pub(crate) fn at(endpoint: PathBuf) -> Self {
-        Self { endpoint }
+    /// The driver of this name with this socket, whose calls are counted.
+    pub(crate) fn new(name: &str, endpoint: PathBuf, times: CallTimes) -> Self {
+        Self { name: name.to_owned(), endpoint, times }
     }
 
+    /// Makes the call with this path.
     async fn call<T, F: Future<Output = Result<tonic::Response<T>, Status>>>(
         &self,
+        path: &'static str,
         call: impl FnOnce(NodeClient) -> F,
     ) -> Result<T, CallError> {
+        let since = Instant::now();
         let calling = async { call(NodeClient::new(connect(&self.endpoint).await?)).await };
-        Ok(within(CALL, calling).await?.into_inner())
+        let answered = within(CALL, calling).await;
+        let code = answered.as_ref().map_or_else(|error| error.code, |_| "OK");
+        let driver = self.name.clone();
+        self.times.observe(DriverCall { driver, path, code }, since.elapsed());
+        Ok(answered?.into_inner())
     }
 
-    /// What the driver, of this name, says of the node.
-    pub(crate) async fn node(&self, name: &str) -> Result<NodeDriver, CallError> {
-        let asked = self
-            .call(|mut node| async move { node.node_get_info(csi::NodeGetInfoRequest {}).await });
+    /// What the driver says of the node.
+    pub(crate) async fn node(&self) -> Result<NodeDriver, CallError> {
+        let asked = self.call("/csi.v1.Node/NodeGetInfo", |mut node| async move {
+            node.node_get_info(csi::NodeGetInfoRequest {}).await
+        });
         let answer = asked.await?;
         let topology = answer.accessible_topology.unwrap_or_default().segments;
         Ok(NodeDriver {
-            name: name.to_owned(),
+            name: self.name.clone(),
             node_id: answer.node_id,
             max_volumes: answer.max_volumes_per_node,
             topology: topology.into_iter().collect(),
@@ -99,7 +136,7 @@ impl Driver {
     }
 
     pub(crate) async fn capabilities(&self) -> Result<Capabilities, CallError> {
-        let asked = self.call(|mut node| async move {
+        let asked = self.call("/csi.v1.Node/NodeGetCapabilities", |mut node| async move {
             node.node_get_capabilities(csi::NodeGetCapabilitiesRequest {}).await
         });
         let answer = asked.await?;
@@ -128,7 +165,10 @@ impl Driver {
             secrets: map(stage.secrets),
             volume_context: map(stage.context),
         };
-        self.call(|mut node| async move { node.node_stage_volume(request).await }).await.map(drop)
+        let staged = self.call("/csi.v1.Node/NodeStageVolume", |mut node| async move {
+            node.node_stage_volume(request).await
+        });
+        staged.await.map(drop)
     }
 
     pub(crate) async fn unstage(&self, handle: &str, staging: &Path) -> Result<(), CallError> {
@@ -136,7 +176,10 @@ impl Driver {
             volume_id: handle.to_owned(),
             staging_target_path: text(staging),
         };
-        self.call(|mut node| async move { node.node_unstage_volume(request).await }).await.map(drop)
+        let unstaged = self.call("/csi.v1.Node/NodeUnstageVolume", |mut node| async move {
+            node.node_unstage_volume(request).await
+        });
+        unstaged.await.map(drop)
     }
 
     pub(crate) async fn publish(&self, publish: Publish) -> Result<(), CallError> {
@@ -150,7 +193,10 @@ impl Driver {
             secrets: map(publish.secrets),
             volume_context: map(publish.context),
         };
-        self.call(|mut node| async move { node.node_publish_volume(request).await }).await.map(drop)
+        let published = self.call("/csi.v1.Node/NodePublishVolume", |mut node| async move {
+            node.node_publish_volume(request).await
+        });
+        published.await.map(drop)
     }
 
     pub(crate) async fn unpublish(&self, handle: &str, target: &Path) -> Result<(), CallError> {
@@ -158,9 +204,10 @@ impl Driver {
             volume_id: handle.to_owned(),
             target_path: text(target),
         };
-        self.call(|mut node| async move { node.node_unpublish_volume(request).await })
-            .await
-            .map(drop)
+        let unpublished = self.call("/csi.v1.Node/NodeUnpublishVolume", |mut node| async move {
+            node.node_unpublish_volume(request).await
+        });
+        unpublished.await.map(drop)
     }
 
     pub(crate) async fn expand(&self, expand: Expand) -> Result<(), CallError> {
@@ -172,7 +219,10 @@ impl Driver {
             volume_capability: Some(capability(expand.capability)),
             secrets: map(expand.secrets),
         };
-        self.call(|mut node| async move { node.node_expand_volume(request).await }).await.map(drop)
+        let expanded = self.call("/csi.v1.Node/NodeExpandVolume", |mut node| async move {
+            node.node_expand_volume(request).await
+        });
+        expanded.await.map(drop)
     }
 
     /// Has a volume measured that is published at `target`.
@@ -182,7 +232,9 @@ impl Driver {
             volume_path: text(target),
             staging_target_path: String::new(),
         };
-        let asked = self.call(|mut node| async move { node.node_get_volume_stats(request).await });
+        let asked = self.call("/csi.v1.Node/NodeGetVolumeStats", |mut node| async move {
+            node.node_get_volume_stats(request).await
+        });
         let answer = asked.await?;
         let amount = |usage: &VolumeUsage| {
             let unit = match usage.unit() {
@@ -238,12 +290,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn driver_without_a_socket_is_unavailable() {
-        let driver = Driver::at(PathBuf::from("/nonexistent/csi.sock"));
+    async fn driver_without_a_socket_is_unavailable_and_its_call_is_counted() {
+        let (endpoint, times) = (PathBuf::from("/nonexistent/csi.sock"), CallTimes::default());
+        let driver = Driver::new("d", endpoint, times.clone());
         let error = driver.capabilities().await.unwrap_err();
         assert!(!error.is_final);
         let text = error.to_string();
         let begin = "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /nonexistent/csi.sock: ";
         assert!(text.starts_with(begin), "{text}");
+        let path = "/csi.v1.Node/NodeGetCapabilities";
+        let call = DriverCall { driver: "d".to_owned(), path, code: "Unavailable" };
+        assert_eq!(times.all().get(&call).map(Histogram::count), Some(1));
     }
 }

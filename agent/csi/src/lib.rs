@@ -49,7 +49,8 @@ use std::time::Duration;
 
 use agent::machine::Machine;
 use agent::storage::drivers::{
-    DriverError, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume, VolumeDrivers,
+    DriverCalls, DriverError, DriverStep, DriverUsage, DriverVolume, Expansion, MountedVolume,
+    VolumeDrivers,
 };
 use api::pod::Pod;
 use async_trait::async_trait;
@@ -199,5 +200,9 @@ impl VolumeDrivers for CsiDrivers {
 
     async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String> {
         self.volumes.usage(pod_dir, spec_name).await
+    }
+
+    fn call_durations(&self) -> DriverCalls {
+        self.volumes.registry.call_durations()
     }
 }

@@ -9,7 +9,6 @@ use plugins::{PluginHandler, PluginInfo};
 use tokio::sync::watch;
 
 use crate::cluster::VolumeCluster;
-use crate::grpc::Driver;
 use crate::registry::Registry;
 use crate::version::accept;
 
@@ -26,7 +25,7 @@ impl DriverHandler {
         let PluginInfo { name, endpoint, versions, socket, .. } = plugin;
         let version = accept("RegisterPlugin", name, versions, self.registry.version(name))?;
         self.registry.add(name, endpoint, socket, version);
-        let node = Driver::at(endpoint.clone()).node(name).await;
+        let node = self.registry.driver_at(name, endpoint.clone()).node().await;
         let node = node.map_err(|error| error.to_string())?;
         if node.node_id.is_empty() {
             let problem = "error adding CSI driver node info: driverNodeID must not be empty";

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent::storage::drivers::DriverCalls;
 use compact::Map;
 use tokio::sync::watch;
 
+use crate::grpc::{CallTimes, Driver};
 use crate::version::Version;
 
 /// A registered driver.
@@ -24,11 +26,26 @@ pub(crate) struct Registry {
     drivers: Mutex<Map<String, Registered>>,
     /// Counts the registrations.
     registrations: watch::Sender<u64>,
+    times: CallTimes,
 }
 
 impl Registry {
-    /// The socket of a driver's node service, or that it is not registered, in a kubelet's words.
-    pub(crate) fn endpoint(&self, driver: &str) -> Result<PathBuf, String> {
+    /// A driver's node service, or that it is not registered, in a kubelet's words.
+    pub(crate) fn driver(&self, name: &str) -> Result<Driver, String> {
+        Ok(self.driver_at(name, self.endpoint(name)?))
+    }
+
+    /// The node service of a driver at this socket.
+    pub(crate) fn driver_at(&self, name: &str, endpoint: PathBuf) -> Driver {
+        Driver::new(name, endpoint, self.times.clone())
+    }
+
+    /// How long the calls of all drivers took.
+    pub(crate) fn call_durations(&self) -> DriverCalls {
+        self.times.all()
+    }
+
+    fn endpoint(&self, driver: &str) -> Result<PathBuf, String> {
         let found = self.lock().get(driver).map(|driver| driver.endpoint.clone());
         found.ok_or_else(|| {
             format!("driver name {driver} not found in the list of registered CSI drivers")

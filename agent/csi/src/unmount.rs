@@ -6,7 +6,6 @@ use std::path::Path;
 
 use agent::storage::drivers::{DriverError, DriverStep, DriverUsage, remove_tree};
 
-use crate::grpc::Driver;
 use crate::names::{VolumeKey, device_targets};
 use crate::place::{self, Place};
 use crate::record::Found;
@@ -67,10 +66,10 @@ impl Volumes {
         };
         {
             let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
-            let endpoint = self.registry.endpoint(&key.driver).map_err(|error| {
+            let driver = self.registry.driver(&key.driver).map_err(|error| {
                 format!("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: {error}")
             })?;
-            let unpublished = Driver::at(endpoint).unpublish(&key.handle, &place.target).await;
+            let unpublished = driver.unpublish(&key.handle, &place.target).await;
             unpublished.map_err(|error| {
                 format!("kubernetes.io/csi: Unmounter.TearDownAt failed: {error}")
             })?;
@@ -168,8 +167,8 @@ impl Volumes {
             return Ok(());
         }
         let staging = key.staging(&self.root);
-        let endpoint = self.registry.endpoint(&key.driver)?;
-        let unstaged = Driver::at(endpoint).unstage(&key.handle, &staging).await;
+        let driver = self.registry.driver(&key.driver)?;
+        let unstaged = driver.unstage(&key.handle, &staging).await;
         unstaged.map_err(|error| {
             format!("kubernetes.io/csi: attacher.UnmountDevice failed: {error}")
         })?;
@@ -201,7 +200,7 @@ impl Volumes {
         if place.key().as_ref() != Some(&key) {
             return Ok(None);
         }
-        let driver = Driver::at(self.registry.endpoint(&key.driver)?);
+        let driver = self.registry.driver(&key.driver)?;
         let can = driver.capabilities().await.map_err(|error| error.to_string())?;
         if !can.measures {
             return Ok(None);

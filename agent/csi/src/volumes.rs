@@ -154,10 +154,9 @@ impl Volumes {
 
     /// Asks a registered driver what it can do.
     async fn known(&self, key: &VolumeKey, rules: DriverRules) -> Result<Known, String> {
-        let endpoint = self.registry.endpoint(&key.driver).map_err(|error| {
+        let driver = self.registry.driver(&key.driver).map_err(|error| {
             format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}")
         })?;
-        let driver = Driver::at(endpoint);
         let can = driver.capabilities().await.map_err(|error| error.to_string())?;
         Ok(Known { driver, can, rules })
     }

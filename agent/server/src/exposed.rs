@@ -237,6 +237,9 @@ impl Exposed {
         counts::add_workers(&mut metrics, &pods, &reports);
         resizes::add(&mut metrics, &measured, &reports);
         work::add_volumes(&mut metrics, &self.statistics.cluster_volumes());
+        if let Some(calls) = self.statistics.driver_calls() {
+            work::add_driver_calls(&mut metrics, &calls);
+        }
         if let Some(cluster) = &self.cluster {
             work::add_write_delays(&mut metrics, &cluster.write_delays());
             work::add_startup(&mut metrics, &cluster.startup());

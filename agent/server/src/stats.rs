@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use agent::cri::stats::SandboxStats;
 use agent::cri::{Code, Cri, CriError, LastLists};
+use agent::storage::drivers::DriverCalls;
 use jiff::Timestamp;
 
 mod cgroup;
@@ -82,6 +83,11 @@ impl Statistics {
             let Summarizer { volumes, machine, places, .. } = summarizer.as_ref();
             volumes.measure(&places.root_dir, machine.as_ref(), &pods);
         });
+    }
+
+    /// How long the calls of drivers took; `None`: there are no drivers.
+    pub(crate) fn driver_calls(&self) -> Option<DriverCalls> {
+        self.drivers.as_ref().map(|volumes| volumes.drivers.call_durations())
     }
 
     /// What was measured last of volumes that are not the agent's own.

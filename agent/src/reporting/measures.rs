@@ -130,8 +130,8 @@ fn size_name(bytes: u64) -> &'static str {
 /// The upper bounds of numbers of containers.
 const CONTAINERS_BOUNDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 
-/// The upper bounds of durations of changes of volumes, in seconds.
-const VOLUME_BOUNDS: &[f64] =
+/// The upper bounds of durations of changes of volumes, and of calls of their drivers, in seconds.
+pub const VOLUME_BOUNDS: &[f64] =
     &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 /// The upper bounds of durations of resizes, in milliseconds.

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use api::pod::Pod;
 use async_trait::async_trait;
+use compact::Map;
 use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolume};
 
 use super::volumes::plugin;
+use crate::histogram::Histogram;
 
 /// The directory of such volumes in `<pod>/volumes`, which has one directory for each, and in `<pod>/volumeDevices`, which has a link
 /// for each block device.
@@ -102,6 +104,20 @@ pub struct DriverUsage {
     pub inodes: Option<Amount>,
     /// Its state.
     pub condition: Option<DriverCondition>,
+}
+
+/// How many seconds calls of drivers took.
+pub type DriverCalls = Map<DriverCall, Histogram>;
+
+/// A call of a driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DriverCall {
+    /// The driver's name.
+    pub driver: String,
+    /// The path of the call: its service and method.
+    pub path: &'static str,
+    /// The code of the response, as Go names it: `OK`.
+    pub code: &'static str,
 }
 
 /// The step that failed, as events of a kubelet begin.
@@ -216,6 +232,11 @@ pub trait VolumeDrivers: Send + Sync {
     /// # Errors
     /// The driver is not registered or refuses, in words.
     async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String>;
+
+    /// How long the calls of drivers took until now.
+    fn call_durations(&self) -> DriverCalls {
+        DriverCalls::new()
+    }
 }
 
 /// Whether the pod with this directory has, or may have, volumes that drivers have mounted. It blocks.

@@ -88,6 +88,13 @@ async fn driver_measures_its_volume_for_summary_and_metrics() {
         );
         assert!(metrics.lines().any(|have| have == line), "no {line} in {metrics}");
     }
+    for method in ["NodeGetInfo", "NodePublishVolume", "NodeGetVolumeStats"] {
+        let call = format!(
+            "csi_operations_seconds_count{{driver_name=\"{DRIVER}\",grpc_status_code=\"OK\",\
+             method_name=\"/csi.v1.Node/{method}\",migrated=\"false\"}} "
+        );
+        assert!(metrics.lines().any(|have| have.starts_with(&call)), "no {call} in {metrics}");
+    }
     // Without the gate, as in a kubelet.
     assert!(!metrics.contains("health_status_abnormal"), "{metrics}");
     shown.end().await;

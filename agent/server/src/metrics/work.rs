@@ -6,6 +6,7 @@
 use agent::cri::Operation;
 use agent::histogram::Histogram;
 use agent::reporting::measures::Measured;
+use agent::storage::drivers::DriverCalls;
 use compact::{Map, Set};
 use jiff::Timestamp;
 use kube_node::client::RequestCounts;
@@ -156,6 +157,10 @@ const INODES_FREE: Description<'_> =
     gauge("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume");
 const INODES_USED: Description<'_> =
     gauge("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume");
+const DRIVER_CALLS: Description<'_> = histogram(
+    "csi_operations_seconds",
+    "[ALPHA] Seconds that calls of CSI drivers took, by the driver, the method and the code of the response",
+);
 const ABNORMAL: Description<'_> = gauge(
     "kubelet_volume_stats_health_status_abnormal",
     "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy",
@@ -307,12 +312,26 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
     }
 }
 
+/// Adds how long calls of CSI drivers took. Volumes of other kinds are not migrated to drivers.
+pub(crate) fn add_driver_calls(metrics: &mut Metrics, calls: &DriverCalls) {
+    for (call, durations) in calls {
+        let labels = [
+            ("driver_name", call.driver.as_str()),
+            ("grpc_status_code", call.code),
+            ("method_name", call.path),
+            ("migrated", "false"),
+        ];
+        metrics.add_histogram(&DRIVER_CALLS, &labels, durations);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use agent::KeptMemory;
     use agent::histogram::DEFAULT_BOUNDS;
     use agent::reporting::measures::{OrphanedDirs, VolumeOperation, WorkKind};
+    use agent::storage::drivers::DriverCall;
     use api::pod::PodUid;
 
     use super::*;
@@ -436,6 +455,18 @@ mod tests {
                 ),
             );
         }
+    }
+
+    #[test]
+    fn calls_of_drivers_have_the_labels_of_a_kubelet() {
+        let path = "/csi.v1.Node/NodeStageVolume";
+        let call = DriverCall { driver: "d".to_owned(), path, code: "Internal" };
+        let calls = [(call, once(0.5))].into();
+        let text = text(|metrics| add_driver_calls(metrics, &calls));
+        has(
+            &text,
+            r#"csi_operations_seconds_sum{driver_name="d",grpc_status_code="Internal",method_name="/csi.v1.Node/NodeStageVolume",migrated="false"} 0.5"#,
+        );
     }
 
     #[test]
