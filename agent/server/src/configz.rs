@@ -5,9 +5,12 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use agent::local_node::kubelet_config::{KubeletConfiguration, effective};
+use agent::local_node::kubelet_config::{
+    GateState, Gates, KubeletConfiguration, effective, followed_gates,
+};
 use agent::{CgroupDriver, Config, MemoryReservation};
 use api::duration::go_duration as duration;
+use compact::Map;
 use serde_json::{Value, json};
 
 use super::{Authorization, Settings};
@@ -88,6 +91,7 @@ fn server(settings: &Settings, others: OtherPorts) -> Value {
 fn pods(config: &Config) -> Value {
     let rules = &config.admission;
     let logs = config.log_rotation;
+    let gates: Map<&str, bool> = own_gates(config).into_iter().collect();
     json!({
         "podLogsDir": path(&config.pod_logs_dir),
         "syncFrequency": duration(config.resync_period),
@@ -105,11 +109,28 @@ fn pods(config: &Config) -> Value {
         "crashLoopBackOff": {"maxContainerRestartPeriod": duration(config.crash_backoff.1)},
         "memorySwap": {"swapBehavior": format!("{:?}", config.swap_behavior)},
         "seccompDefault": config.seccomp_default,
-        "featureGates": {
-            "ContainerStopSignals": config.container_stop_signals,
-            "MemoryQoS": config.cgroups.memory_qos.is_some(),
-        },
+        "featureGates": gates,
     })
+}
+
+/// The gates whose values are among the agent's own settings, which a file need not have set.
+fn own_gates(config: &Config) -> [(&'static str, bool); 2] {
+    [
+        ("ContainerStopSignals", config.container_stop_signals),
+        ("MemoryQoS", config.cgroups.memory_qos.is_some()),
+    ]
+}
+
+/// The gates that an agent with this configuration follows, and their values.
+pub(crate) fn feature_gates(config: &Config, gates: &Gates) -> Vec<GateState> {
+    let own = own_gates(config);
+    let with_own = |mut gate: GateState| {
+        if let Some((_, enabled)) = own.iter().find(|(name, _)| *name == gate.name) {
+            gate.enabled = *enabled;
+        }
+        gate
+    };
+    followed_gates(gates).into_iter().map(with_own).collect()
 }
 
 fn images(config: &Config) -> Value {
@@ -245,6 +266,9 @@ mod tests {
             (&shown["staticPodPath"], &shown["syncFrequency"]),
             (&json!("/pods"), &json!("1m0s"))
         );
+        let mut gates = feature_gates(&config, &Gates::default()).into_iter();
+        let shown_gates = &shown["featureGates"];
+        assert!(gates.all(|gate| shown_gates[gate.name] == gate.enabled), "{shown_gates}");
         // It is a file that the agent takes, as it is.
         let parsed = kubelet_config::parse(&shown.to_string()).unwrap();
         let normalized = kubelet_config::normalized(&parsed.document).unwrap();

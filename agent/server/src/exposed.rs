@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use agent::AgentView;
 use agent::cri::{Code, Cri, CriError, LastLists};
+use agent::local_node::kubelet_config::{GateState, Gates};
 use agent::storage::drivers::VolumeDrivers;
 use api::manifest::pod_json;
 use http::{Method, Response, StatusCode, Uri};
@@ -16,7 +17,6 @@ use kube_node::ClusterView;
 use tokio::sync::Mutex;
 
 use super::answer::{self, Body, Refusal};
-use super::health;
 use super::metrics::cadvisor::{self, MachineSize, RuntimeMetrics};
 use super::metrics::http::{HttpCounts, ServerType};
 use super::metrics::own::{self, Own};
@@ -30,6 +30,7 @@ use super::metrics::{claims, counts, resizes};
 use super::query::Query;
 use super::route::{self, NoRoute, Page};
 use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
+use super::{configz, health};
 
 /// See the head of this file.
 pub struct Exposed {
@@ -38,6 +39,8 @@ pub struct Exposed {
     /// The cluster that the node is in, if it is in one.
     cluster: Option<ClusterView>,
     statistics: Statistics,
+    /// The feature gates that the agent follows.
+    gates: Vec<GateState>,
     starts: PodStarts,
     slis: Slis,
     /// Requests to all servers of the node.
@@ -47,9 +50,9 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Shows an agent with this configuration and its runtime.
+    /// Shows an agent with this configuration, these feature gates and its runtime.
     #[must_use]
-    pub fn new(config: &agent::Config, view: AgentView, cri: Arc<dyn Cri>) -> Self {
+    pub fn new(config: &agent::Config, gates: &Gates, view: AgentView, cri: Arc<dyn Cri>) -> Self {
         let places = Places {
             node: config.node_name.clone(),
             root_dir: config.root_dir.clone(),
@@ -63,6 +66,7 @@ impl Exposed {
             cri,
             cluster: None,
             statistics,
+            gates: configz::feature_gates(config, gates),
             starts: PodStarts::default(),
             slis: Slis::default(),
             http: HttpCounts::default(),
@@ -216,6 +220,7 @@ impl Exposed {
         let mut metrics = own::metrics(&Own {
             node: self.node(),
             version: kube_node::VERSION,
+            gates: &self.gates,
             lists: lists.as_ref(),
             pods: &pods,
             pod_starts: &self.starts.durations(),

@@ -16,7 +16,7 @@ use api::patch::merge;
 use serde_json::{Map, Value};
 
 pub use fields::{Effect, FIELDS, Field, field};
-pub use gates::Gates;
+pub use gates::{GateState, Gates};
 pub use types::{
     Authentication, Authorization, CrashLoopBackOff, GoDuration, KubeletConfiguration, Logging,
     MemorySwap, ReservedMemory, ShutdownGracePeriodByPodPriority, WebhookAuthorization, count,
@@ -264,6 +264,12 @@ pub fn with_defaults(document: &Document) -> Document {
     whole
 }
 
+/// The gates that the agent follows, with the values that these have.
+#[must_use]
+pub fn followed_gates(gates: &Gates) -> Vec<GateState> {
+    GATES.into_iter().filter_map(|name| gates.state(name)).collect()
+}
+
 fn gates_of(document: &Document) -> Gates {
     let gates = document.get("featureGates").cloned();
     let gates = gates.and_then(|gates| serde_json::from_value(gates).ok()).unwrap_or_default();
@@ -359,8 +365,8 @@ pub fn effective(config: &KubeletConfiguration) -> Document {
             Err(_) => remove(&mut whole, field.name),
         }
     }
-    let gates = gates_of(&document);
-    let followed = GATES.iter().map(|gate| ((*gate).to_owned(), gates.enabled(gate).into()));
+    let followed = followed_gates(&gates_of(&document)).into_iter();
+    let followed = followed.map(|gate| (gate.name.to_owned(), gate.enabled.into()));
     whole.insert("featureGates".to_owned(), Value::Object(followed.collect()));
     whole
 }

@@ -193,6 +193,8 @@ async fn metrics_have_the_names_and_times_of_a_kubelet() {
         (r#"kubelet_running_containers{container_state="running"}"#, 1.0),
         (r#"kubelet_desired_pods{static=""}"#, 1.0),
         ("kubelet_pod_start_duration_seconds_count", 1.0),
+        (r#"kubernetes_feature_enabled{name="ContainerCheckpoint",stage="BETA"}"#, 1.0),
+        (r#"kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"}"#, 0.0),
     ] {
         assert_eq!(metric(&text, name).map(|(value, _)| value), Some(value), "{name} in {text}");
     }

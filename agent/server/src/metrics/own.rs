@@ -1,10 +1,11 @@
 //! ◆ `/metrics` and `/metrics/probes`: what the agent counts itself, with a kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
-//! k8s.io/component-base/metrics/version.go; process_* of Prometheus' client_golang.
+//! k8s.io/component-base/metrics/version.go, metrics/prometheus/feature; process_* of Prometheus' client_golang.
 
 use agent::checks::probe::counts::{ProbeCount, ProbeName};
 use agent::cri::{ListedState, Lists};
+use agent::local_node::kubelet_config::GateState;
 use agent::local_node::shutdown::ShutdownTimes;
 use compact::Map;
 use jiff::Timestamp;
@@ -62,6 +63,10 @@ const BUILD: Description<'_> = gauge(
     "kubernetes_build_info",
     "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
 );
+const FEATURE: Description<'_> = gauge(
+    "kubernetes_feature_enabled",
+    "[BETA] Whether a feature is on whose gate the agent follows, by the gate's name and stage",
+);
 const CPU: Description<'_> =
     counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
 const OPEN_FDS: Description<'_> = gauge("process_open_fds", "Number of open file descriptors.");
@@ -86,6 +91,8 @@ pub(crate) struct Own<'a> {
     pub(crate) node: &'a str,
     /// The version of Kubernetes, as of the node's status: `v1.36.2+crib0.1.0`.
     pub(crate) version: &'a str,
+    /// The feature gates that the agent follows.
+    pub(crate) gates: &'a [GateState],
     /// All sandboxes and containers; `None`: the runtime did not list them.
     pub(crate) lists: Option<&'a Lists>,
     /// The pods of all sources.
@@ -129,6 +136,10 @@ pub(crate) fn metrics(own: &Own<'_>) -> Metrics {
     metrics.add(&PROVIDER, &[("provider", "cri")], 1.0);
     if let Some(version) = own.cgroup_version {
         metrics.add(&CGROUP_VERSION, &[], version.into());
+    }
+    for gate in own.gates {
+        let labels = [("name", gate.name), ("stage", gate.stage)];
+        metrics.add(&FEATURE, &labels, u8::from(gate.enabled).into());
     }
     add_build(&mut metrics, own.version);
     add_process(&mut metrics, own.process);
@@ -283,6 +294,10 @@ mod tests {
         let own = Own {
             node: "n1",
             version: "v1.36.2+crib0.1.0",
+            gates: &[
+                GateState { name: "MemoryQoS", stage: "ALPHA", enabled: false },
+                GateState { name: "CustomCPUCFSQuotaPeriod", stage: "", enabled: true },
+            ],
             lists: Some(&lists),
             pods: &[pod("api", "Running"), pod("api", "Failed"), pod("file", "Running")],
             pod_starts: &pod_starts,
@@ -293,6 +308,8 @@ mod tests {
         let text = metrics(&own).text();
         for line in [
             r#"kubelet_node_name{node="n1"} 1"#,
+            r#"kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"} 0"#,
+            r#"kubernetes_feature_enabled{name="CustomCPUCFSQuotaPeriod",stage=""} 1"#,
             "kubelet_running_pods 1",
             "kubelet_graceful_shutdown_start_time_seconds 70",
             "kubelet_graceful_shutdown_end_time_seconds 0",

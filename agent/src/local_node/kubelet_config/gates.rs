@@ -12,8 +12,33 @@ use super::FieldProblem;
 enum Stage {
     Alpha,
     Beta,
-    /// Generally available, or on its way out.
-    Settled,
+    /// Generally available.
+    Ga,
+    /// On its way out.
+    Deprecated,
+}
+
+impl Stage {
+    /// As metrics have it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Alpha => "ALPHA",
+            Self::Beta => "BETA",
+            Self::Ga => "",
+            Self::Deprecated => "DEPRECATED",
+        }
+    }
+}
+
+/// A gate and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateState {
+    /// Its name.
+    pub name: &'static str,
+    /// `ALPHA`, `BETA`, nothing or `DEPRECATED`.
+    pub stage: &'static str,
+    /// Whether the feature is on.
+    pub enabled: bool,
 }
 
 /// Gates that have the same stage and default.
@@ -25,7 +50,7 @@ struct Group {
     names: &'static str,
 }
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 9] = [
     Group {
         stage: Stage::Alpha,
         default: false,
@@ -84,49 +109,61 @@ const GROUPS: [Group; 7] = [
             WatchListClient WindowsGracefulNodeShutdown",
     },
     Group {
-        stage: Stage::Settled,
+        stage: Stage::Deprecated,
         default: false,
         locked: false,
         names: "AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests ChangeContainerStatusOnKubeletRestart \
             DeclarativeValidationTakeover KMSv1 KubeletRegistrationGetOnExistsOnly WindowsHostNetwork",
     },
     Group {
-        stage: Stage::Settled,
+        stage: Stage::Deprecated,
         default: false,
         locked: true,
         names: "AllowOverwriteTerminationGracePeriodSeconds GitRepoVolumeDriver SeparateCacheWatchRPC",
     },
     Group {
-        stage: Stage::Settled,
+        stage: Stage::Deprecated,
         default: true,
         locked: false,
-        names: "AllowServiceExternalIPs CustomCPUCFSQuotaPeriod DRAPrioritizedList DisableCPUQuotaWithExclusiveCPUs \
-            InformerResourceVersion KubeletPodResourcesListUseActivePods MutatingAdmissionPolicy \
-            ServiceCIDRStatusFieldWiping StorageNamespaceIndex",
+        names: "DisableCPUQuotaWithExclusiveCPUs KubeletPodResourcesListUseActivePods ServiceCIDRStatusFieldWiping \
+            StorageNamespaceIndex",
     },
     Group {
-        stage: Stage::Settled,
+        stage: Stage::Deprecated,
         default: true,
         locked: true,
-        names: "APIServerTracing AggregatedDiscoveryRemoveBetaType AnonymousAuthConfigurableEndpoints AnyVolumeDataSource \
-            AuthorizeNodeWithSelectors AuthorizeWithSelectors BtreeWatchCache CPUManagerPolicyOptions \
-            CRDValidationRatcheting CSIServiceAccountTokenSecrets ConsistentListFromCache CustomResourceFieldSelectors \
-            DRAAdminAccess DeclarativeValidation DisableAllocatorDualWrite DisableNodeKubeProxyVersion \
-            DynamicResourceAllocation ExecProbeTimeout ExternalServiceAccountTokenSigner ImageMaximumGCAge ImageVolume \
-            InOrderInformers InPlacePodVerticalScaling JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy \
-            JobSuccessPolicy KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI \
-            KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletTracing LogarithmicScaleDown \
-            MatchLabelKeysInPodAffinity MultiCIDRServiceAllocator MutableCSINodeAllocatableCount NFTablesProxyMode \
-            NodeInclusionPolicyInPodTopologySpread NodeLogQuery NodeSwap OrderedNamespaceDeletion PodLifecycleSleepAction \
-            PodLifecycleSleepActionAllowZero PodObservedGenerationTracking PodSchedulingReadiness \
-            PreferSameTrafficDistribution ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts \
-            RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation ResilientWatchCacheInitialization \
-            RetryGenerateName SELinuxChangePolicy SELinuxMountReadWriteOncePod SchedulerQueueingHints \
-            SeparateTaintEvictionController ServiceAccountTokenJTI ServiceAccountTokenNodeBinding \
-            ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo SidecarContainers \
-            StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf StructuredAuthenticationConfiguration \
-            SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport \
-            VolumeAttributesClass WinDSR WinOverlay",
+        names: "AggregatedDiscoveryRemoveBetaType DisableNodeKubeProxyVersion",
+    },
+    Group {
+        stage: Stage::Ga,
+        default: true,
+        locked: false,
+        names: "AllowServiceExternalIPs CustomCPUCFSQuotaPeriod DRAPrioritizedList InformerResourceVersion \
+            MutatingAdmissionPolicy",
+    },
+    Group {
+        stage: Stage::Ga,
+        default: true,
+        locked: true,
+        names: "APIServerTracing AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeNodeWithSelectors \
+            AuthorizeWithSelectors BtreeWatchCache CPUManagerPolicyOptions CRDValidationRatcheting \
+            CSIServiceAccountTokenSecrets ConsistentListFromCache CustomResourceFieldSelectors DRAAdminAccess \
+            DeclarativeValidation DisableAllocatorDualWrite DynamicResourceAllocation ExecProbeTimeout \
+            ExternalServiceAccountTokenSigner ImageMaximumGCAge ImageVolume InOrderInformers \
+            InPlacePodVerticalScaling JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy \
+            KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesDynamicResources \
+            KubeletPodResourcesGet KubeletTracing LogarithmicScaleDown MatchLabelKeysInPodAffinity \
+            MultiCIDRServiceAllocator MutableCSINodeAllocatableCount NFTablesProxyMode \
+            NodeInclusionPolicyInPodTopologySpread NodeLogQuery NodeSwap OrderedNamespaceDeletion \
+            PodLifecycleSleepAction PodLifecycleSleepActionAllowZero PodObservedGenerationTracking \
+            PodSchedulingReadiness PreferSameTrafficDistribution ProcMountType RecoverVolumeExpansionFailure \
+            RecursiveReadOnlyMounts RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation \
+            ResilientWatchCacheInitialization RetryGenerateName SELinuxChangePolicy SELinuxMountReadWriteOncePod \
+            SchedulerQueueingHints SeparateTaintEvictionController ServiceAccountTokenJTI \
+            ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo \
+            SidecarContainers StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf \
+            StructuredAuthenticationConfiguration SupplementalGroupsPolicy SystemdWatchdog \
+            TopologyManagerPolicyOptions UserNamespacesSupport VolumeAttributesClass WinDSR WinOverlay",
     },
 ];
 
@@ -232,9 +269,15 @@ impl Gates {
         let of_all = match group.stage {
             Stage::Alpha => self.given.get("AllAlpha"),
             Stage::Beta => self.given.get("AllBeta"),
-            Stage::Settled => None,
+            Stage::Ga | Stage::Deprecated => None,
         };
         *self.given.get(name).or(of_all).unwrap_or(&group.default)
+    }
+
+    /// A gate of this name with its value; `None`: there is no such gate.
+    pub(super) fn state(&self, name: &'static str) -> Option<GateState> {
+        let stage = group(name)?.stage.as_str();
+        Some(GateState { name, stage, enabled: self.enabled(name) })
     }
 
     /// Gates that Kubernetes 1.36 does not have, or not with this value, or not without others.
@@ -295,6 +338,17 @@ mod tests {
         #[case] expected: bool,
     ) {
         assert_eq!(gates(given).enabled(name), expected);
+    }
+
+    #[rstest]
+    #[case("MemoryQoS", "ALPHA")]
+    #[case("ContainerCheckpoint", "BETA")]
+    #[case("CustomCPUCFSQuotaPeriod", "")]
+    #[case("KMSv1", "DEPRECATED")]
+    fn gate_has_the_stage_of_kubernetes(#[case] name: &'static str, #[case] stage: &'static str) {
+        let enabled = default_of(name) == Some(true);
+        assert_eq!(Gates::default().state(name), Some(GateState { name, stage, enabled }));
+        assert_eq!(Gates::default().state("Nothing"), None);
     }
 
     #[test]

@@ -349,8 +349,8 @@ impl Serving<'_> {
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
-        let exposed = Exposed::new(&config_shown, agent.view(), Arc::clone(&cri));
         let gates = Gates::new(&file.feature_gates.clone().unwrap_or_default());
+        let exposed = Exposed::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
         let exposed = exposed.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
         let exposed = Arc::new(exposed.in_cluster(in_cluster));
         systemd::notify("READY=1");
