@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use tokio::sync::mpsc;
 
 use crate::cri::Cri;
@@ -70,6 +71,15 @@ pub trait Cluster: Send + Sync {
         Err("the cluster issues no tokens".to_owned())
     }
 
+    /// A service account, as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known, in words.
+    async fn service_account(&self, _ns: &str, _name: &str) -> Result<ServiceAccount, String> {
+        Err("the cluster has no service accounts".to_owned())
+    }
+
     /// Records the node, the statuses of its pods and the events about them in the cluster, and deletes the pods of which nothing is
     /// left, for as long as the agent runs. Returns only if the agent cannot be a node of the cluster, with the reason in words.
     async fn record(&self, agent: Outputs) -> String {
@@ -118,6 +128,8 @@ pub struct TokenRequest {
     pub namespace: String,
     /// The account.
     pub account: String,
+    /// The account's uid; `None`: any account of the name will do.
+    pub account_uid: Option<String>,
     /// The audience; `None`: the API server.
     pub audience: Option<String>,
     /// The requested lifetime in seconds.

@@ -13,6 +13,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, until};
+use crate::cluster::Cluster;
 use crate::cri::{Cri, Image, RegistryAuth};
 use crate::objects::ObjectStore;
 use crate::pod_spec::references;
@@ -40,7 +41,10 @@ pub use decide::{PullError, PullPolicy};
 pub use events::ImageEvent;
 pub use garbage::{ImageGcPolicy, ImageGcPolicyError};
 pub use policy::{Allowlist, AllowlistError, CredentialVerification};
-pub use provider::{CredentialProviders, ProviderConfig, ProviderConfigError, ProvidersError};
+pub use provider::{
+    CredentialProviders, ProviderConfig, ProviderConfigError, ProvidersError, TOKEN_GATE,
+    TokenAttributes,
+};
 pub use secret_file::{SecretFileError, parse_secrets};
 pub use settings::ImageConfig;
 
@@ -129,7 +133,8 @@ struct Pulled {
 type Report<'a> = &'a (dyn Fn(ImageEvent) + Send + Sync);
 
 impl Images {
-    /// An owner of pulls, whose records are in `root_dir` and whose pull secrets are among `objects`.
+    /// An owner of pulls, whose records are in `root_dir` and whose pull secrets are among `objects`. The `cluster` may issue tokens
+    /// for credential providers.
     pub fn new(
         cri: Arc<dyn Cri>,
         clock: Arc<dyn Clock>,
@@ -137,6 +142,7 @@ impl Images {
         root_dir: PathBuf,
         config: &ImageConfig,
         measures: Measures,
+        cluster: Arc<dyn Cluster>,
     ) -> Self {
         let (first, max) = config.backoff;
         let slots = config.pull_slots().unwrap_or(Semaphore::MAX_PERMITS);
@@ -151,7 +157,11 @@ impl Images {
             limiter: Mutex::new(limiter),
             slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
             node_logins: NodeLogins::new(config.docker_configs.clone()),
-            providers: ProviderRunner::new(config.credential_providers.clone(), Arc::clone(&clock)),
+            providers: ProviderRunner::new(
+                config.credential_providers.clone(),
+                Arc::clone(&clock),
+                cluster,
+            ),
             clock,
             measures,
             records: OnceCell::new(),
@@ -230,7 +240,7 @@ impl Images {
             let granted = match records.access(&self.verification, image, &present.id).await {
                 Access::Granted => true,
                 Access::PullRequired => false,
-                Access::OfSecrets(recorded) => {
+                Access::OfCredentials(recorded) => {
                     let of_pod = self.credentials(request, secrets).await?;
                     let matching = records::matching(&recorded, &of_pod);
                     if let Match::Changed(new) = &matching {

@@ -365,6 +365,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         config.root_dir.clone(),
         &config.images,
         measures.clone(),
+        Arc::clone(&cluster),
     ));
     // Without thresholds nobody asks.
     let (unused, unused_receiver) = mpsc::channel(1);

@@ -51,6 +51,7 @@ impl Tokens {
                 pod: pod.name().to_owned(),
                 namespace: pod.namespace().to_owned(),
                 account: pod.spec().service_account_name.clone().unwrap_or_default(),
+                account_uid: None,
                 audience: (!audience.is_empty()).then(|| audience.clone()),
                 seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
             };

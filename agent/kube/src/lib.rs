@@ -11,7 +11,7 @@
 //! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
 //! | `resource_claims` | what drivers of dynamic resource allocation need of the cluster |
 //! | `view` | what the node's server may know of all that |
-//! | `tokens`, `events` | tokens of service accounts; events of pods and of the node |
+//! | `tokens`, `events` | service accounts and their tokens; events of pods and of the node |
 //!
 //! The agent knows nothing of this package: [`ClusterNode`] is its [`agent::cluster::Cluster`].
 //!
@@ -62,7 +62,7 @@ use agent::services::ServiceNetwork;
 use api::pod::{Pod, PodUid};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{ServiceAccount, Taint};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -303,6 +303,10 @@ impl Cluster for ClusterNode {
 
     async fn issue_token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String> {
         tokens::issue(&self.client, wanted).await
+    }
+
+    async fn service_account(&self, ns: &str, name: &str) -> Result<ServiceAccount, String> {
+        tokens::service_account(&self.client, ns, name).await
     }
 
     /// Static pods of the agent run while the node gets its certificate; without a valid one the agent cannot be a node.

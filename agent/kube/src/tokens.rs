@@ -1,8 +1,9 @@
-//! Tokens of service accounts, which the server issues for a pod.
+//! Service accounts, and their tokens, which the server issues for a pod.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go; staging/src/k8s.io/api/authentication/v1 TokenRequest.
 
 use agent::cluster::{IssuedToken, TokenRequest};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use serde_json::{Value, json};
 
 use crate::client::ApiClient;
@@ -21,7 +22,12 @@ fn body(wanted: &TokenRequest) -> Value {
     if let Some(audience) = &wanted.audience {
         spec["audiences"] = json!([audience]);
     }
-    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+    let mut body =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    if let Some(uid) = &wanted.account_uid {
+        body["metadata"] = json!({"uid": uid});
+    }
+    body
 }
 
 /// ◆ What the server issued.
@@ -33,13 +39,28 @@ fn issued(answer: &Value) -> Option<IssuedToken> {
     })
 }
 
+fn path(namespace: &str, account: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}")
+}
+
+/// Asks the API server for a service account; or why there is none, in words.
+pub(crate) async fn service_account(
+    client: &ApiClient,
+    namespace: &str,
+    name: &str,
+) -> Result<ServiceAccount, String> {
+    let answer = client.get(&path(namespace, name), &[]).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    serde_json::from_value(answer).map_err(|error| error.to_string())
+}
+
 /// Asks the API server for a token; or why there is none, in words.
 pub(crate) async fn issue(
     client: &ApiClient,
     wanted: &TokenRequest,
 ) -> Result<IssuedToken, String> {
     let TokenRequest { namespace, account, .. } = wanted;
-    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+    let path = format!("{}/token", path(namespace, account));
     let answer = client.create(&path, &body(wanted)).await;
     let answer = answer.map_err(|error| error.to_string())?;
     issued(&answer).ok_or_else(|| "the API server's answer has no token".to_owned())
@@ -60,6 +81,7 @@ mod tests {
             pod: "web".to_owned(),
             namespace: "ns".to_owned(),
             account: "robot".to_owned(),
+            account_uid: None,
             audience: None,
             seconds: 3607,
         };
@@ -68,6 +90,9 @@ mod tests {
         assert_eq!(spec, json!({"expirationSeconds": 3607, "boundObjectRef": bound}));
         wanted.audience = Some("vault".to_owned());
         assert_eq!(body(&wanted)["spec"]["audiences"], json!(["vault"]));
+        assert_eq!(body(&wanted).get("metadata"), None);
+        wanted.account_uid = Some("a1".to_owned());
+        assert_eq!(body(&wanted)["metadata"], json!({"uid": "a1"}));
     }
 
     #[test]

@@ -13,15 +13,24 @@ use super::docker_config::{self, DockerConfig, DockerConfigError, Login};
 /// The registry whose credentials serve images without a registry in their name.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
-/// The identity of a pull secret.
+/// The identity of an object of a cluster that a credential is from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SecretRef {
+pub struct SourceRef {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its uid, which changes when it is created again.
     pub uid: String,
+}
+
+/// Whose credential it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// That of a pull secret.
+    Secret(SourceRef),
+    /// That of a service account, for whose token a provider gave it.
+    ServiceAccount(SourceRef),
 }
 
 /// A credential for a pull.
@@ -33,14 +42,14 @@ pub struct Credential {
     pub password: String,
     /// The hash of user name, password and e-mail address, in pull records.
     pub hash: String,
-    /// The secret that it is from; `None` if every pod of the node may use it.
-    pub secret: Option<SecretRef>,
+    /// What it is from; `None` if every pod of the node may use it.
+    pub source: Option<CredentialSource>,
 }
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Debug ends up in logs.
-        write!(f, "Credential({}, {:?})", self.username, self.secret)
+        write!(f, "Credential({}, {:?})", self.username, self.source)
     }
 }
 
@@ -72,19 +81,19 @@ impl Keyring {
                 Some(_) | None => None,
             };
             if let Some(config) = config {
-                let identity = SecretRef {
+                let identity = SourceRef {
                     namespace: secret.metadata.namespace.clone().unwrap_or_default(),
                     name: secret.metadata.name.clone().unwrap_or_default(),
                     uid: secret.metadata.uid.clone().unwrap_or_default(),
                 };
-                keyring.add(Some(&identity), &config?);
+                keyring.add(Some(&CredentialSource::Secret(identity)), &config?);
             }
         }
         Ok(keyring)
     }
 
     /// Adds the logins of a docker configuration. An entry that is no URL of a registry is ignored.
-    pub fn add(&mut self, secret: Option<&SecretRef>, config: &DockerConfig) {
+    pub fn add(&mut self, source: Option<&CredentialSource>, config: &DockerConfig) {
         for (location, login) in config {
             let without_scheme = location
                 .strip_prefix("https://")
@@ -103,7 +112,7 @@ impl Keyring {
                 username: login.username.clone(),
                 password: login.password.clone(),
                 hash: hash(login),
-                secret: secret.cloned(),
+                source: source.cloned(),
             };
             self.credentials.entry(key).or_default().push(credential);
         }

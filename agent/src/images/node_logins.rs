@@ -83,7 +83,7 @@ mod tests {
         let at = |seconds| after(Timestamp::UNIX_EPOCH, Duration::from_secs(seconds));
         let found = logins.lookup("r.io/a", at(0)).await;
         assert_eq!((found.len(), found[0].username.as_str()), (1, "old"));
-        assert_eq!(found[0].secret, None);
+        assert_eq!(found[0].source, None);
         std::fs::remove_file(old).unwrap();
         assert_eq!(logins.lookup("r.io/a", at(299)).await[0].username, "old");
         assert_eq!(logins.lookup("r.io/a", at(300)).await[0].username, "new");

@@ -13,13 +13,16 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use super::docker_config::DockerConfig;
-use super::keyring::{self, Credential, Keyring};
+use super::keyring::{self, Credential, CredentialSource, Keyring};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 
+mod accounts;
 mod config;
 mod response;
 
-pub use config::{ProviderConfig, ProviderConfigError};
+use accounts::{AccountKey, PodAccount, ServiceAccounts};
+pub use config::{ProviderConfig, ProviderConfigError, TOKEN_GATE, TokenAttributes};
 use response::{ProviderResponse, ResponseCache, ResponseError};
 
 /// How long a provider may take.
@@ -57,11 +60,11 @@ pub enum ProvidersError {
 
 impl CredentialProviders {
     /// Reads the configuration in a file, or in the `*.json`, `*.yaml` and `*.yml` files of a directory by name, and checks
-    /// that the programs exist.
+    /// that the programs exist. `tokens`: whether providers may get tokens of service accounts ([`TOKEN_GATE`]).
     ///
     /// # Errors
     /// Fails if the configuration is missing or invalid, or a program is missing.
-    pub fn read(config: &Path, bin_dir: &Path) -> Result<Self, ProvidersError> {
+    pub fn read(config: &Path, bin_dir: &Path, tokens: bool) -> Result<Self, ProvidersError> {
         let failed =
             |path: &Path, source| ProvidersError::Read { path: path.display().to_string(), source };
         let mut files = vec![config.to_owned()];
@@ -83,7 +86,7 @@ impl CredentialProviders {
         for file in files {
             texts.push(std::fs::read_to_string(&file).map_err(|error| failed(&file, error))?);
         }
-        let configs = config::parse(texts.iter().map(String::as_str))?;
+        let configs = config::parse(texts.iter().map(String::as_str), tokens)?;
         for config in &configs {
             let program = bin_dir.join(&config.name);
             let executable = std::fs::metadata(&program).is_ok_and(|metadata| {
@@ -102,6 +105,7 @@ impl CredentialProviders {
 pub(crate) struct ProviderRunner {
     providers: Vec<Provider>,
     clock: Arc<dyn Clock>,
+    accounts: ServiceAccounts,
 }
 
 /// One provider.
@@ -109,8 +113,29 @@ struct Provider {
     config: ProviderConfig,
     program: PathBuf,
     cache: Mutex<ResponseCache>,
-    /// Runs by image, so that concurrent pulls of one image share a run.
-    runs: Mutex<Map<String, Arc<Run>>>,
+    /// Concurrent pulls share a run if they have the same request.
+    runs: Mutex<Map<RequestKey, Arc<Run>>>,
+}
+
+/// What makes requests the same: the image and, where the provider gets a token, the account with the token.
+type RequestKey = (String, Option<AccountKey>);
+
+/// For whose pods a provider is run.
+enum RunFor {
+    /// It is not run.
+    Nobody,
+    /// For all pods alike.
+    All,
+    /// For those of this service account.
+    Account(PodAccount),
+}
+
+/// What a provider has for an image.
+#[derive(Default)]
+struct Found {
+    logins: DockerConfig,
+    /// Whose logins they are; `None`: those of all pods.
+    source: Option<CredentialSource>,
 }
 
 type Run = OnceCell<Result<ProviderResponse, Arc<ProviderError>>>;
@@ -127,10 +152,21 @@ enum ProviderError {
     Response(ResponseError),
     #[error("the pod has a service account, and tokens of service accounts need an API server")]
     NoServiceAccounts,
+    #[error("failed to get service account: {0}")]
+    Account(String),
+    #[error("failed to get service account token: {0}")]
+    Token(String),
+    #[error("its response has the token as a password, which it may with cacheType: Token alone")]
+    ReturnedToken,
 }
 
 impl ProviderRunner {
-    pub(crate) fn new(providers: CredentialProviders, clock: Arc<dyn Clock>) -> Self {
+    /// Runs these providers. The `cluster` may issue tokens for them.
+    pub(crate) fn new(
+        providers: CredentialProviders,
+        clock: Arc<dyn Clock>,
+        cluster: Arc<dyn Cluster>,
+    ) -> Self {
         let CredentialProviders { configs, bin_dir } = providers;
         let provider = |config: ProviderConfig| Provider {
             program: bin_dir.join(&config.name),
@@ -138,15 +174,16 @@ impl ProviderRunner {
             cache: Mutex::default(),
             runs: Mutex::default(),
         };
-        Self { providers: configs.into_iter().map(provider).collect(), clock }
+        let providers = configs.into_iter().map(provider).collect();
+        Self { providers, clock, accounts: ServiceAccounts::new(cluster) }
     }
 
     /// The credentials that all providers together have for a repository. A provider that fails has none.
     pub(crate) async fn lookup(&self, repository: &str, pod: &Pod) -> Vec<Credential> {
         let mut keyring = Keyring::default();
         for provider in &self.providers {
-            match provider.logins(repository, pod, &*self.clock).await {
-                Ok(logins) => keyring.add(None, &logins),
+            match provider.logins(repository, pod, &self.accounts, &*self.clock).await {
+                Ok(found) => keyring.add(found.source.as_ref(), &found.logins),
                 Err(error) => {
                     let error: &dyn std::error::Error = &*error;
                     tracing::error!(
@@ -167,37 +204,74 @@ impl Provider {
         &self,
         image: &str,
         pod: &Pod,
+        accounts: &ServiceAccounts,
         clock: &dyn Clock,
-    ) -> Result<DockerConfig, Arc<ProviderError>> {
+    ) -> Result<Found, Arc<ProviderError>> {
         let matches = |pattern: &String| keyring::matches(pattern, image);
         if !self.config.match_images.iter().any(matches) {
-            return Ok(DockerConfig::new());
+            return Ok(Found::default());
         }
-        let account = pod.spec().service_account_name.as_deref();
-        match (self.config.requires_service_account, account.unwrap_or_default()) {
-            (None, _) | (Some(false), "") => {}
-            (Some(true), "") => return Ok(DockerConfig::new()),
-            (Some(_), _) => return Err(Arc::new(ProviderError::NoServiceAccounts)),
+        let account = match self.run_for(pod, accounts, clock).await.map_err(Arc::new)? {
+            RunFor::Nobody => return Ok(Found::default()),
+            RunFor::All => None,
+            RunFor::Account(account) => Some(account),
+        };
+        let attributes = self.config.token_attributes.as_ref();
+        let keeps_by_token = attributes.is_some_and(|attributes| attributes.keeps_by_token);
+        let key = account.as_ref().map(|account| account.key(keeps_by_token));
+        let identity = account.as_ref().map(|account| account.identity.clone());
+        let source = identity.map(CredentialSource::ServiceAccount);
+        if let Some(logins) = lock(&self.cache).get(image, key.as_ref(), clock.now()) {
+            return Ok(Found { logins: logins.clone(), source });
         }
-        if let Some(logins) = lock(&self.cache).get(image, clock.now()) {
-            return Ok(logins.clone());
-        }
-        let run = Arc::clone(lock(&self.runs).entry(image.to_owned()).or_default());
-        let response = run.get_or_init(async || self.run(image).await.map_err(Arc::new)).await;
+        let request: RequestKey =
+            (image.to_owned(), account.as_ref().map(|account| account.key(true)));
+        let run = Arc::clone(lock(&self.runs).entry(request.clone()).or_default());
+        let account = account.as_ref();
+        let response =
+            run.get_or_init(async || self.run(image, account).await.map_err(Arc::new)).await;
         {
             // The next pull begins a new run.
             let mut runs = lock(&self.runs);
-            if runs.get(image).is_some_and(|known| Arc::ptr_eq(known, &run)) {
-                runs.remove(image);
+            if runs.get(&request).is_some_and(|known| Arc::ptr_eq(known, &run)) {
+                runs.remove(&request);
             }
         }
         let response = response.as_ref().map_err(Arc::clone)?;
+        let token = account.map(|account| &account.token).filter(|_| !keeps_by_token);
+        if token.is_some_and(|token| response.logins.values().any(|it| it.password == *token)) {
+            return Err(Arc::new(ProviderError::ReturnedToken));
+        }
         let default = self.config.default_cache_duration;
-        lock(&self.cache).insert(image, response, default, clock.now());
-        Ok(response.logins.clone())
+        lock(&self.cache).insert(image, key, response, default, clock.now());
+        Ok(Found { logins: response.logins.clone(), source })
     }
 
-    async fn run(&self, image: &str) -> Result<ProviderResponse, ProviderError> {
+    /// For whose pods it is run that a pod may have credentials of it.
+    async fn run_for(
+        &self,
+        pod: &Pod,
+        accounts: &ServiceAccounts,
+        clock: &dyn Clock,
+    ) -> Result<RunFor, ProviderError> {
+        let Some(attributes) = &self.config.token_attributes else {
+            return Ok(RunFor::All);
+        };
+        match pod.spec().service_account_name.as_deref().unwrap_or_default() {
+            "" if attributes.requires_account => Ok(RunFor::Nobody),
+            "" => Ok(RunFor::All),
+            name => {
+                let account = accounts.get(pod, name, attributes, clock.now()).await?;
+                Ok(account.map_or(RunFor::Nobody, RunFor::Account))
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        image: &str,
+        account: Option<&PodAccount>,
+    ) -> Result<ProviderResponse, ProviderError> {
         let mut child = Command::new(&self.program)
             .args(&self.config.args)
             .envs(self.config.env.iter().cloned())
@@ -207,7 +281,7 @@ impl Provider {
             .kill_on_drop(true)
             .spawn()
             .map_err(ProviderError::Spawn)?;
-        let request = response::request(&self.config.api_version, image);
+        let request = response::request(&self.config.api_version, image, account);
         let stdin = child.stdin.take();
         let write = async move {
             if let Some(mut stdin) = stdin {

@@ -7,7 +7,7 @@ use compact::Map;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::keyring::Credential;
+use super::keyring::{Credential, CredentialSource, SourceRef};
 use super::policy::CredentialVerification;
 
 /// Secrets that only match are recorded up to this number, so that many namespaces do not make a record grow for ever.
@@ -53,7 +53,7 @@ pub(crate) struct PullSecretRecord {
     pub credential_hash: String,
 }
 
-/// A service account that could pull an image.
+/// A service account that could pull an image, in the order of [`PullSecretRecord`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PullServiceAccountRecord {
@@ -68,7 +68,9 @@ pub(crate) struct PullServiceAccountRecord {
 impl PullSecretRecord {
     /// The record of a credential; `None` for one that is not from a secret.
     fn of(credential: &Credential) -> Option<Self> {
-        let secret = credential.secret.as_ref()?;
+        let Some(CredentialSource::Secret(secret)) = &credential.source else {
+            return None;
+        };
         Some(Self {
             uid: secret.uid.clone(),
             namespace: secret.namespace.clone(),
@@ -82,12 +84,30 @@ impl PullSecretRecord {
     }
 }
 
+impl PullServiceAccountRecord {
+    /// The record of a credential; `None` for one that is not from a service account.
+    fn of(credential: &Credential) -> Option<Self> {
+        let Some(CredentialSource::ServiceAccount(account)) = &credential.source else {
+            return None;
+        };
+        let SourceRef { namespace, name, uid } = account.clone();
+        Some(Self { uid, namespace, name })
+    }
+
+    fn coordinates(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, &self.uid)
+    }
+}
+
 impl PullCredentials {
     /// What a successful pull with this credential shows; `None`: without one.
     pub(crate) fn of(used: Option<&Credential>) -> Self {
-        match used.and_then(PullSecretRecord::of) {
-            Some(secret) => Self { kubernetes_secrets: vec![secret], ..Self::default() },
-            None => Self { node_pods_accessible: true, ..Self::default() },
+        let secret = used.and_then(PullSecretRecord::of);
+        let account = used.and_then(PullServiceAccountRecord::of);
+        Self {
+            node_pods_accessible: secret.is_none() && account.is_none(),
+            kubernetes_secrets: secret.into_iter().collect(),
+            kubernetes_service_accounts: account.into_iter().collect(),
         }
     }
 
@@ -118,7 +138,19 @@ impl PullCredentials {
                 a.coordinates().cmp(&b.coordinates())
             });
         }
-        changed
+        self.merge_accounts(&new.kubernetes_service_accounts) || changed
+    }
+
+    fn merge_accounts(&mut self, new: &[PullServiceAccountRecord]) -> bool {
+        let known = &mut self.kubernetes_service_accounts;
+        let before = known.len();
+        for account in new {
+            if !known.contains(account) {
+                known.push(account.clone());
+            }
+        }
+        compact::sort_by(known, |a, b| a.coordinates().cmp(&b.coordinates()));
+        known.len() > before
     }
 }
 
@@ -164,8 +196,8 @@ pub(crate) enum Access {
     Granted,
     /// Only after a pull with its credentials.
     PullRequired,
-    /// If one of its secrets matches these, see [`matching`].
-    OfSecrets(PullCredentials),
+    /// If one of its secrets, or its service account, matches these, see [`matching`].
+    OfCredentials(PullCredentials),
 }
 
 /// Decides whether pods may use a present image.
@@ -184,16 +216,18 @@ pub(crate) fn access(policy: &CredentialVerification, image: &str, known: Known<
         .and_then(|(name, record)| record.credentials.get(name));
     match credentials {
         Some(credentials) if credentials.node_pods_accessible => Access::Granted,
-        Some(credentials) if !credentials.kubernetes_secrets.is_empty() => {
-            Access::OfSecrets(credentials.clone())
+        Some(credentials)
+            if !credentials.kubernetes_secrets.is_empty()
+                || !credentials.kubernetes_service_accounts.is_empty() =>
+        {
+            Access::OfCredentials(credentials.clone())
         }
-        // A record of service accounts alone is another kubelet's: pods here have no tokens.
         Some(_) | None => Access::PullRequired,
     }
 }
 
 /// Whether one of a pod's credentials is on record: it has the same content, or is the same secret with new content, which
-/// counts as a rotation.
+/// counts as a rotation, or is of the same service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     /// None is.
@@ -226,12 +260,16 @@ pub(crate) fn matching(recorded: &PullCredentials, of_pod: &[Credential]) -> Mat
             });
         }
     }
-    Match::No
+    // A pod has one account, whatever the audiences of its tokens are.
+    let account = of_pod.iter().find_map(PullServiceAccountRecord::of);
+    match account.is_some_and(|account| recorded.kubernetes_service_accounts.contains(&account)) {
+        true => Match::Yes,
+        false => Match::No,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::keyring::SecretRef;
     use super::*;
 
     fn credential(name: &str, uid: &str, hash: &str) -> Credential {
@@ -239,12 +277,19 @@ mod tests {
             username: String::new(),
             password: String::new(),
             hash: hash.to_owned(),
-            secret: Some(SecretRef {
+            source: Some(CredentialSource::Secret(SourceRef {
                 namespace: "ns".to_owned(),
                 name: name.to_owned(),
                 uid: uid.to_owned(),
-            }),
+            })),
         }
+    }
+
+    /// The credential that a provider gave for a token of this account.
+    fn of_account(name: &str, uid: &str) -> Credential {
+        let (namespace, name, uid) = ("ns".to_owned(), name.to_owned(), uid.to_owned());
+        let source = CredentialSource::ServiceAccount(SourceRef { namespace, name, uid });
+        Credential { source: Some(source), ..credential("", "", "x") }
     }
 
     fn recorded(secrets: &[Credential]) -> PullCredentials {
@@ -265,8 +310,38 @@ mod tests {
         }
         let others = [credential("a", "2", "y"), credential("b", "1", "y")];
         assert_eq!(matching(&known, &others), Match::No);
-        let nodes_own = Credential { secret: None, ..credential("a", "1", "x") };
+        let nodes_own = Credential { source: None, ..credential("a", "1", "x") };
         assert_eq!(matching(&known, &[nodes_own]), Match::No);
+    }
+
+    #[test]
+    fn same_service_account_matches() {
+        let known = recorded(&[of_account("robot", "1"), credential("a", "1", "y")]);
+        assert_eq!(matching(&known, &[of_account("robot", "1")]), Match::Yes);
+        // An account of the name that was made later, and another kind of object.
+        let others = [of_account("robot", "2"), credential("robot", "1", "x")];
+        assert_eq!(matching(&known, &others), Match::No);
+        // The first one is the pod's.
+        let two = [of_account("other", "1"), of_account("robot", "1")];
+        assert_eq!(matching(&known, &two), Match::No);
+        let mut record = PulledRecord::new("sha256:1", Timestamp::UNIX_EPOCH);
+        record.add("q.io/a", &recorded(&[of_account("robot", "1")]), Timestamp::UNIX_EPOCH);
+        let policy = CredentialVerification::AlwaysVerify;
+        let accounts = record.credentials["q.io/a"].clone();
+        let expected = Access::OfCredentials(accounts);
+        assert_eq!(access(&policy, "q.io/a:1", Known::Pulled(&record)), expected);
+    }
+
+    #[test]
+    fn service_accounts_are_merged_in_order() {
+        let mut all = recorded(&[of_account("b", "1")]);
+        assert!(all.merge(&recorded(&[of_account("a", "1")])));
+        assert!(!all.merge(&recorded(&[of_account("b", "1")])));
+        let accounts = all.kubernetes_service_accounts.iter();
+        let names: Vec<&str> = accounts.map(|account| account.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(all.merge(&PullCredentials::of(None)));
+        assert_eq!(all, PullCredentials::of(None));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clock::TokioClock;
+use crate::cluster::Standalone;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::objects::{ObjectMap, ObjectStore};
 
@@ -69,6 +70,7 @@ impl Node {
             self.root.path().to_owned(),
             &self.config,
             Measures::default(),
+            Arc::new(Standalone::default()),
         )
     }
 

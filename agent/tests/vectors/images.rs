@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent::clock::{Clock, TokioClock, after};
-use agent::images::keyring::Keyring;
+use agent::cluster::Standalone;
+use agent::images::keyring::{CredentialSource, Keyring};
 use agent::images::{
     Allowlist, CredentialVerification, ImageConfig, ImageError, ImageEvent, ImageRequest, Images,
     PullPolicy, reference,
@@ -91,7 +92,10 @@ fn judge_credentials(case: &Case) -> Result<(), String> {
     match Keyring::of_secrets(&secrets) {
         Ok(keyring) => {
             let found = keyring.lookup(&repository).into_iter().map(|credential| {
-                let secret = credential.secret.map(|secret| secret.name);
+                let secret = match credential.source {
+                    Some(CredentialSource::Secret(secret)) => Some(secret.name),
+                    Some(CredentialSource::ServiceAccount(_)) | None => None,
+                };
                 json!({"username": credential.username, "password": credential.password, "secret": secret})
             });
             same("credentials", &found.collect(), &case.expected["credentials"])
@@ -218,6 +222,7 @@ fn images(
         root.to_owned(),
         config,
         Measures::default(),
+        Arc::new(Standalone::default()),
     )
 }
 

@@ -1,7 +1,9 @@
 //! What pods take from the cluster beside themselves: ConfigMaps, Secrets, Services, tokens; and what is told of them, events.
 
 use cluster::{Kind, Part};
+use harness::fixture_image::{ImageBuilder, Layer};
 use jiff::Timestamp;
+use registry::{Auth, Registry};
 
 use super::api_server::ApiServer;
 use super::joined::{Joined, condition, pod, wait};
@@ -160,6 +162,91 @@ async fn tokens_are_those_of_the_server() {
     joined.create_pod(&manifest);
     joined.wait_for_phase("caller", "Succeeded").await;
     joined.end(agent).await;
+}
+
+/// A configuration of a provider in `bin` that writes its request to a file, and answers with the login of a registry.
+fn credential_provider(joined: &Joined, host: &str) -> String {
+    let place = &joined.place;
+    let response = json!({
+        "kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry",
+        "auth": {host: {"username": "me", "password": "se:cret"}},
+    });
+    let response = place.file("response", &response.to_string());
+    let request = place.path("request");
+    let script = format!("cat >{}\ncat {response}\n", request.display());
+    let script = place.file("script", &script);
+    // A program that was just written cannot be executed while another test forks, so the shell is the program.
+    std::fs::create_dir(place.path("bin")).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", place.path("bin/provider")).unwrap();
+    let attributes = json!({
+        "serviceAccountTokenAudience": "registry",
+        "cacheType": "ServiceAccount",
+        "requireServiceAccount": true,
+        "requiredServiceAccountAnnotationKeys": ["role"],
+    });
+    let config = json!({
+        "kind": "CredentialProviderConfig",
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "providers": [{
+            "name": "provider",
+            "matchImages": [host],
+            "defaultCacheDuration": "1h",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "args": [script],
+            "tokenAttributes": attributes,
+        }],
+    });
+    place.file("providers.json", &config.to_string())
+}
+
+#[tokio::test]
+async fn credential_provider_gets_a_token_of_the_pods_service_account() {
+    let login = Auth::Basic { user: "me".to_owned(), password: "se:cret".to_owned() };
+    let registry = Registry::with().auth(login).start().await.unwrap();
+    let layer = Layer::new().file("etc/motd", 0o644, "hello\n");
+    registry.add(&ImageBuilder::new("app:1").layer(layer)).unwrap();
+    let host = registry.host().to_string();
+    let joined = Joined::new(ApiServer::start()).await;
+    let metadata =
+        json!({"name": "robot", "namespace": "default", "annotations": {"role": "puller"}});
+    create(&joined, object("ServiceAccount", "robot", json!({"metadata": metadata})));
+    let config = credential_provider(&joined, &host);
+    let bin = joined.place.path("bin").to_str().unwrap().to_owned();
+    let flags = ["--image-credential-provider-config", &config];
+    let programs = ["--image-credential-provider-bin-dir", &bin];
+    let agent = joined.agent(&[flags, programs].concat());
+    joined.create_pod(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: guest}}\nspec:\n  serviceAccountName: robot\n  \
+         containers: [{{name: app, image: '{host}/app:1', imagePullPolicy: IfNotPresent, command: [/bin/none]}}]\n"
+    ));
+    // The account is on record for the image, and not the node.
+    let records = || {
+        let files = std::fs::read_dir(joined.place.path("root/image_manager/pulled"));
+        let files = files.into_iter().flatten().flatten();
+        let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+        texts.collect::<String>().into()
+    };
+    let account = joined.object(Kind::of("v1", "ServiceAccount"), "default", "robot");
+    let uid = account["metadata"]["uid"].as_str().unwrap();
+    let recorded = format!(
+        r#""{host}/app":{{"kubernetesServiceAccounts":[{{"uid":"{uid}","namespace":"default","name":"robot"}}]}}"#
+    );
+    let is_recorded = |records: &Value| records.as_str().unwrap().contains(&recorded);
+    wait("the record of the pull", records, is_recorded).await;
+    let request = std::fs::read_to_string(joined.place.path("request")).unwrap();
+    let request: Value = serde_json::from_str(&request).unwrap();
+    let expected = json!({
+        "kind": "CredentialProviderRequest",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "image": format!("{host}/app"),
+        "serviceAccountToken": "robot \"guest\" [\"registry\"]",
+        "serviceAccountAnnotations": {"role": "puller"},
+    });
+    assert_eq!(request, expected);
+    joined.end(agent).await;
+    registry.stop().await;
 }
 
 #[tokio::test]

@@ -151,7 +151,8 @@ impl Rotation {
             // The client goes on with a certificate whose file is gone.
             let of_client =
                 || self.client.certificate_validity().filter(|_| self.role == Role::Client);
-            if let Some(validity) = self.stored().or_else(of_client) {
+            let validity = self.stored().or_else(of_client);
+            if let Some(validity) = validity {
                 sleep_until(validity.renewal(chance())).await;
             }
             while let Err(problem) = self.renew().await {

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::clock::TokioClock;
+use crate::cluster::Standalone;
 use crate::cri::Code;
 use crate::cri::fake::{Behaviour, FakeCri};
 use crate::images::ImageConfig;
@@ -103,6 +104,7 @@ impl Node {
             root.path().to_owned(),
             &ImageConfig::new(root.path()),
             Measures::default(),
+            Arc::new(Standalone::default()),
         );
         let collector = ImageCollector {
             cri: Arc::new(cri.clone()),

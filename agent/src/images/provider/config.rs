@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use api::duration::parse_go_duration;
+use api::manifest::qualified;
 use compact::Set;
 use serde::Deserialize;
 
@@ -15,6 +16,8 @@ const CONFIG_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
 /// The version of requests and responses that has tokens.
 const TOKEN_VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
+/// The feature gate of tokens.
+pub const TOKEN_GATE: &str = "KubeletServiceAccountTokenForCredentialProviders";
 /// Versions of requests and responses.
 const PROVIDER_VERSIONS: [&str; 3] = [
     TOKEN_VERSION,
@@ -37,8 +40,23 @@ pub struct ProviderConfig {
     pub args: Vec<String>,
     /// Variables added to the agent's environment.
     pub env: Vec<(String, String)>,
-    /// Present if it gets tokens of service accounts: whether it needs one.
-    pub requires_service_account: Option<bool>,
+    /// Present if it gets tokens of service accounts.
+    pub token_attributes: Option<TokenAttributes>,
+}
+
+/// What a provider gets of the service account of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenAttributes {
+    /// The audience of the token.
+    pub audience: String,
+    /// Its credentials are kept for one token alone, and not for all tokens of an account.
+    pub keeps_by_token: bool,
+    /// It is not run for pods without a service account.
+    pub requires_account: bool,
+    /// Annotations of the account that it gets. It is not run if one is missing.
+    pub required_annotations: Vec<String>,
+    /// Annotations of the account that it gets if there are any.
+    pub optional_annotations: Vec<String>,
 }
 
 /// Why a configuration is refused.
@@ -91,12 +109,14 @@ struct TokenDocument {
     optional_service_account_annotation_keys: Option<Vec<String>>,
 }
 
-/// Parses and validates the text of one or several files.
+/// Parses and validates the text of one or several files. `tokens`: whether providers may get tokens (gate
+/// KubeletServiceAccountTokenForCredentialProviders).
 ///
 /// # Errors
 /// Fails for the first text that is no such document, or with all fields of all documents that have wrong values.
 pub(super) fn parse<'a>(
     texts: impl IntoIterator<Item = &'a str>,
+    tokens: bool,
 ) -> Result<Vec<ProviderConfig>, ProviderConfigError> {
     let mut documents = Vec::new();
     for text in texts {
@@ -120,13 +140,13 @@ pub(super) fn parse<'a>(
         if !names.insert(document.name.clone()) {
             problems.push(format!("providers.name: duplicate {:?}", document.name));
         }
-        providers.extend(document.validated(&mut problems));
+        providers.extend(document.validated(tokens, &mut problems));
     }
     if problems.is_empty() { Ok(providers) } else { Err(ProviderConfigError::Invalid(problems)) }
 }
 
 impl ProviderDocument {
-    fn validated(self, problems: &mut Vec<String>) -> Option<ProviderConfig> {
+    fn validated(self, tokens: bool, problems: &mut Vec<String>) -> Option<ProviderConfig> {
         let name = &self.name;
         let mut problem = |field: &str, what: &str| {
             problems.push(format!("providers.{field} of {name:?}: {what}"));
@@ -163,10 +183,11 @@ impl ProviderDocument {
                 None
             }
         };
-        let mut requires_service_account = None;
         if let Some(token) = &self.token_attributes {
+            if !tokens {
+                problem("tokenAttributes", &format!("needs featureGates: {{{TOKEN_GATE}: true}}"));
+            }
             token.validate(&self.api_version, problem);
-            requires_service_account = Some(token.require_service_account.unwrap_or(true));
         }
         Some(ProviderConfig {
             match_images,
@@ -179,7 +200,7 @@ impl ProviderDocument {
                 .into_iter()
                 .map(|variable| (variable.name, variable.value))
                 .collect(),
-            requires_service_account,
+            token_attributes: self.token_attributes.map(TokenDocument::attributes),
             name: self.name,
         })
     }
@@ -207,11 +228,27 @@ impl TokenDocument {
             ),
             Some(_) => {}
         }
+        for key in required.iter().chain(&optional) {
+            if let Some(expected) = qualified(&key.to_lowercase()) {
+                problem("tokenAttributes", &format!("annotation key {key:?}: {expected}"));
+            }
+        }
         let mut seen = Set::new();
         for key in required.iter().chain(&optional) {
             if !seen.insert(key) {
                 problem("tokenAttributes", &format!("annotation key {key:?} appears twice"));
             }
+        }
+    }
+
+    /// The attributes, if they are valid.
+    fn attributes(self) -> TokenAttributes {
+        TokenAttributes {
+            audience: self.service_account_token_audience,
+            keeps_by_token: self.cache_type == "Token",
+            requires_account: self.require_service_account.unwrap_or(true),
+            required_annotations: self.required_service_account_annotation_keys.unwrap_or_default(),
+            optional_annotations: self.optional_service_account_annotation_keys.unwrap_or_default(),
         }
     }
 }
@@ -237,7 +274,7 @@ providers:
 
     #[test]
     fn configuration_of_a_kubelet_is_read() {
-        let providers = parse([GOOD]).unwrap();
+        let providers = parse([GOOD], true).unwrap();
         assert_eq!(
             providers,
             [ProviderConfig {
@@ -250,7 +287,7 @@ providers:
                 api_version: "credentialprovider.kubelet.k8s.io/v1".to_owned(),
                 args: vec!["get-credentials".to_owned()],
                 env: vec![("A".to_owned(), "b".to_owned())],
-                requires_service_account: None,
+                token_attributes: None,
             }]
         );
     }
@@ -264,12 +301,41 @@ providers:
     #[case("['*.dkr.ecr.*.amazonaws.com', 'r.io:5000/path']", "[]", "matchImages")]
     #[case("r.io:5000/path", "r.io:*", "matchImages")]
     #[case("args:", "tokenAttributes: {cacheType: Token}\n  args:", "requireServiceAccount")]
+    #[case(
+        "args:",
+        "tokenAttributes: {requiredServiceAccountAnnotationKeys: [a b]}\n  args:",
+        "\"a b\""
+    )]
+    #[case(
+        "args:",
+        "tokenAttributes: {optionalServiceAccountAnnotationKeys: [a, a]}\n  args:",
+        "appears twice"
+    )]
     fn wrong_values_are_named(#[case] from: &str, #[case] to: &str, #[case] field: &str) {
-        let error = parse([GOOD.replacen(from, to, 1).as_str()]).unwrap_err();
+        let error = parse([GOOD.replacen(from, to, 1).as_str()], true).unwrap_err();
         let ProviderConfigError::Invalid(problems) = &error else {
             panic!("{error}");
         };
         assert!(problems.iter().any(|problem| problem.contains(field)), "{problems:?}");
+    }
+
+    #[test]
+    fn tokens_need_their_gate() {
+        let attributes = "tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, \
+                          requiredServiceAccountAnnotationKeys: [b.c/d], optionalServiceAccountAnnotationKeys: [E]}";
+        let text = GOOD.replacen("args:", &format!("{attributes}\n  args:"), 1);
+        let expected = TokenAttributes {
+            audience: "a".to_owned(),
+            keeps_by_token: true,
+            requires_account: true,
+            required_annotations: vec!["b.c/d".to_owned()],
+            optional_annotations: vec!["E".to_owned()],
+        };
+        let providers = parse([text.as_str()], true).unwrap();
+        assert_eq!(providers[0].token_attributes, Some(expected));
+        let error = parse([text.as_str()], false).unwrap_err();
+        assert!(error.to_string().contains(TOKEN_GATE), "{error}");
+        assert!(parse([GOOD], false).is_ok());
     }
 
     #[rstest]
@@ -278,13 +344,13 @@ providers:
     #[case("args:", "arguments:")]
     #[case("providers:", "providers: 1\nmore:")]
     fn other_documents_are_refused(#[case] from: &str, #[case] to: &str) {
-        let error = parse([GOOD.replacen(from, to, 1).as_str()]).unwrap_err();
+        let error = parse([GOOD.replacen(from, to, 1).as_str()], true).unwrap_err();
         assert!(matches!(error, ProviderConfigError::Decode(_)), "{error}");
     }
 
     #[test]
     fn names_are_unique_over_files() {
-        let error = parse([GOOD, GOOD]).unwrap_err();
+        let error = parse([GOOD, GOOD], true).unwrap_err();
         assert!(error.to_string().contains("duplicate \"ecr\""), "{error}");
     }
 }

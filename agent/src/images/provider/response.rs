@@ -1,5 +1,6 @@
 //! ◆ What credential providers are asked and answer: documents of credentialprovider.kubelet.k8s.io.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::duration::parse_go_duration;
@@ -7,6 +8,7 @@ use compact::Map;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::accounts::{AccountKey, PodAccount};
 use crate::clock::after;
 use crate::images::docker_config::{DockerConfig, Login};
 
@@ -17,6 +19,10 @@ struct RequestDocument<'a> {
     kind: &'static str,
     api_version: &'a str,
     image: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_account_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_account_annotations: Option<&'a BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -79,10 +85,17 @@ pub(super) enum ResponseError {
     CacheKeyType,
 }
 
-/// The request for an image's credentials.
-pub(super) fn request(api_version: &str, image: &str) -> Vec<u8> {
-    let document = RequestDocument { kind: "CredentialProviderRequest", api_version, image };
-    // Two strings are always JSON.
+/// The request for an image's credentials, for the pods of this account.
+pub(super) fn request(api_version: &str, image: &str, account: Option<&PodAccount>) -> Vec<u8> {
+    let annotations = account.map(|account| &account.annotations);
+    let document = RequestDocument {
+        kind: "CredentialProviderRequest",
+        api_version,
+        image,
+        service_account_token: account.map(|account| account.token.as_str()),
+        service_account_annotations: annotations.filter(|annotations| !annotations.is_empty()),
+    };
+    // Strings are always JSON.
     serde_json::to_vec(&document).unwrap_or_default()
 }
 
@@ -150,18 +163,24 @@ impl CacheKey {
     }
 }
 
-/// Responses of one provider.
+/// Responses of one provider, by what they are for and, where the provider got a token, for whom.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseCache {
-    entries: Map<CacheKey, (DockerConfig, Timestamp)>,
+    entries: Map<(CacheKey, Option<AccountKey>), (DockerConfig, Timestamp)>,
 }
 
 impl ResponseCache {
     /// The logins for an image, from the response for it, for its registry, or for all images.
-    pub(super) fn get(&self, image: &str, now: Timestamp) -> Option<&DockerConfig> {
+    pub(super) fn get(
+        &self,
+        image: &str,
+        account: Option<&AccountKey>,
+        now: Timestamp,
+    ) -> Option<&DockerConfig> {
         [CacheKeyType::Image, CacheKeyType::Registry, CacheKeyType::Global].into_iter().find_map(
             |kind| {
-                let (logins, expires_at) = self.entries.get(&CacheKey::of(kind, image))?;
+                let key = (CacheKey::of(kind, image), account.cloned());
+                let (logins, expires_at) = self.entries.get(&key)?;
                 (now <= *expires_at).then_some(logins)
             },
         )
@@ -171,6 +190,7 @@ impl ResponseCache {
     pub(super) fn insert(
         &mut self,
         image: &str,
+        account: Option<AccountKey>,
         response: &ProviderResponse,
         default: Duration,
         now: Timestamp,
@@ -178,7 +198,7 @@ impl ResponseCache {
         self.entries.retain(|_, (_, expires_at)| now <= *expires_at);
         let duration = response.cache_duration.unwrap_or(default);
         if !duration.is_zero() {
-            let key = CacheKey::of(response.cache_key_type, image);
+            let key = (CacheKey::of(response.cache_key_type, image), account);
             let entry = (response.logins.clone(), after(now, duration));
             self.entries.insert(key, entry);
         }
@@ -240,10 +260,10 @@ mod tests {
             cache_key_type: kind,
             cache_duration: None,
         };
-        cache.insert("r.io/a", &response, Duration::from_secs(10), at(0));
+        cache.insert("r.io/a", None, &response, Duration::from_secs(10), at(0));
         let images = ["r.io/a", "r.io/b", "q.io/a"];
-        assert_eq!(images.map(|image| cache.get(image, at(10)).is_some()), hits);
-        assert_eq!(cache.get("r.io/a", at(11)), None);
+        assert_eq!(images.map(|image| cache.get(image, None, at(10)).is_some()), hits);
+        assert_eq!(cache.get("r.io/a", None, at(11)), None);
     }
 
     #[rstest]
@@ -261,7 +281,7 @@ mod tests {
             cache_key_type: CacheKeyType::Global,
             cache_duration: own.map(Duration::from_secs),
         };
-        cache.insert("a", &response, Duration::from_secs(default), at(0));
-        assert_eq!(cache.get("a", at(1)).is_some(), kept);
+        cache.insert("a", None, &response, Duration::from_secs(default), at(0));
+        assert_eq!(cache.get("a", None, at(1)).is_some(), kept);
     }
 }

@@ -85,6 +85,7 @@ fn request(pod: &Pod, wanted: &ServiceAccountTokenProjection) -> TokenRequest {
         pod: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
         account: account.unwrap_or_else(|| "default".to_owned()),
+        account_uid: None,
         audience: wanted.audience.clone().filter(|audience| !audience.is_empty()),
         seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
     }

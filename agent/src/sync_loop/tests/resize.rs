@@ -368,7 +368,7 @@ async fn deferred_resize_is_known_to_the_next_agent() {
     scene.want(&pods[..1]);
     let resized = |report: &PodReport| has_cpu(report, "400m") && !is_pending(report);
     scene.until("u1", "resized", resized).await;
-    assert_eq!(granted_by(&scene), ["pod_terminated"]);
+    assert_eq!(granted_by(&scene), ["pods_removed"]);
 }
 
 #[tokio::test(start_paused = true)]

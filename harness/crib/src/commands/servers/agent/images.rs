@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::images::{
-    Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy,
+    Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy, TOKEN_GATE,
 };
-use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
+use agent::local_node::kubelet_config::{Gates, GoDuration, KubeletConfiguration, count};
 use agent::objects::ObjectMap;
 use clap::{Args, ValueEnum};
 use crib_base::args::duration;
@@ -96,11 +96,12 @@ impl ImageArgs {
             self.registry_burst.or(count(file.registry_burst)).unwrap_or(defaults.1);
         config.credential_verification = self.verification(file)?;
         config.garbage_collection = self.garbage_collection(file, adopt_node)?;
+        let gates = Gates::new(&file.feature_gates.clone().unwrap_or_default());
         if let (Some(file), Some(bin_dir)) =
             (&self.image_credential_provider_config, &self.image_credential_provider_bin_dir)
         {
-            config.credential_providers =
-                CredentialProviders::read(file, bin_dir).map_err(|error| chain(&error))?;
+            let read = CredentialProviders::read(file, bin_dir, gates.enabled(TOKEN_GATE));
+            config.credential_providers = read.map_err(|error| chain(&error))?;
         }
         let secrets = self.pull_secrets.as_deref().map(pull_secrets::read);
         Ok(secrets.transpose()?.unwrap_or_default().apply(config))

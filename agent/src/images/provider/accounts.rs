@@ -1,0 +1,152 @@
+//! What providers get of the service accounts of pods: a token for their audience, and annotations.
+//!
+//! Source: Kubernetes 1.36, pkg/credentialprovider/plugin/plugin.go serviceAccountProvider; tokens are kept as by
+//! pkg/kubelet/token/token_manager.go.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::pod::Pod;
+use compact::Map;
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest, Sha256};
+
+use super::ProviderError;
+use super::config::TokenAttributes;
+use crate::cluster::{Cluster, TokenRequest};
+use crate::images::keyring::{SourceRef, hex};
+
+/// The API's default of `expirationSeconds`.
+const SECONDS: i64 = 3600;
+/// A token is replaced when it is this old, whatever its expiration.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+
+/// The service accounts of a node's pods, and the tokens that the cluster has issued for providers.
+pub(super) struct ServiceAccounts {
+    cluster: Arc<dyn Cluster>,
+    tokens: Mutex<Map<TokenRequest, Kept>>,
+}
+
+/// A token that is used again.
+#[derive(Clone)]
+struct Kept {
+    text: String,
+    expires_at: Timestamp,
+    refresh_at: Timestamp,
+}
+
+/// What a provider gets of a pod's service account. It has no `Debug`: that may end up in logs.
+#[derive(Clone)]
+pub(super) struct PodAccount {
+    pub(super) identity: SourceRef,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) token: String,
+}
+
+/// For which account a provider's response is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AccountKey {
+    identity: SourceRef,
+    annotations: BTreeMap<String, String>,
+    /// The SHA-256 of the token; `None`: it is for all tokens of the account.
+    token: Option<String>,
+}
+
+impl PodAccount {
+    /// The key of a response that is for this token alone, or for all tokens of the account.
+    pub(super) fn key(&self, of_token: bool) -> AccountKey {
+        AccountKey {
+            identity: self.identity.clone(),
+            annotations: self.annotations.clone(),
+            token: of_token.then(|| hex(&Sha256::digest(&self.token))),
+        }
+    }
+}
+
+impl ServiceAccounts {
+    pub(super) fn new(cluster: Arc<dyn Cluster>) -> Self {
+        Self { cluster, tokens: Mutex::default() }
+    }
+
+    /// What a provider with these attributes gets of the account of this name; `None`: the account does not have an annotation that
+    /// the provider requires.
+    pub(super) async fn get(
+        &self,
+        pod: &Pod,
+        name: &str,
+        attributes: &TokenAttributes,
+        now: Timestamp,
+    ) -> Result<Option<PodAccount>, ProviderError> {
+        if !self.cluster.issues_tokens() {
+            return Err(ProviderError::NoServiceAccounts);
+        }
+        let account = self.cluster.service_account(pod.namespace(), name).await;
+        let metadata = account.map_err(ProviderError::Account)?.metadata;
+        let has = metadata.annotations.unwrap_or_default();
+        let Some(annotations) = annotations(attributes, &has) else {
+            tracing::debug!(
+                pod = pod.full_name(),
+                account = name,
+                "service account lacks an annotation that a credential provider requires"
+            );
+            return Ok(None);
+        };
+        let uid = metadata.uid.unwrap_or_default();
+        let wanted = TokenRequest {
+            uid: pod.uid().clone(),
+            pod: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            account: name.to_owned(),
+            account_uid: Some(uid.clone()),
+            audience: Some(attributes.audience.clone()),
+            seconds: SECONDS,
+        };
+        let token = self.token(wanted, now).await.map_err(ProviderError::Token)?;
+        let namespace = pod.namespace().to_owned();
+        let identity = SourceRef { namespace, name: name.to_owned(), uid };
+        Ok(Some(PodAccount { identity, annotations, token }))
+    }
+
+    /// A token that was issued, or another one once a fifth of its time is left. An old one is used for as long as it is good if the
+    /// cluster issues no other.
+    async fn token(&self, wanted: TokenRequest, now: Timestamp) -> Result<String, String> {
+        let kept = self.tokens().get(&wanted).cloned();
+        if let Some(kept) = kept.as_ref().filter(|kept| now < kept.refresh_at) {
+            return Ok(kept.text.clone());
+        }
+        let issued = match self.cluster.issue_token(&wanted).await {
+            Ok(issued) => issued,
+            Err(why) => {
+                let old = kept.filter(|old| now < old.expires_at);
+                let old = old.ok_or_else(|| format!("failed to fetch token: {why}"))?;
+                let (pod, account) = (&wanted.pod, &wanted.account);
+                tracing::warn!(pod, account, error = why, "failed to renew a token");
+                return Ok(old.text);
+            }
+        };
+        let lifetime = issued.expires_at.duration_since(now);
+        let age = (lifetime - lifetime / 5).min(MAX_AGE);
+        let refresh_at = now.saturating_add(age).unwrap_or(Timestamp::MAX);
+        let expires_at = issued.expires_at;
+        let mut tokens = self.tokens();
+        tokens.retain(|_, other| now < other.expires_at);
+        tokens.insert(wanted, Kept { text: issued.text.clone(), expires_at, refresh_at });
+        Ok(issued.text)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Map<TokenRequest, Kept>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// ◆ The annotations that a provider gets of those that an account has; `None`: a required one is missing.
+fn annotations(
+    attributes: &TokenAttributes,
+    has: &BTreeMap<String, String>,
+) -> Option<BTreeMap<String, String>> {
+    let of = |key: &String| Some((key.clone(), has.get(key)?.clone()));
+    let required: Option<BTreeMap<_, _>> = attributes.required_annotations.iter().map(of).collect();
+    let mut found = required?;
+    found.extend(attributes.optional_annotations.iter().filter_map(of));
+    Some(found)
+}
