@@ -4,6 +4,7 @@
 //! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` asks for weights of pods and QoS classes, `spec::memory` for
 //!   volumes in memory.
 //! - `env`, [`dns`], [`hosts`]: environment variables, `resolv.conf`, host name and hosts file.
+//! - [`nested_mounts`] ◆: mounts below read-only ones.
 //! - [`priority_class`], [`runtime_class`] ◆: what the objects say that pods name.
 //! - [`references`]: the ConfigMaps, Secrets, claims and ClusterTrustBundles that a pod refers to.
 
@@ -12,6 +13,7 @@ pub mod dns;
 pub mod env;
 pub mod hosts;
 pub(crate) mod huge_pages;
+pub mod nested_mounts;
 pub mod priority_class;
 pub mod references;
 pub mod runtime_class;

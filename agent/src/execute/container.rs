@@ -17,6 +17,7 @@ use crate::images::{ImageError, ImageEvent, ImageRequest, PullError, PullPolicy}
 use crate::managers::claims::has_claims;
 use crate::observed::ContainerId;
 use crate::pod_spec::env::{self, EnvFile, EnvFiles};
+use crate::pod_spec::nested_mounts;
 use crate::pod_spec::references::named_by_variables;
 use crate::pod_spec::spec::{self, Assigned, ContainerInputs, ContainerSpec, HostVolume, SubPath};
 use crate::reporting::events::Happening;
@@ -198,7 +199,10 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
-        let not_started = if error.is_refusal() { refused } else { failed };
+        // The request stays the same, but another container may make what it lacks.
+        let may_end = error.message.contains(nested_mounts::NO_MOUNT_POINT)
+            && nested_mounts::may_appear(&job.pod, container);
+        let not_started = if error.is_refusal() && !may_end { refused } else { failed };
         not_started("CreateContainerError", message)
     })?;
     job.event(Some(&start.name), &Happening::Created);

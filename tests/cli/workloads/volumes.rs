@@ -405,6 +405,41 @@ async fn volume_below_read_only_volume_of_a_pod_ends_the_run() {
     assert!(!explained.out.contains("warnings"), "{}", explained.out);
 }
 
+/// The other container makes the mount point only when it has seen that it is missed.
+#[tokio::test]
+async fn mount_point_that_another_container_makes_is_waited_for() {
+    harness::needs!(Namespaces);
+    let place = Place::new();
+    let go = place.path("go");
+    fs::create_dir(&go).unwrap();
+    let manifest = format!(
+        r#"apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: maker
+    image: crib.local/host
+    command: [sh, -c, 'until [ -e /go/now ]; do sleep 0.1; done; mkdir /e/x']
+    volumeMounts: [{{name: e, mountPath: /e}}, {{name: go, mountPath: /go}}]
+  - name: user
+    image: crib.local/host
+    command: [sh, -c, 'ls -d /e/x']
+    volumeMounts: [{{name: e, mountPath: /e, readOnly: true}}, {{name: f, mountPath: /e/x}}]
+  volumes:
+  - {{name: e, emptyDir: {{}}}}
+  - {{name: f, emptyDir: {{}}}}
+  - {{name: go, hostPath: {{path: {}}}}}
+"#,
+        go.display()
+    );
+    let mut running = place.start(&["run", &place.file("m.yaml", &manifest)]);
+    running.err_line_with("below a read-only mount; as in Kubernetes, it is retried").await;
+    fs::write(go.join("now"), "").unwrap();
+    running.end().await.exits(0).out_has("/e/x");
+}
+
 /// A program that has a volume exchanges a directory for a link to one of the host, again and again, while containers that mount
 /// the directory start. A container may be refused, but none may see the host's directory.
 #[tokio::test]

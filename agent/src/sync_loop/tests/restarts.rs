@@ -1,5 +1,7 @@
 //! Failures: crash loops, failed image pulls, restarts of the runtime and of the agent.
 
+use rstest::rstest;
+
 use super::*;
 use crate::cri::Code;
 
@@ -144,6 +146,31 @@ async fn refused_create_is_reported_and_retried() {
     scene.until("u1", "refused", |report| report.containers[0].refused).await;
     scene.until_all_run("u1").await;
     assert!(!scene.report("u1").containers[0].refused);
+}
+
+/// A mount point that is missing below a read-only mount: another container of the pod may make it, if it can write to the volume.
+#[rstest]
+#[case::writer(false)]
+#[case::reader(true)]
+#[tokio::test(start_paused = true)]
+async fn create_that_another_container_can_make_possible_is_not_refused(#[case] refused: bool) {
+    let scene = Scene::new();
+    let message = "the mount point /e/x does not exist: it is below a read-only mount";
+    let mount = |volume: &str, path: &str, read_only: bool| json!({"name": volume, "mountPath": path, "readOnly": read_only});
+    let below = json!([mount("e", "/e", true), mount("f", "/e/x", false)]);
+    let spec = json!({
+        "volumes": [{"name": "e", "emptyDir": {}}, {"name": "f", "emptyDir": {}}],
+        "containers": [
+            container_with("b", "app", "volumeMounts", below),
+            container_with("a", "app", "volumeMounts", json!([mount("e", "/e", refused)])),
+        ],
+    });
+    scene.fake.fail("CreateContainer", 100, Code::InvalidArgument, message);
+    scene.want(&[pod_with("u1", spec)]);
+    scene.until_reason("u1", "b", "CreateContainerError").await;
+    let report = scene.report("u1");
+    let container = report.containers.iter().find(|container| container.name == "b").unwrap();
+    assert_eq!(container.refused, refused);
 }
 
 #[tokio::test(start_paused = true)]

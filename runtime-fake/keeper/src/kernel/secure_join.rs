@@ -181,7 +181,8 @@ impl Root {
     }
 }
 
-/// Why something could not be made in a container's root. Below a read-only mount it never can: the client asked for that.
+/// Why something could not be made in a container's root. Below a read-only mount it never can: the client asked for that. The
+/// agent knows the end of this message: another container may make a mount point meanwhile.
 fn not_made<T>(kind: &str, path: &Path, error: Errno) -> Step<T> {
     let path = path.display();
     if error == Errno::ROFS {
