@@ -405,6 +405,34 @@ async fn volume_below_read_only_volume_of_a_pod_ends_the_run() {
     assert!(!explained.out.contains("warnings"), "{}", explained.out);
 }
 
+/// An init container starts before the one that writes to the volume. A subPath is a mount point that the agent makes.
+#[tokio::test]
+async fn explain_run_foresees_mounts_without_mount_point() {
+    let place = Place::new();
+    let pod = |name: &str, mounts: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  volumes: \
+             [{{name: e, emptyDir: {{}}}}, {{name: f, emptyDir: {{}}}}]\n{mounts}---\n"
+        )
+    };
+    let container = |name: &str, mounts: &str| {
+        format!("  - {{name: {name}, image: crib.local/host, volumeMounts: [{mounts}]}}\n")
+    };
+    let below = "{name: e, mountPath: /e, readOnly: true}, {name: f, mountPath: /e/x}";
+    let init = format!(
+        "  initContainers:\n{}  containers:\n{}",
+        container("i", below),
+        container("b", "{name: e, mountPath: /e}")
+    );
+    let part = "{name: e, mountPath: /e, readOnly: true}, {name: e, mountPath: /e/x, subPath: x}";
+    let part = format!("  containers:\n{}", container("c", part));
+    let manifest = place.file("m.yaml", &(pod("init", &init) + &pod("part", &part)));
+    let explained = place.crib(&["explain-run", &manifest]).await.exits(0);
+    explained
+        .out_has("pod default/init: container i cannot be created: its mount /e/x is below /e");
+    assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
+}
+
 /// The other container makes the mount point only when it has seen that it is missed.
 #[tokio::test]
 async fn mount_point_that_another_container_makes_is_waited_for() {

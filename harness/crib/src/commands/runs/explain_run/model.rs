@@ -1,8 +1,8 @@
 //! ◆ What `crib run` would do, as data: its JSON form is what `--output json` prints.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use agent::pod_spec::nested_mounts;
 use api::manifest::{Problem, Workload, WorkloadObject};
 use api::pod::{ContainerKind, Pod, is_sidecar};
 use api::qos::qos_class;
@@ -118,7 +118,7 @@ impl Explained {
             warnings: {
                 let examples = inputs.workloads.iter().map(Workload::example);
                 let pods = inputs.pods.iter().map(Pod::clone).chain(examples);
-                let below = pods.flat_map(|pod| below_read_only(&pod));
+                let below = pods.flat_map(|pod| impossible_mounts(&pod));
                 let without_room = without_room(&inputs.workloads);
                 inputs.warnings.iter().cloned().chain(without_room).chain(below).collect()
             },
@@ -156,36 +156,23 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
     lines
 }
 
-/// The mounts of a pod below read-only mounts of its emptyDir volumes, each in a sentence: no mount point can be made there. One
-/// that another container may make is left out.
-fn below_read_only(pod: &Pod) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mounts = |container: &Container| container.volume_mounts.clone().unwrap_or_default();
-    let writes = |mount: &VolumeMount| mount.read_only != Some(true);
-    let all: Vec<VolumeMount> = pod.all_containers().flat_map(|(_, of)| mounts(of)).collect();
-    let empty = |name: &str, but: &VolumeMount| {
-        let mut volumes = pod.spec().volumes.iter().flatten();
-        volumes.any(|volume| volume.name == name && volume.empty_dir.is_some())
-            && !all.iter().any(|mount| mount.name == name && writes(mount) && mount != but)
+/// The mounts of a pod that must fail, each in a sentence.
+fn impossible_mounts(pod: &Pod) -> Vec<String> {
+    let of_container = |container: &Container| {
+        let line = |(inner, outer): (&VolumeMount, &VolumeMount)| {
+            format!(
+                "pod {}/{}: container {} cannot be created: its mount {} is below {}, which is read-only and empty",
+                pod.namespace(),
+                pod.name(),
+                container.name,
+                inner.mount_path,
+                outer.mount_path
+            )
+        };
+        let mounts = nested_mounts::impossible(pod, container).into_iter();
+        mounts.map(line).collect::<Vec<_>>()
     };
-    for (_, container) in pod.all_containers() {
-        let mounts = mounts(container);
-        for inner in &mounts {
-            let path = Path::new(&inner.mount_path);
-            let above = mounts.iter().filter(|outer| outer.mount_path != inner.mount_path);
-            let above = above.filter(|outer| path.starts_with(&outer.mount_path));
-            let nearest =
-                above.max_by_key(|outer| Path::new(&outer.mount_path).components().count());
-            if let Some(outer) = nearest.filter(|outer| !writes(outer) && empty(&outer.name, inner))
-            {
-                lines.push(format!(
-                    "pod {}/{}: container {} cannot be created: its mount {} is below {}, which is read-only and empty",
-                    pod.namespace(), pod.name(), container.name, inner.mount_path, outer.mount_path
-                ));
-            }
-        }
-    }
-    lines
+    pod.all_containers().flat_map(|(_, container)| of_container(container)).collect()
 }
 
 /// How many pods of it run at once.
