@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs,
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -40,16 +40,20 @@ impl Runtime {
         let capabilities = process.capabilities.clone();
         let filters = self.filters.clone();
         if let ProfileRequest::File(path) = request {
-            let made = blocking(move || {
-                let text = read(&path).map_err(|reason| {
-                    Invalid(format!(
-                        "failed to read the seccomp profile {}: {reason}",
-                        path.display()
-                    ))
+            let made = blocking(move || -> Result<Arc<[u8]>, Error> {
+                let name = path.display().to_string();
+                let text = read(&path).map_err(|unreadable| {
+                    let message =
+                        format!("failed to read the seccomp profile {name}: {unreadable}");
+                    match unreadable {
+                        // Another pod may install it: the same request can succeed later.
+                        Unreadable::Missing(_) => Error::Unable(message),
+                        Unreadable::Other(_) => Invalid(message).into(),
+                    }
                 })?;
-                filters.get(Some(text), &path.display().to_string(), capabilities)
+                Ok(filters.get(Some(text), &name, capabilities)?)
             });
-            return Ok(made.await.map(Some)?);
+            return made.await.map(Some);
         }
         Ok(Some(filters.get(None, "RuntimeDefault", capabilities)?))
     }
@@ -102,20 +106,35 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
     Ok(filter.to_bytes())
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let file = fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .map_err(|error| error.to_string())?;
+/// Why a profile cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    /// The file, or a directory above it, is missing.
+    #[error("{0}")]
+    Missing(io::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound {
+            Self::Missing(error)
+        } else {
+            Self::Other(error.to_string())
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, Unreadable> {
+    let file = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err("it is not a regular file".to_owned());
+        return Err(Unreadable::Other("it is not a regular file".to_owned()));
     }
     let mut text = String::new();
-    let read = file.take(LONGEST_PROFILE + 1).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
+    file.take(LONGEST_PROFILE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LONGEST_PROFILE {
-        return Err(format!("it is longer than {LONGEST_PROFILE} bytes"));
+        return Err(Unreadable::Other(format!("it is longer than {LONGEST_PROFILE} bytes")));
     }
     Ok(text)
 }

@@ -91,14 +91,32 @@ async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created
         "seccompProfile: {type: Localhost, localhostProfile: of/mine.json",
         "seccompProfile: {type: Localhost, localhostProfile: crib-test/missing.json",
     );
-    let ended = place
-        .crib_with_stdin(
-            &["run", "-"],
-            &missing.replace("mkdir /profiles/of", "mkdir -p /profiles/of"),
-        )
-        .await
-        .exits(1);
-    ended.err_has(&format!("{default}/crib-test/missing.json"));
+    let missing = missing.replace("mkdir /profiles/of", "mkdir -p /profiles/of");
+    let mut running = place.start(&["run", &place.file("missing.yaml", &missing)]);
+    let line = running.err_line_with("as in Kubernetes, it is retried").await;
+    assert!(line.contains(&format!("{default}/crib-test/missing.json")), "{line}");
+    running.interrupt().await.exits(130);
+}
+
+/// As where a DaemonSet installs the profiles of other pods.
+#[tokio::test]
+async fn seccomp_profile_that_is_missing_is_waited_for() {
+    harness::needs!(Namespaces);
+    let place = Place::new();
+    let directory = place.path("profiles");
+    std::fs::create_dir(&directory).unwrap();
+    let manifest = pod("p", "grep Seccomp: /proc/self/status")
+        + "    securityContext: {seccompProfile: {type: Localhost, localhostProfile: of/mine.json}}\n";
+    let manifest = place.file("p.yaml", &manifest);
+    let root = directory.display().to_string();
+    let mut running = place.start(&["run", "--seccomp-profile-root", &root, &manifest]);
+    running.err_line_with("as in Kubernetes, it is retried").await;
+    let profile = r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#;
+    let (of, new) = (directory.join("of"), directory.join("new.json"));
+    std::fs::write(&new, profile).unwrap();
+    std::fs::create_dir(&of).unwrap();
+    std::fs::rename(new, of.join("mine.json")).unwrap();
+    running.end().await.exits(0).out_has("Seccomp:");
 }
 
 #[tokio::test]

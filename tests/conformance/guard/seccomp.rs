@@ -128,11 +128,19 @@ async fn profile_applies_without_namespaces() {
 }
 
 #[rstest]
-#[case::missing(None, "No such file")]
-#[case::not_a_profile(Some("{}"), "defaultAction")]
-#[case::notify_action(Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#), "SCMP_ACT_NOTIFY")]
+#[case::missing(None, Code::FailedPrecondition, "No such file")]
+#[case::not_a_profile(Some("{}"), Code::InvalidArgument, "defaultAction")]
+#[case::notify_action(
+    Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#),
+    Code::InvalidArgument,
+    "SCMP_ACT_NOTIFY"
+)]
 #[tokio::test]
-async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expected: &str) {
+async fn create_rejects_invalid_profile(
+    #[case] text: Option<&str>,
+    #[case] code: Code,
+    #[case] expected: &str,
+) {
     let place = tempfile::tempdir().unwrap();
     let path = match text {
         Some(text) => write(place.path(), text),
@@ -142,7 +150,7 @@ async fn create_rejects_invalid_profile(#[case] text: Option<&str>, #[case] expe
     let create = |config| pod.create(config);
     let error =
         create(with(fixture::forever("c"), ProfileType::Localhost, &path)).await.unwrap_err();
-    assert_eq!(error.code(), Code::InvalidArgument);
+    assert_eq!(error.code(), code);
     assert!(error.message().contains(&path) && error.message().contains(expected), "{error:?}");
     // The failed create leaves nothing: the name is free.
     let kind = ProfileType::Unconfined;
