@@ -270,7 +270,12 @@ fn app_armor(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     Err(Rejection::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"))
 }
 
-/// Whether the pod or a container has an AppArmor profile other than `Unconfined`.
+/// The annotation that named a container's AppArmor profile before Kubernetes 1.30, without the container's name.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Whether the pod or a container has an AppArmor profile other than `Unconfined`, in a field or an annotation.
+///
+/// Source: Kubernetes 1.36, pkg/security/apparmor/helpers.go isRequired. Of several annotations a kubelet reads a random one.
 fn asks_for_profile(pod: &Pod) -> bool {
     let of_pod = pod.spec().security_context.as_ref();
     let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
@@ -278,7 +283,11 @@ fn asks_for_profile(pod: &Pod) -> bool {
         let context = container.security_context.as_ref()?;
         context.app_armor_profile.as_ref()
     });
-    of_pod.into_iter().chain(of_containers).any(|profile| profile.type_ != "Unconfined")
+    let by_annotation = pod
+        .annotations()
+        .any(|(name, value)| name.starts_with(APPARMOR_ANNOTATION) && value != "unconfined");
+    by_annotation
+        || of_pod.into_iter().chain(of_containers).any(|profile| profile.type_ != "Unconfined")
 }
 
 // Whether the pod's host ports are free.

@@ -191,6 +191,27 @@ fn static_pod_runs_despite_taints() {
 }
 
 #[rstest]
+#[case::runtime_default("runtime/default", false, true)]
+#[case::localhost("localhost/foo", false, true)]
+#[case::empty("", false, true)]
+#[case::unconfined("unconfined", false, false)]
+#[case::with_apparmor("runtime/default", true, false)]
+fn apparmor_annotation_needs_apparmor(
+    #[case] profile: &str,
+    #[case] app_armor: bool,
+    #[case] rejected: bool,
+) {
+    let mut api = pod("new", json!({})).api().clone();
+    let name = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
+    api.metadata.annotations = Some([(name, profile.to_owned())].into());
+    let offer = Offer { app_armor, ..Offer::default() };
+    let admitted = admit(&Pod::new(api), &Taken::default(), &offer);
+    let expected = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    let expected = rejected.then(|| Rejection::new("AppArmor", expected));
+    assert_eq!(admitted.err(), expected);
+}
+
+#[rstest]
 #[case::safe(json!({"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}), json!({}), "")]
 #[case::with_slashes(json!({"sysctls": [{"name": "net/ipv4/tcp_syncookies", "value": "1"}]}), json!({}), "")]
 #[case::unsafe_one(json!({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}), json!({}), "SysctlForbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted")]
