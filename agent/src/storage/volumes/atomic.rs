@@ -24,9 +24,10 @@ use super::content::Payload;
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Whether files were written before.
+/// Whether files were written before. A mount point that a container has below `..data` is no sign of them.
 pub(super) fn is_written(volume: &Path) -> bool {
-    volume.join(DATA).is_dir()
+    let data = volume.join(DATA);
+    data.is_symlink() && data.is_dir()
 }
 
 /// Writes a volume's files, if they changed. `own` sets groups and modes before the new files can be seen.
@@ -251,6 +252,18 @@ mod tests {
         write(root.path(), &files(&[("a", "2")]), now, refused).unwrap_err();
         assert_eq!(names(root.path()), before);
         assert_eq!(fs::read_to_string(root.path().join("a")).unwrap(), "1");
+    }
+
+    /// Kubernetes 1.36, pkg/volume/util/atomic_writer.go Write, step 2: it fails to read the link.
+    #[test]
+    fn directory_in_place_of_the_link_is_not_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("..data/y")).unwrap();
+        let now = "2026-11-22T10:00:01Z".parse().unwrap();
+        let error = write(root.path(), &files(&[("a", "1")]), now, || Ok(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(!is_written(root.path()));
+        assert_eq!(names(root.path()), ["..data"]);
     }
 
     #[test]

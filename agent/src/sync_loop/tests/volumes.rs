@@ -112,6 +112,27 @@ async fn link_out_of_volume_is_refused_until_it_is_gone() {
     assert!(volume.join("part").is_dir());
 }
 
+/// The mount point stands in place of the link to the files, which a kubelet fails to read.
+#[tokio::test(start_paused = true)]
+async fn mount_point_below_link_to_files_keeps_pod_from_starting() {
+    let scene = Scene::new();
+    let mounts = json!([
+        {"name": "v", "mountPath": "/v"},
+        {"name": "e", "mountPath": "/v/..data/y"},
+    ]);
+    let volumes = json!([
+        {"name": "v", "configMap": {"name": "m", "optional": true}},
+        {"name": "e", "emptyDir": {}},
+    ]);
+    let app = container_with("app", "app", "volumeMounts", mounts);
+    scene.want(&[pod_with("u1", json!({"containers": [app], "volumes": volumes}))]);
+    scene.until_reason("u1", "app", "FailedMount").await;
+    scene.sleep(300).await;
+    assert_eq!(scene.times("CreateContainer"), [0; 0]);
+    scene.remove_all().await;
+    scene.assert_clean();
+}
+
 #[tokio::test(start_paused = true)]
 async fn variables_come_from_files_of_volumes() {
     let scene = Scene::new();
