@@ -27,6 +27,7 @@ use crate::objects::ObjectStore;
 use crate::observation::cache::Cache;
 use crate::observation::readiness::Readiness;
 use crate::pod_spec::admission::Offer;
+use crate::pod_spec::dns;
 use crate::pod_spec::hosts;
 use crate::pod_spec::huge_pages;
 use crate::pod_spec::runtime_class;
@@ -102,7 +103,7 @@ impl Shared {
     pub(crate) fn node_now(&self) -> Node {
         let mut node = self.node_with_capabilities();
         if let Some(path) = self.config.resolv_conf.clone() {
-            node.resolv_conf = brief(|| match std::fs::read_to_string(&path) {
+            node.resolv_conf = brief(|| match dns::read_resolv_conf(&path) {
                 Ok(text) => Some(text),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "failed to read resolv.conf of the node");

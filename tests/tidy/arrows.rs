@@ -39,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plugins", &["cri"]),
     ("csi", &["agent", "api", "cri", "plugins"]),
     ("dra", &["agent", "api", "cri", "plugins"]),
-    ("kube-node", &["agent", "api", "csi", "dra", "fetch"]),
+    ("kube-node", &["agent", "api", "csi", "dra", "fetch", "file-tree"]),
     ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
     ("machine", &["agent", "file-tree"]),
     ("managers", &["agent", "api", "cri", "plugins", "stream"]),

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::tls::{KeyPairFiles, TlsError, certificates, provider};
+use super::tls::{KeyPairFiles, TlsError, certificates, provider, read};
 
 /// When files were changed last.
 type Stamp = (SystemTime, SystemTime);
@@ -86,7 +86,7 @@ fn stamp(files: &KeyPairFiles) -> Option<Stamp> {
 
 fn load(files: &KeyPairFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
         .map_err(|error| TlsError::Read { path: files.key.clone(), problem: error.to_string() })?;
     let certificate = CertifiedKey::from_der(chain, key, &provider());
     let certificate =

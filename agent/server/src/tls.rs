@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use file_tree::named_text::{self, MOST};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };
@@ -217,10 +218,16 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
+/// Reads a file of PEM, which is read again when it is replaced.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    named_text::read_nonblocking(path, MOST)
+        .map_err(|error| TlsError::Read { path: path.to_owned(), problem: error.to_string() })
+}
+
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let problem = |problem: String| TlsError::Read { path: path.to_owned(), problem };
-    let found =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let pem = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| problem(error.to_string()))?;
     if found.is_empty() {
         return Err(problem("there is no certificate in it".to_owned()));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use file_tree::named_text::{self, MOST};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
@@ -45,7 +46,7 @@ impl NodeLogins {
 
 /// The logins in a file; `None` if it is missing or malformed.
 fn load(file: &Path) -> Option<DockerConfig> {
-    let bytes = match std::fs::read(file) {
+    let bytes = match named_text::read_nonblocking(file, MOST) {
         Ok(bytes) => bytes,
         Err(error) => {
             if error.kind() != std::io::ErrorKind::NotFound {
@@ -74,12 +75,13 @@ mod tests {
     #[tokio::test]
     async fn first_valid_file_counts_and_is_kept_for_five_minutes() {
         let dir = tempfile::tempdir().unwrap();
-        let [missing, malformed, old, last] =
-            ["a", "b", ".dockercfg", "c"].map(|name| dir.path().join(name));
+        let [missing, malformed, endless, old, last] =
+            ["a", "b", "z", ".dockercfg", "c"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
         std::fs::write(&malformed, "{").unwrap();
         std::fs::write(&old, r#"{"r.io":{"username":"old"}}"#).unwrap();
         std::fs::write(&last, r#"{"auths":{"r.io":{"username":"new"}}}"#).unwrap();
-        let logins = NodeLogins::new(vec![missing, malformed, old.clone(), last]);
+        let logins = NodeLogins::new(vec![missing, malformed, endless, old.clone(), last]);
         let at = |seconds| after(Timestamp::UNIX_EPOCH, Duration::from_secs(seconds));
         let found = logins.lookup("r.io/a", at(0)).await;
         assert_eq!((found.len(), found[0].username.as_str()), (1, "old"));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::pod::Pod;
 use compact::Map;
+use file_tree::named_text::{self, MOST};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -84,7 +85,8 @@ impl CredentialProviders {
         }
         let mut texts = Vec::new();
         for file in files {
-            texts.push(std::fs::read_to_string(&file).map_err(|error| failed(&file, error))?);
+            let text = named_text::read_text_nonblocking(&file, MOST);
+            texts.push(text.map_err(|error| failed(&file, error))?);
         }
         let configs = config::parse(texts.iter().map(String::as_str), tokens)?;
         for config in &configs {

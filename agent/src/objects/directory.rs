@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::manifest::{Object, Strictness, parse};
 use compact::Map;
+use file_tree::named_text;
 use inotify::EventStream;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -119,12 +120,7 @@ fn list(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// The objects of a file, or those that it had if it is invalid.
 fn read_one(path: &Path, known: ObjectsFile) -> ObjectsFile {
     let name = path.display().to_string();
-    let size = fs::metadata(path).map_or(0, |found| found.len());
-    let read = match size > LARGEST {
-        true => Err(io::Error::from(io::ErrorKind::FileTooLarge)),
-        false => fs::read_to_string(path),
-    };
-    let text = match read {
+    let text = match named_text::read_text_nonblocking(path, LARGEST) {
         Ok(text) => text,
         Err(error) => {
             tracing::warn!(file = name, %error, "failed to read objects; keeping those that the file had");
@@ -166,6 +162,19 @@ mod tests {
         format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: {value}}}\n"
         )
+    }
+
+    #[test]
+    fn fifo_and_endless_device_do_not_keep_other_files_from_being_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("a.yaml");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("b.json")).unwrap();
+        put(dir.path(), "c.yaml", &map("m", "one"));
+        let read = read_all(dir.path(), Map::new());
+        let objects: Vec<usize> = read.values().map(|file| file.objects.len()).collect();
+        assert_eq!(objects, [0, 0, 1]);
     }
 
     #[tokio::test]

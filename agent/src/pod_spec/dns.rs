@@ -2,9 +2,11 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/network/dns/dns.go.
 
+use std::io;
 use std::path::Path;
 
 use api::pod::Pod;
+use file_tree::named_text;
 
 use crate::node::Node;
 
@@ -19,6 +21,8 @@ pub struct DnsConfig {
     pub options: Vec<String>,
 }
 
+/// The largest resolv.conf of a node, in bytes (Kubernetes: `maxResolvConfLength`).
+const MAX_RESOLV_CONF: u64 = 10 << 20;
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
@@ -176,6 +180,11 @@ fn of_cluster(pod: &Pod, node: &Node) -> Result<DnsConfig, DnsError> {
         searches,
         options: vec!["ndots:5".to_owned()],
     })
+}
+
+/// Reads the node's resolv.conf.
+pub(crate) fn read_resolv_conf(path: &Path) -> io::Result<String> {
+    named_text::read_text_nonblocking(path, MAX_RESOLV_CONF)
 }
 
 /// Parses a resolv.conf. The last `search` line counts.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
 use crate::machine::OomKill;
-use crate::pod_spec::dns::limit_problem;
+use crate::pod_spec::dns::{limit_problem, read_resolv_conf};
 use crate::reporting::events::{EventRecorder, EventType};
 use tasks::brief;
 
@@ -46,7 +46,7 @@ pub(crate) async fn watch_oom_kills(
 
 /// Reports once what of the node's resolv.conf is too much for pods, to which the cluster adds its own domains.
 pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, events: &EventRecorder) {
-    let problem = match brief(|| std::fs::read_to_string(path)) {
+    let problem = match brief(|| read_resolv_conf(path)) {
         Ok(text) => limit_problem(path, &text, in_cluster),
         Err(error) => Some(format!("failed to read {}: {error}", path.display())),
     };
@@ -87,5 +87,8 @@ mod tests {
             );
             assert!(event.message.starts_with(words), "{}", event.message);
         }
+        check_resolv_conf(Path::new("/dev/zero"), true, "n1", &events);
+        let message = seen.try_recv().unwrap().message;
+        assert_eq!(message, "failed to read /dev/zero: it has more than 10 MiB");
     }
 }

@@ -6,7 +6,7 @@
 //! crossed unless the caller asks for it.
 //!
 //! [`part`] makes, finds and reads what a path in such a tree leads to, [`directory`] makes those that a user names,
-//! [`mountinfo`] parses mount tables.
+//! [`mountinfo`] parses mount tables, [`named_text`] reads files that a user names, up to a limit.
 //!
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
 //! remove trees with the same code.
@@ -14,6 +14,7 @@
 pub mod directory;
 mod group;
 pub mod mountinfo;
+pub mod named_text;
 pub mod part;
 pub mod private;
 mod remove;

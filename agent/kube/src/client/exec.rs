@@ -4,13 +4,15 @@
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go.
 
+use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -20,6 +22,8 @@ use super::exec_credential::{Credential, read, told};
 
 /// How long a plugin may take.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The most that a plugin may print, in bytes: 16 MiB.
+const PRINTED: u64 = 16 << 20;
 /// How much of what it says of its failure is shown.
 const SHOWN: usize = 300;
 
@@ -70,14 +74,12 @@ impl ExecPlugin {
             program: self.program.display().to_string(),
             problem,
         };
-        let ended = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(&self.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", told(&self.version, self.cluster.as_ref()))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = match timeout(LIMIT, ended).await {
+            .env("KUBERNETES_EXEC_INFO", told(&self.version, self.cluster.as_ref()));
+        let output = match timeout(LIMIT, output(command)).await {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => {
                 let hint = match self.install_hint.trim() {
@@ -94,5 +96,62 @@ impl ExecPlugin {
             return Err(problem(format!("{}: {said}", output.status)));
         }
         read(&output.stdout, &self.version).map_err(problem)
+    }
+}
+
+/// Runs a program until it ends, or kills it once it has printed too much.
+async fn output(mut command: Command) -> io::Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr, status) =
+        tokio::try_join!(printed(stdout), printed(stderr), child.wait())?;
+    Ok(Output { status, stdout, stderr })
+}
+
+async fn printed(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(PRINTED + 1).read_to_end(&mut bytes).await?;
+    }
+    if bytes.len() as u64 > PRINTED {
+        let message = format!("it printed more than {} MiB", PRINTED >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn plugin(script: &str) -> ExecPlugin {
+        ExecPlugin {
+            program: "sh".into(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            environment: Vec::new(),
+            version: "client.authentication.k8s.io/v1".to_owned(),
+            cluster: None,
+            install_hint: String::new(),
+            last: Mutex::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn plugin_that_prints_without_end_is_killed() {
+        for script in ["exec cat /dev/zero", "exec cat /dev/zero >&2"] {
+            let error = plugin(script).credential().await.unwrap_err().to_string();
+            let expected = "failed to get a credential from plugin sh: it printed more than 16 MiB";
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn plugin_that_fails_is_quoted() {
+        let error = plugin("echo no login >&2; exit 3").credential().await.unwrap_err();
+        let expected = "failed to get a credential from plugin sh: exit status: 3: no login";
+        assert_eq!(error.to_string(), expected);
     }
 }

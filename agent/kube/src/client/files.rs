@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fetch::Identity;
 use fetch::pki_types::pem::PemObject as _;
 use fetch::pki_types::{CertificateDer, PrivateKeyDer};
+use file_tree::named_text::{self, MOST};
 use http::HeaderValue;
 
 use super::error::ApiError;
@@ -103,7 +104,7 @@ impl Files {
 
     fn content(&self) -> Result<Content, String> {
         let read = |path: &Path| {
-            std::fs::read(path)
+            named_text::read_nonblocking(path, MOST)
                 .map_err(|error| format!("failed to read {}: {error}", path.display()))
         };
         let authority = self.authority.as_deref().map(|path| {
@@ -176,7 +177,7 @@ impl TokenFile {
             let path = self.path.display().to_string();
             ApiError::Token { path, problem }
         };
-        let token = std::fs::read_to_string(&self.path);
+        let token = named_text::read_text_nonblocking(&self.path, MOST);
         let token = token.map_err(|error| problem(error.to_string()))?;
         let header = fetch::bearer(token.trim()).filter(|_| !token.trim().is_empty());
         header.ok_or_else(|| problem("there is no token in it".to_owned()))
@@ -233,6 +234,13 @@ mod tests {
         write(&path, &made.cert.pem());
         let content = files.replaced(Instant::now()).unwrap();
         assert_eq!(content.authority.unwrap(), [made.cert.der().clone()]);
+    }
+
+    #[test]
+    fn token_file_without_end_is_refused() {
+        let token = TokenFile::new("/dev/zero".into());
+        let error = token.header().unwrap_err().to_string();
+        assert_eq!(error, "failed to read token /dev/zero: it has more than 64 MiB");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fetch::pki_types::{CertificateDer, ServerName};
 use fetch::{Identity, Url};
+use file_tree::named_text::{self, MOST};
 use http::HeaderValue;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -106,7 +107,9 @@ impl Connection {
     ///
     /// The file that cannot be read, or what is wrong in it.
     pub fn load(path: &Path) -> Result<Self, KubeconfigError> {
-        let text = read(path)?;
+        // It is read at the start, so that it may be a FIFO, such as a shell's process substitution.
+        let text = named_text::open(path).and_then(|file| named_text::read_bytes(file, MOST));
+        let text = text.map_err(|source| unreadable(path, source))?;
         let reader = Reader { path };
         let text = std::str::from_utf8(&text).map_err(|_| reader.problem("it is not UTF-8"))?;
         let file = serde_saphyr::from_str(text).map_err(|error| reader.problem(error))?;
@@ -114,8 +117,8 @@ impl Connection {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, KubeconfigError> {
-    std::fs::read(path).map_err(|source| KubeconfigError::Read { path: path.to_owned(), source })
+fn unreadable(path: &Path, source: io::Error) -> KubeconfigError {
+    KubeconfigError::Read { path: path.to_owned(), source }
 }
 
 /// Follows the names in the kubeconfig at a path.
@@ -300,7 +303,11 @@ impl Reader<'_> {
             return decoded.map(Some).map_err(problem);
         }
         let file = file.filter(|file| !file.is_empty());
-        file.map(|file| read(&self.beside(file))).transpose()
+        let read = |file: &str| {
+            let path = self.beside(file);
+            named_text::read_nonblocking(&path, MOST).map_err(|source| unreadable(&path, source))
+        };
+        file.map(read).transpose()
     }
 
     fn beside(&self, file: &str) -> PathBuf {
@@ -449,6 +456,10 @@ mod tests {
     #[case::missing_file(
         &text("server: 'https://h', certificate-authority: ca.pem", ""),
         "failed to read DIR/ca.pem: No such file or directory (os error 2)"
+    )]
+    #[case::endless_authority(
+        &text("server: 'https://h', certificate-authority: /dev/zero", ""),
+        "failed to read /dev/zero: it has more than 64 MiB"
     )]
     #[case::empty_authority(
         &text("server: 'https://h', certificate-authority-data: ''", "client-certificate-data: YQ=="),

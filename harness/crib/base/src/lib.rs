@@ -17,7 +17,6 @@ pub mod exit;
 pub mod limits;
 pub mod live;
 pub mod logging;
-pub mod named_text;
 pub mod node;
 pub mod pod_dialer;
 pub mod pull_secrets;
@@ -28,3 +27,5 @@ pub mod signals;
 pub mod terminal_text;
 pub mod volumes_in_memory;
 pub mod waiting;
+
+pub use file_tree::named_text;
