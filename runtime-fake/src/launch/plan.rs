@@ -101,11 +101,12 @@ pub(crate) fn pod(
         ));
     }
     let linux = config.linux.as_ref();
-    let sysctls: BTreeMap<String, String> =
+    let mut sysctls: BTreeMap<String, String> =
         linux.map(|l| l.sysctls.clone().into_iter().collect()).unwrap_or_default();
     for name in sysctls.keys() {
         sysctl::check(name, own(requested.network), own(requested.ipc))?;
     }
+    sysctl::limit_groups(allowed, &mut sysctls);
     let hostname = if own(requested.network) {
         hostname(config)?
     } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {

@@ -9,6 +9,9 @@ use crate::launch::{Invalid, invalid};
 /// The largest group in a range of the kernel's (`GROUP_RANGE_MAX`).
 const LAST_GROUP: u32 = i32::MAX as u32;
 
+/// The groups that may send echo requests without `CAP_NET_RAW`.
+const PING: &str = "net.ipv4.ping_group_range";
+
 /// What pods may do by default.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
@@ -45,14 +48,29 @@ pub(super) fn defaults(
     let groups = format!("{} {}", groups.0, groups.1.min(LAST_GROUP));
     let Allowed { ports, ping, .. } = allowed;
     let asked: Vec<String> = asked.keys().map(|name| name.replace('/', ".")).collect();
-    [
-        (ports, "net.ipv4.ip_unprivileged_port_start", "0"),
-        (ping, "net.ipv4.ping_group_range", &groups),
-    ]
-    .into_iter()
-    .filter(|(on, name, _)| *on && !asked.iter().any(|asked| asked == name))
-    .map(|(_, name, value)| (name.to_owned(), value.to_owned()))
-    .collect()
+    [(ports, "net.ipv4.ip_unprivileged_port_start", "0"), (ping, PING, &groups)]
+        .into_iter()
+        .filter(|(on, name, _)| *on && !asked.iter().any(|asked| asked == name))
+        .map(|(_, name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Ends a range of groups that a pod asks for at the last group of the daemon's user namespace: the kernel refuses groups
+/// that are not mapped, and manifests ask for all groups as they do where none is missing.
+pub(super) fn limit_groups(allowed: Allowed, sysctls: &mut BTreeMap<String, String>) {
+    for (name, value) in sysctls {
+        if name.replace('/', ".") != PING {
+            continue;
+        }
+        let mut words = value.split_whitespace().map(str::parse::<u32>);
+        if let (Some(Ok(first)), Some(Ok(last)), None) = (words.next(), words.next(), words.next())
+            && first <= allowed.last_group
+            && allowed.last_group < last
+            && last <= LAST_GROUP
+        {
+            *value = format!("{first} {}", allowed.last_group);
+        }
+    }
 }
 
 /// Allows only parameters of the pod's own namespaces (Kubernetes calls the others node-level).
@@ -111,5 +129,26 @@ mod tests {
         assert_eq!(get(true, true), expected);
         assert_eq!(get(true, false), [PORTS]);
         assert_eq!(get(false, true), expected[1..]);
+    }
+
+    #[rstest]
+    #[case::all_groups("0 2147483647", "0 65536")]
+    #[case::with_a_tab("5\t70000\n", "5 65536")]
+    #[case::mapped("0 65536", "0 65536")]
+    #[case::no_group("1 0", "1 0")]
+    #[case::no_mapped_group("70000 80000", "70000 80000")]
+    #[case::more_than_the_kernel_takes("0 4294967295", "0 4294967295")]
+    #[case::no_range("0", "0")]
+    fn asked_range_ends_at_the_last_mapped_group(#[case] asked: &str, #[case] expected: &str) {
+        let limited = |name: &str, gid_map: &str| {
+            let mut sysctls = BTreeMap::from([(name.to_owned(), asked.to_owned())]);
+            limit_groups(Allowed::new(true, true, gid_map), &mut sysctls);
+            sysctls.remove(name).unwrap()
+        };
+        let mapped = "0 1000 1\n1 100000 65536";
+        assert_eq!(limited(PING, mapped), expected);
+        assert_eq!(limited("net/ipv4/ping_group_range", mapped), expected);
+        assert_eq!(limited("net.ipv4.ip_local_port_range", mapped), asked);
+        assert_eq!(limited(PING, "0 0 4294967295"), asked);
     }
 }
