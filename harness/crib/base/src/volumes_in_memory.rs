@@ -4,7 +4,7 @@
 //! allowed, it is a link into a tmpfs that the box has. Other users always have a link: a mount of theirs would be in a namespace
 //! that the runtime does not see.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -15,9 +15,12 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::FsFlags;
 use nix::unistd::geteuid;
+use rustix::fs::{FlockOperation, flock};
 
 /// What the name of a directory begins with that is linked to.
 const PREFIX: &str = "crib-memory-";
+/// What is added for the name of the link beside it, to where it is linked from.
+const ORIGIN: &str = ".origin";
 
 /// How the directory is made. To be called before the process enters a user namespace, in which the user has another id.
 #[must_use]
@@ -30,11 +33,16 @@ fn mounted_at(at: &Path) -> Result<PathBuf, String> {
     made.map_or_else(|| linked_from(at), Ok)
 }
 
-fn linked_from(at: &Path) -> Result<PathBuf, String> {
+/// Where directories are made that are linked to.
+fn parents() -> Vec<PathBuf> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let parents: Vec<PathBuf> = of_user.into_iter().chain([PathBuf::from("/dev/shm")]).collect();
+    of_user.into_iter().chain([PathBuf::from("/dev/shm")]).collect()
+}
+
+fn linked_from(at: &Path) -> Result<PathBuf, String> {
+    let parents = parents();
     let made = found(at).or_else(|| made(at)).or_else(|| linked(at, &parents));
-    made.ok_or_else(|| {
+    made.inspect(|directory| hold(directory)).ok_or_else(|| {
         let parents: Vec<String> = parents.iter().map(|path| path.display().to_string()).collect();
         format!(
             "{} is not a writable tmpfs that allows execution: set XDG_RUNTIME_DIR to a directory on a tmpfs that is writable and not mounted noexec",
@@ -80,9 +88,69 @@ fn linked(at: &Path, parents: &[PathBuf]) -> Option<PathBuf> {
         let real = made.path().canonicalize().ok()?;
         fresh(at).and_then(|()| fs::remove_dir(at)).ok()?;
         symlink(&real, at).ok()?;
+        // Without it the directory is never taken for an orphan.
+        if let Ok(at) = std::path::absolute(at) {
+            let _ = symlink(at, origin(&real));
+        }
         let _ = made.keep();
         Some(real)
     })
+}
+
+fn origin(directory: &Path) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(ORIGIN);
+    name.into()
+}
+
+/// Locks a directory until this process ends.
+fn hold(directory: &Path) {
+    if let Ok(file) = File::open(directory)
+        && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+    {
+        std::mem::forget(file);
+    }
+}
+
+/// Removes directories of this user that are orphaned: no process uses them, and the root directory that led there has been
+/// removed without them, as a CI job's temporary directory is.
+pub fn remove_orphans() {
+    for parent in parents() {
+        remove_orphans_in(&parent);
+    }
+}
+
+fn remove_orphans_in(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_str().filter(|name| name.starts_with(PREFIX));
+        let Some(name) = name.and_then(|name| name.strip_suffix(ORIGIN)) else { continue };
+        let directory = parent.join(name);
+        let Some(_lock) = lock_orphan(&directory) else { continue };
+        let removed = file_tree::remove(&directory).map_err(io::Error::from);
+        if let Err(error) = removed.and_then(|()| fs::remove_file(entry.path())) {
+            tracing::warn!(directory = %directory.display(), %error, "failed to remove orphaned volumes in memory");
+        }
+    }
+}
+
+/// The lock of a directory, if it is orphaned.
+fn lock_orphan(directory: &Path) -> Option<File> {
+    let origin = origin(directory);
+    let own = geteuid().as_raw();
+    for path in [directory, origin.as_path()] {
+        if fs::symlink_metadata(path).ok()?.uid() != own {
+            return None;
+        }
+    }
+    // Only what is certainly gone counts: a path that cannot be followed may be another's to follow.
+    let root = fs::symlink_metadata(fs::read_link(&origin).ok()?);
+    if root.err()?.kind() != io::ErrorKind::NotFound {
+        return None;
+    }
+    let file = File::open(directory).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(file)
 }
 
 /// Makes an empty directory, also where a link leads nowhere any more.
@@ -110,6 +178,7 @@ pub fn remove(root: &Path) -> io::Result<()> {
         let name = target.file_name().and_then(|name| name.to_str());
         if name.is_some_and(|name| name.starts_with(PREFIX)) {
             file_tree::remove(&target)?;
+            let _ = fs::remove_file(origin(&target));
         }
         return fs::remove_file(&at);
     }
@@ -133,4 +202,42 @@ fn is_mount_point(at: &Path) -> bool {
     let device = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
     let (own, above) = (device(at), at.parent().and_then(device));
     own.is_some() && own != above
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orphan_is_removed_once_its_root_is_gone_and_no_process_holds_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        // There is nothing to test without a tmpfs.
+        let Ok(parent) = tempfile::tempdir_in("/dev/shm") else { return };
+        let parents = [parent.path().to_owned()];
+        let Some(directory) = linked(&directory(&root), &parents) else { return };
+        fs::write(directory.join("secret"), "s").unwrap();
+        remove_orphans_in(parent.path());
+        assert!(directory.exists(), "its root is there");
+        let holder = File::open(&directory).unwrap();
+        flock(&holder, FlockOperation::NonBlockingLockShared).unwrap();
+        file_tree::remove(&root).unwrap();
+        remove_orphans_in(parent.path());
+        assert!(directory.exists(), "it is held");
+        drop(holder);
+        remove_orphans_in(parent.path());
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn directory_goes_with_its_origin() {
+        let place = tempfile::tempdir().unwrap();
+        let Ok(parent) = tempfile::tempdir_in("/dev/shm") else { return };
+        let parents = [parent.path().to_owned()];
+        if linked(&directory(place.path()), &parents).is_none() {
+            return;
+        }
+        remove(place.path()).unwrap();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
 }

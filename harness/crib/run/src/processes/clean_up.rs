@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crib_base::live;
 use crib_base::report::{chain, say};
+use crib_base::volumes_in_memory;
 use runtime_fake::IsolationRequest;
 
 use crate::processes::daemon::{Daemon, Launch};
@@ -19,6 +20,8 @@ pub(crate) async fn remove_dead_runs(isolation: IsolationRequest, live_dir: &Pat
             say(&problem);
         }
     }
+    // A killed run may have left secrets in memory, although its directory is removed.
+    volumes_in_memory::remove_orphans();
     // Also the entries that the runtimes had; one that cannot be removed now is removed by the next reader.
     let _ = live::endpoints(live_dir);
 }
