@@ -246,6 +246,16 @@ fn anchors_and_merges_are_expanded_within_limits() {
     assert!(problems(&strict(&"[".repeat(5000)))[0].contains("recursion limit"));
 }
 
+/// Few values, but long ones: 20,000 aliases of 100 kB are 2 GB.
+#[test]
+fn aliases_of_long_values_are_refused() {
+    let long = "y".repeat(100_000);
+    let text = format!("d: &d {long}\ne: [{}]\n", "*d, ".repeat(20_000));
+    let found = problems(&strict(&text));
+    let expected = "the values of this file's aliases take more than 64 MiB";
+    assert!(found[0].contains(expected), "{found:?}");
+}
+
 #[rstest]
 #[case("  volumes: [{name: v, csi: {driver: d}}]\n", "spec.volumes[0].csi")]
 #[case(

@@ -14,6 +14,8 @@ use super::scalar::{Plain, plain as meaning};
 const MAX_DEPTH: usize = 64;
 /// The most values of a text with its aliases expanded; guards against alias bombs.
 const MAX_VALUES: usize = 200_000;
+/// The most memory that the copies of anchored values take, in bytes: one long value may have many aliases.
+const MAX_COPIED: usize = 64 << 20;
 
 /// A position in the text: line and column in characters, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,6 +126,8 @@ struct Builder {
     open: Vec<Open>,
     anchors: Map<usize, Node>,
     values: usize,
+    /// The bytes of all copies of anchored values so far.
+    copied: usize,
     /// The value of an equal key goes over the first one: Go decodes JSON so.
     overlays: bool,
     /// The lines before what is parsed, and the characters before it in its line.
@@ -137,7 +141,8 @@ impl Builder {
     /// then the text is read anew.
     fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
         let mut text = for_yaml(text);
-        let known = (self.contents.documents.len(), self.contents.duplicates.len(), self.values);
+        let known = (self.contents.documents.len(), self.contents.duplicates.len());
+        let counted = (self.values, self.copied);
         loop {
             let error = match self.read_once(&text, policy) {
                 Ok(flow) => return flow,
@@ -158,7 +163,7 @@ impl Builder {
             text = Cow::Owned(repaired);
             self.contents.documents.truncate(known.0);
             self.contents.duplicates.truncate(known.1);
-            self.values = known.2;
+            (self.values, self.copied) = counted;
             self.open.clear();
             self.anchors.clear();
         }
@@ -198,12 +203,7 @@ impl Builder {
                 Ok(())
             }
             Event::Alias(anchor) => {
-                let copy = self.anchors.get(&anchor).cloned();
-                let node = copy.ok_or_else(|| SyntaxError {
-                    place,
-                    message: self.dangling(anchor).to_owned(),
-                })?;
-                self.values += size(&node);
+                let node = self.alias(anchor, place)?;
                 self.put(Node { place, ..node }, 0)
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -238,6 +238,24 @@ impl Builder {
         Ok(())
     }
 
+    /// A copy of an anchored value. Its size is checked first, because a copy may take all memory.
+    fn alias(&mut self, anchor: usize, place: Position) -> Result<Node, SyntaxError> {
+        let Some(node) = self.anchors.get(&anchor) else {
+            return Err(SyntaxError { place, message: self.dangling(anchor).to_owned() });
+        };
+        let values = self.values + size(node);
+        if values > MAX_VALUES {
+            return Err(too_many_values(place));
+        }
+        let copied = self.copied + bytes(node);
+        if copied > MAX_COPIED {
+            return Err(too_long_copies(place));
+        }
+        let copy = node.clone();
+        (self.values, self.copied) = (values, copied);
+        Ok(copy)
+    }
+
     /// Why an anchor has no value.
     fn dangling(&self, anchor: usize) -> &'static str {
         let mut open = self.open.iter();
@@ -269,14 +287,14 @@ impl Builder {
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
         self.values += 1;
         if self.values > MAX_VALUES {
-            return Err(SyntaxError {
-                place: node.place,
-                message: format!(
-                    "more than {MAX_VALUES} values in one file, with aliases expanded: split the file"
-                ),
-            });
+            return Err(too_many_values(node.place));
         }
         if anchor != 0 {
+            // Anchors inside each other keep a copy each.
+            self.copied += bytes(&node);
+            if self.copied > MAX_COPIED {
+                return Err(too_long_copies(node.place));
+            }
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {
@@ -393,6 +411,37 @@ fn size(node: &Node) -> usize {
         Value::Mapping(entries) => {
             1 + entries.iter().map(|entry| size(&entry.value)).sum::<usize>()
         }
+    }
+}
+
+/// The memory that a value takes, in bytes.
+fn bytes(node: &Node) -> usize {
+    let inside: usize = match &node.value {
+        Value::Scalar { text, .. } => text.len(),
+        Value::Sequence(items) => items.iter().map(bytes).sum(),
+        Value::Mapping(entries) => {
+            entries.iter().map(|entry| entry.key.len() + bytes(&entry.value)).sum()
+        }
+    };
+    size_of::<Entry>() + inside
+}
+
+fn too_many_values(place: Position) -> SyntaxError {
+    SyntaxError {
+        place,
+        message: format!(
+            "more than {MAX_VALUES} values in one file, with aliases expanded: split the file"
+        ),
+    }
+}
+
+fn too_long_copies(place: Position) -> SyntaxError {
+    let most = MAX_COPIED >> 20;
+    SyntaxError {
+        place,
+        message: format!(
+            "the values of this file's aliases take more than {most} MiB: use fewer aliases of long values"
+        ),
     }
 }
 
