@@ -69,6 +69,8 @@ pub struct Parsed {
     pub workloads: Vec<Workload>,
     /// What is not run: other kinds of objects, and hooks of helm for other events than an installation.
     pub skipped: Vec<Skipped>,
+    /// How many objects the text has, with the items of lists, whatever became of them.
+    pub documents: usize,
     /// A list without items was found, which is no mistake.
     pub has_empty_list: bool,
     /// The errors, in the order of the text.

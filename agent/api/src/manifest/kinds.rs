@@ -88,7 +88,9 @@ impl Loader<'_> {
 
     /// An object, or a list of them, at `path`. It is of kind `default` if it names none.
     fn node(&mut self, node: &Node, path: &str, default: Option<&str>) {
-        match self.kind(node, path, default) {
+        let found = self.kind(node, path, default);
+        self.parsed.documents += usize::from(!matches!(found, Some(Found::List(_))));
+        match found {
             Some(Found::Known(kind)) => self.object(kind, node, path),
             Some(Found::List(default_kind)) => self.list(node, path, default_kind),
             Some(Found::Other) => self.skip(node, None),

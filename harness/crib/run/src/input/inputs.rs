@@ -122,10 +122,18 @@ pub(crate) fn load_or_none(
     if is_something || empty == Empty::Accepted {
         texts.retain(|(_, text)| !is_blank(text));
     }
-    let parsed: Vec<(String, Parsed)> = texts
-        .iter()
-        .map(|(name, text)| (name.clone(), manifest::parse(name, text, strictness)))
-        .collect();
+    let mut parsed: Vec<(String, Parsed)> = Vec::with_capacity(texts.len());
+    let mut documents = 0;
+    for (name, text) in texts {
+        let one = manifest::parse(&name, &text, strictness);
+        // With the items of lists, which the texts do not show.
+        documents += one.documents;
+        if documents > max_documents {
+            problems.push(too_many_documents(&name, max_documents));
+            return Err(problems);
+        }
+        parsed.push((name, one));
+    }
     let skipped = parsed.iter().flat_map(|(_, parsed)| parsed.skipped.clone());
     let skipped: Vec<Skipped> = skipped.collect();
     let kustomizations = skipped::kustomizations(&skipped);
@@ -193,14 +201,15 @@ impl Texts {
     fn add(&mut self, (name, text): (String, String)) -> Result<(), String> {
         self.documents += documents(&name, &text)?;
         if self.is_too_much() {
-            let most = self.most;
-            return Err(format!(
-                "{name}: there are more than {most} documents: raise --max-documents"
-            ));
+            return Err(too_many_documents(&name, self.most));
         }
         self.all.push((name, text));
         Ok(())
     }
+}
+
+fn too_many_documents(name: &str, most: usize) -> String {
+    format!("{name}: there are more than {most} documents: raise --max-documents")
 }
 
 /// Appends the name and the text of each manifest that `path` stands for.
@@ -301,6 +310,9 @@ fn merge(
     let (mut pods, mut warnings) = (Vec::<Pod>::new(), Vec::new());
     let (mut names, mut uids) = (Map::new(), Map::new());
     let mut all_objects: Vec<(String, Object)> = Vec::new();
+    // Where an object or a workload of a name is: there may be very many.
+    let mut object_indexes: Map<String, usize> = Map::new();
+    let mut workload_indexes: Map<String, usize> = Map::new();
     let (mut no_effect, mut unsupported) = (Vec::new(), Vec::new());
     let mut workloads: Vec<Workload> = Vec::new();
     let mut node_ports = NodePorts::default();
@@ -310,25 +322,34 @@ fn merge(
         for object in parsed.objects {
             let name = object.full_name();
             // As for kubectl; objects without a name have a problem of their own.
-            match all_objects.iter_mut().find(|(_, other)| other.full_name() == name) {
+            let index = object_indexes.get(&name).copied();
+            match index.and_then(|index| all_objects.get_mut(index)) {
                 Some((_, other)) if *other == object => {}
                 Some(other) if !name.ends_with(['/', ' ']) => {
                     let last = "is in the manifests twice: the last definition is used";
                     warnings.push(format!("{file}: {name} {last}"));
                     *other = (file.clone(), object);
                 }
-                Some(_) | None => all_objects.push((file.clone(), object)),
+                Some(_) => all_objects.push((file.clone(), object)),
+                None => {
+                    object_indexes.insert(name, all_objects.len());
+                    all_objects.push((file.clone(), object));
+                }
             }
         }
         for workload in parsed.workloads {
             let name = workload.full_name();
-            match workloads.iter().find(|other| other.full_name() == name) {
+            let index = workload_indexes.get(&name).copied();
+            match index.and_then(|index| workloads.get(index)) {
                 Some(other) if other.object == workload.object => {}
                 Some(_) => {
                     problems.extend(twice(&file, &name));
                     workloads.push(workload);
                 }
-                None => workloads.push(workload),
+                None => {
+                    workload_indexes.insert(name, workloads.len());
+                    workloads.push(workload);
+                }
             }
         }
         let (of_storage, others): (Vec<_>, Vec<_>) =

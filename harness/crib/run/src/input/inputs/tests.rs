@@ -284,6 +284,13 @@ fn manifests_have_a_limit() {
     let how = ManifestArgs { max_documents: 1001, ..ManifestArgs::default() };
     let said = problem(&[path("many.yaml")], how);
     assert!(said.contains("missing: expected v1"), "{said}");
+    let item = "{kind: ConfigMap, apiVersion: v1, metadata: {name: m}}, ";
+    let list = format!("apiVersion: v1\nkind: List\nitems: [{}]\n", item.repeat(1001));
+    std::fs::write(path("list.yaml"), list).unwrap();
+    let said = problem(&[path("list.yaml")], ManifestArgs::default());
+    assert!(said.ends_with("more than 1000 documents: raise --max-documents"), "{said}");
+    let said = problem(&[path("list.yaml")], how);
+    assert_eq!(said, NOTHING);
     let long = format!("a: {}\n", "x".repeat(LONGEST_DOCUMENT));
     std::fs::write(path("long.yaml"), long).unwrap();
     let said = problem(&[path("long.yaml")], how);
