@@ -20,6 +20,7 @@ pub mod storage;
 mod support;
 #[cfg(test)]
 mod tests;
+mod text_limits;
 mod tree;
 mod typed_value;
 mod validate;
@@ -93,6 +94,9 @@ impl Parsed {
         !has_pods && !has_others && self.problems.is_empty()
     }
 }
+
+/// The most duplicate keys of a text that are reported one by one.
+const MAX_DUPLICATES: usize = 100;
 
 /// The longest part of a line that a problem shows, in characters.
 const EXCERPT: usize = 120;
@@ -189,11 +193,21 @@ pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
     for document in &read.documents {
         loader.document(document);
     }
-    for SyntaxError { place, message } in &read.duplicates {
+    for SyntaxError { place, message } in read.duplicates.iter().take(MAX_DUPLICATES) {
         if strictness == Strictness::Lenient || loader.is_skipped(*place) {
             loader.warning(*place, "", &format!("{message}: the last value is used"));
         } else {
             loader.problem(*place, "", message);
+        }
+    }
+    let rest = read.duplicates.get(MAX_DUPLICATES..).unwrap_or_default();
+    if let Some(next) = rest.first() {
+        let message = format!("{} more duplicate keys from here on", rest.len());
+        let is_harmless = || rest.iter().all(|duplicate| loader.is_skipped(duplicate.place));
+        if strictness == Strictness::Lenient || is_harmless() {
+            loader.warning(next.place, "", &message);
+        } else {
+            loader.problem(next.place, "", &message);
         }
     }
     if loader.parsed.is_nothing() {

@@ -166,6 +166,25 @@ fn documents_that_are_no_pod_are_reported(#[case] text: &str, #[case] expected: 
     assert!(told[0].starts_with(expected), "{told:?}");
 }
 
+#[test]
+fn values_of_one_list_in_brackets_have_a_limit() {
+    let zeros = "0,".repeat(1_000_001);
+    let found = problems(&strict(&format!("{{\"a\": [{zeros}0]}}")));
+    let expected = "pod.yaml:1:400009: more than 200000 values in one file, with aliases expanded: split the file";
+    assert_eq!(found, [expected]);
+    let found = problems(&strict(&format!("a: [{zeros}0]\n")));
+    let expected = "pod.yaml:1:2000006: more than 1000000 commas in one file: split the file";
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn many_duplicate_keys_are_counted() {
+    let text = format!("{GOOD}    tty: true\n{}", "    tty: false\n".repeat(1000));
+    let found = problems(&strict(&text));
+    assert_eq!(found.len(), 101);
+    assert_eq!(found[100], "pod.yaml:109:5: 900 more duplicate keys from here on");
+}
+
 /// kubectl takes the last one.
 #[test]
 fn duplicate_keys_are_reported() {

@@ -9,6 +9,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
 use super::json::{Part, for_yaml, is_json, parts};
 use super::lenient_yaml::Repairs;
 use super::scalar::{Plain, plain as meaning};
+use super::text_limits::{MAX_COMMAS, excess_comma, excess_value};
 
 /// How deep values may be nested; a pod needs about a dozen levels.
 const MAX_DEPTH: usize = 64;
@@ -109,7 +110,8 @@ enum Open {
         place: Position,
         anchor: usize,
         entries: Vec<Entry>,
-        lines: Map<String, usize>,
+        /// Each key's first line, and its index in `entries`.
+        known: Map<String, (usize, usize)>,
         key: Option<(String, Position)>,
     },
 }
@@ -140,6 +142,10 @@ impl Builder {
     /// Takes the documents of a text, until there are enough or one is not valid. What kubectl allows beyond YAML is repaired, and
     /// then the text is read anew.
     fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
+        if let Some(error) = self.excess(text) {
+            self.contents.errors.push(error);
+            return ControlFlow::Break(());
+        }
         let mut text = for_yaml(text);
         let known = (self.contents.documents.len(), self.contents.duplicates.len());
         let counted = (self.values, self.copied);
@@ -166,6 +172,29 @@ impl Builder {
             (self.values, self.copied) = counted;
             self.open.clear();
             self.anchors.clear();
+        }
+    }
+
+    /// What is too much for the parser.
+    fn excess(&self, text: &str) -> Option<SyntaxError> {
+        if let Some(offset) = excess_value(text, MAX_VALUES) {
+            return Some(too_many_values(self.place_of_byte(text, offset)));
+        }
+        excess_comma(text).map(|offset| SyntaxError {
+            place: self.place_of_byte(text, offset),
+            message: format!("more than {MAX_COMMAS} commas in one file: split the file"),
+        })
+    }
+
+    /// The place of a byte of the part that is to be read.
+    fn place_of_byte(&self, text: &str, offset: usize) -> Position {
+        let (lines, columns) = self.part;
+        let before = text.get(..offset).unwrap_or_default();
+        let in_line = before.rsplit('\n').next().unwrap_or_default();
+        let is_first = in_line.len() == before.len();
+        Position {
+            line: lines + 1 + before.matches('\n').count(),
+            column: 1 + in_line.chars().count() + if is_first { columns } else { 0 },
         }
     }
 
@@ -218,7 +247,7 @@ impl Builder {
             }
             Event::MappingStart(anchor, _) => self.begin(
                 place,
-                Open::Mapping { place, anchor, entries: Vec::new(), lines: Map::new(), key: None },
+                Open::Mapping { place, anchor, entries: Vec::new(), known: Map::new(), key: None },
             ),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
         }
@@ -300,21 +329,25 @@ impl Builder {
         match self.open.last_mut() {
             None => self.contents.documents.push(node),
             Some(Open::Sequence { items, .. }) => items.push(node),
-            Some(Open::Mapping { entries, lines, key, .. }) => match key.take() {
+            Some(Open::Mapping { entries, known, key, .. }) => match key.take() {
                 Some((key, key_place)) => {
-                    let mut value = node;
-                    if let Some(first) = lines.get(&key).filter(|_| key != MERGE) {
-                        let message = format!("duplicate key {key:?}, first given on line {first}");
-                        let duplicate = SyntaxError { place: key_place, message };
-                        self.contents.duplicates.push(duplicate);
-                        if let Some(index) = entries.iter().position(|entry| entry.key == key) {
-                            let below = entries.remove(index).value;
-                            value = if self.overlays { overlaid(below, value) } else { value };
-                        }
-                    } else {
-                        lines.insert(key.clone(), key_place.line);
+                    let first = known.get(&key).filter(|_| key != MERGE).copied();
+                    let entry = first.and_then(|(_, index)| entries.get_mut(index));
+                    let (Some((line, _)), Some(entry)) = (first, entry) else {
+                        known.insert(key.clone(), (key_place.line, entries.len()));
+                        entries.push(Entry { key, key_place, value: node });
+                        return Ok(());
+                    };
+                    let message = format!("duplicate key {key:?}, first given on line {line}");
+                    self.contents.duplicates.push(SyntaxError { place: key_place, message });
+                    // In its place: there may be very many.
+                    let below = std::mem::replace(&mut entry.value, node);
+                    if self.overlays {
+                        let nothing = Node { place: key_place, value: Value::Sequence(Vec::new()) };
+                        let above = std::mem::replace(&mut entry.value, nothing);
+                        entry.value = overlaid(below, above);
                     }
-                    entries.push(Entry { key, key_place, value });
+                    entry.key_place = key_place;
                 }
                 None => match node.value {
                     Value::Scalar { text, plain: true } if meaning(&text) == Plain::Null => {
