@@ -3,11 +3,13 @@
 use agent::objects::ObjectMap;
 use api::manifest::Workload;
 use api::pod::Pod;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec};
+use k8s_openapi::api::core::v1::{Container, KeyToPath, PersistentVolumeClaim, PodSpec};
 
 /// The ConfigMap that a cluster has in each namespace (Kubernetes 1.36, pkg/controller/certificates/rootcacertpublisher). The API
 /// server mounts it into every pod, and some authors do so by hand.
 const ROOT_CA: &str = "kube-root-ca.crt";
+/// The only key of that ConfigMap.
+const ROOT_CA_KEY: &str = "ca.crt";
 /// The annotation of a claim whose volume was not chosen by its author (Kubernetes 1.36, pkg/controller/volume/persistentvolume).
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
@@ -18,29 +20,32 @@ pub(crate) fn leave_out(
     objects: &mut ObjectMap,
 ) -> Vec<String> {
     let mut said = Vec::new();
-    let mut without = |owner: &str, volume: &str| {
-        said.push(format!(
-            "{owner}: volume {volume} gets no file from ConfigMap {ROOT_CA}: it holds the CA of a cluster's API server, and crib run has no API server"
-        ));
+    let mut without = |owner: &str, left_out: Vec<String>| {
+        said.extend(left_out.into_iter().map(|left_out| {
+            format!(
+                "{owner}: {left_out} from ConfigMap {ROOT_CA}: it holds the CA of a cluster's API server, and crib run has no API server"
+            )
+        }));
     };
     for pod in pods {
+        if objects.config_map(pod.namespace(), ROOT_CA).is_some() {
+            continue;
+        }
         let mut api = pod.api().clone();
-        let spec = api.spec.get_or_insert_default();
-        if objects.config_map(pod.namespace(), ROOT_CA).is_none()
-            && let Some(volume) = without_root_ca(spec)
-        {
-            without(&format!("pod {}", pod.full_name()), &volume);
+        let left_out = without_root_ca(api.spec.get_or_insert_default());
+        if !left_out.is_empty() {
+            without(&format!("pod {}", pod.full_name()), left_out);
             let origin = pod.origin().to_owned();
             *pod = Pod::new(api).with_origin(&origin);
         }
     }
     for workload in workloads {
-        let name = workload.full_name();
-        let has_map = objects.config_map(workload.namespace(), ROOT_CA).is_some();
-        let spec = workload.template_mut().and_then(|template| template.spec.as_mut());
-        if let Some(volume) = spec.filter(|_| !has_map).and_then(without_root_ca) {
-            without(&name, &volume);
+        if objects.config_map(workload.namespace(), ROOT_CA).is_some() {
+            continue;
         }
+        let name = workload.full_name();
+        let spec = workload.template_mut().and_then(|template| template.spec.as_mut());
+        without(&name, spec.map(without_root_ca).unwrap_or_default());
     }
     for claim in objects.persistent_volume_claims() {
         let Some((volume, unbound)) = unbound(&claim, objects) else {
@@ -58,22 +63,69 @@ pub(crate) fn leave_out(
     said
 }
 
-/// Lets the volumes of a pod do without the certificate. Returns the name of the first one that has it.
-fn without_root_ca(spec: &mut PodSpec) -> Option<String> {
-    let mut first = None;
+/// Lets a pod do without the certificate. Returns what does not get it.
+fn without_root_ca(spec: &mut PodSpec) -> Vec<String> {
+    let (mut left_out, mut files) = (Vec::new(), Vec::new());
     for volume in spec.volumes.iter_mut().flatten() {
         let sources = volume.projected.iter_mut().flat_map(|it| it.sources.iter_mut().flatten());
         let maps = sources.filter_map(|source| source.config_map.as_mut());
-        let maps = maps.map(|map| (&map.name, &mut map.optional));
-        let own = volume.config_map.as_mut().map(|map| (&map.name, &mut map.optional));
-        for (name, optional) in maps.chain(own) {
+        let maps = maps.map(|map| (&map.name, &map.items, &mut map.optional));
+        let own = volume.config_map.as_mut();
+        let own = own.map(|map| (&map.name, &map.items, &mut map.optional));
+        for (name, items, optional) in maps.chain(own) {
             if name == ROOT_CA && *optional != Some(true) {
                 *optional = Some(true);
-                first.get_or_insert_with(|| volume.name.clone());
+                files.extend(paths(items.as_deref()).map(|path| (volume.name.clone(), path)));
+                let said = format!("volume {} gets no file", volume.name);
+                if !left_out.contains(&said) {
+                    left_out.push(said);
+                }
             }
         }
     }
-    first
+    let init = spec.init_containers.iter_mut().flatten();
+    for container in spec.containers.iter_mut().chain(init) {
+        if let Some(mounts) = &mut container.volume_mounts {
+            // A subPath that does not exist would become a directory.
+            mounts.retain(|mount| {
+                let mut files = files.iter();
+                !files.any(|(volume, path)| {
+                    mount.name == *volume && mount.sub_path.as_ref() == Some(path)
+                })
+            });
+        }
+        left_out.extend(variables_without_root_ca(container));
+    }
+    left_out
+}
+
+/// Where the certificate would be in a volume.
+fn paths(items: Option<&[KeyToPath]>) -> impl Iterator<Item = String> {
+    let all = items.is_none_or(<[KeyToPath]>::is_empty).then(|| ROOT_CA_KEY.to_owned());
+    let chosen = items.unwrap_or_default().iter().filter(|item| item.key == ROOT_CA_KEY);
+    chosen.map(|item| item.path.clone()).chain(all)
+}
+
+/// Lets the variables of a container do without the certificate. Returns which do not get it.
+fn variables_without_root_ca(container: &mut Container) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for variable in container.env.iter_mut().flatten() {
+        let source = variable.value_from.as_mut();
+        let key = source.and_then(|source| source.config_map_key_ref.as_mut());
+        if let Some(key) = key.filter(|key| key.name == ROOT_CA && key.optional != Some(true)) {
+            key.optional = Some(true);
+            let of = &container.name;
+            left_out.push(format!("variable {} of container {of} gets no value", variable.name));
+        }
+    }
+    for from in container.env_from.iter_mut().flatten() {
+        let map = from.config_map_ref.as_mut();
+        if let Some(map) = map.filter(|map| map.name == ROOT_CA && map.optional != Some(true)) {
+            map.optional = Some(true);
+            left_out.push(format!("container {} gets no variables", container.name));
+        }
+    }
+    left_out
 }
 
 /// A claim that a cluster bound to a volume that is not here, with the volume's name, and without it.
@@ -134,6 +186,51 @@ mod tests {
             let missing = agent::pod_spec::references::missing(&pods[0], &objects);
             assert_eq!(missing.is_empty(), map == ROOT_CA, "{missing:?}");
         }
+    }
+
+    #[test]
+    fn variables_and_sub_paths_do_without_certificate_of_a_cluster() {
+        let key = json!({"name": "kube-root-ca.crt", "key": "ca.crt"});
+        let mounts = json!([
+            {"name": "ca", "mountPath": "/ca.crt", "subPath": "ca.crt"},
+            {"name": "renamed", "mountPath": "/renamed", "subPath": "a/b"},
+            {"name": "renamed", "mountPath": "/kept", "subPath": "ca.crt"},
+            {"name": "ca", "mountPath": "/all"},
+        ]);
+        let items = json!([{"key": "ca.crt", "path": "a/b"}]);
+        let pod = json!({
+            "metadata": {"namespace": "default", "name": "p"},
+            "spec": {
+                "containers": [{
+                    "name": "main",
+                    "env": [{"name": "CA", "valueFrom": {"configMapKeyRef": key}}],
+                    "volumeMounts": mounts,
+                }],
+                "initContainers": [
+                    {"name": "init", "envFrom": [{"configMapRef": {"name": "kube-root-ca.crt"}}]},
+                ],
+                "volumes": [
+                    {"name": "ca", "configMap": {"name": "kube-root-ca.crt"}},
+                    {"name": "renamed", "configMap": {"name": "kube-root-ca.crt", "items": items}},
+                ],
+            },
+        });
+        let mut pods = [Pod::new(serde_json::from_value(pod).unwrap())];
+        let mut objects = ObjectMap::default();
+        let said = leave_out(&mut pods, &mut [], &mut objects);
+        let expected = [
+            "pod default/p: volume ca gets no file",
+            "pod default/p: volume renamed gets no file",
+            "pod default/p: variable CA of container main gets no value",
+            "pod default/p: container init gets no variables",
+        ];
+        let heads = said.iter().map(|said| said.split(" from ConfigMap ").next().unwrap());
+        assert_eq!(heads.collect::<Vec<_>>(), expected);
+        let missing = agent::pod_spec::references::missing(&pods[0], &objects);
+        assert_eq!(missing, [""; 0]);
+        let mounts = pods[0].containers()[0].volume_mounts.iter().flatten();
+        let paths: Vec<&str> = mounts.map(|mount| mount.mount_path.as_str()).collect();
+        assert_eq!(paths, ["/kept", "/all"]);
     }
 
     #[rstest]
