@@ -100,6 +100,8 @@ const MAX_DUPLICATES: usize = 100;
 
 /// The longest part of a line that a problem shows, in characters.
 const EXCERPT: usize = 120;
+/// The longest line that a problem keeps, in bytes: there may be very many problems of a line.
+const LONGEST_LINE: usize = 8192;
 
 /// An error or warning in a manifest. `Display` writes `file:line:column: path: message`, then
 /// the line with a caret under the position.
@@ -115,7 +117,7 @@ pub struct Problem {
     pub path: String,
     /// The error and what was expected.
     pub message: String,
-    /// The offending line.
+    /// The offending line; empty if it is very long.
     pub text: String,
     /// The full name of the claim or PersistentVolume that is not supported, if that is the problem: it is one for pods that
     /// use the object.
@@ -139,6 +141,7 @@ impl fmt::Display for Problem {
 }
 
 fn problem_at(file: &str, line: &str, place: Position, path: &str, message: &str) -> Problem {
+    let line = if line.len() <= LONGEST_LINE { line } else { "" };
     Problem {
         file: file.to_owned(),
         line: place.line,

@@ -177,6 +177,15 @@ fn values_of_one_list_in_brackets_have_a_limit() {
     assert_eq!(found, [expected]);
 }
 
+/// Each problem would keep a copy of it.
+#[test]
+fn very_long_line_is_not_shown() {
+    let text = format!("{{\"u\": 1, \"long\": \"{}\"}}", "y".repeat(10_000));
+    let parsed = strict(&text);
+    assert!(!parsed.problems.is_empty());
+    assert!(parsed.problems.iter().all(|problem| problem.text.is_empty()), "{text}");
+}
+
 #[test]
 fn many_duplicate_keys_are_counted() {
     let text = format!("{GOOD}    tty: true\n{}", "    tty: false\n".repeat(1000));
