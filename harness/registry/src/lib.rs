@@ -215,7 +215,9 @@ impl Options {
             server,
             address,
             ca,
-            end: shutdown.drop_guard(),
+            end: shutdown.clone().drop_guard(),
+            shutdown,
+            loads: Arc::default(),
             task,
             _temporary: temporary,
         })
@@ -228,8 +230,11 @@ pub struct Registry {
     server: Arc<Server>,
     address: SocketAddr,
     ca: Option<String>,
-    /// Ends the task, and with it all connections.
+    /// Ends the task, and with it all connections, and loads on other threads.
     end: DropGuard,
+    shutdown: CancellationToken,
+    /// Held by the thread of [`Registry::load_interruptibly`].
+    loads: Arc<tokio::sync::Mutex<()>>,
     task: JoinHandle<()>,
     /// Removes a temporary directory after shutdown.
     _temporary: Option<TempDir>,
@@ -253,6 +258,8 @@ impl Registry {
     /// Stops the registry and waits for its end.
     pub async fn stop(self) {
         drop(self.end);
+        // A load would write to a directory that is being removed.
+        drop(self.loads.lock().await);
         // A task that panicked has ended too.
         let _ = self.task.await;
     }
@@ -287,7 +294,27 @@ impl Registry {
     /// # Errors
     /// It cannot be read, or has no name.
     pub fn load(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, LoadError> {
-        load::load(&self.server.store, path, name)
+        load::load(&self.server.store, path, name, &CancellationToken::new())
+    }
+
+    /// Like [`Registry::load`], on another thread: the caller can handle signals meanwhile. If this is dropped, the load continues
+    /// until [`Registry::stop`], which ends it and waits for that.
+    ///
+    /// # Errors
+    /// See [`Registry::load`]. Also if the registry stops.
+    pub async fn load_interruptibly(
+        &self,
+        path: &Path,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, LoadError> {
+        let turn = self.loads.clone().lock_owned().await;
+        let (server, shutdown) = (self.server.clone(), self.shutdown.clone());
+        let (path, name) = (path.to_owned(), name.map(str::to_owned));
+        tasks::blocking(move || {
+            let _turn = turn;
+            load::load(&server.store, &path, name.as_deref(), &shutdown)
+        })
+        .await
     }
 
     /// Adds an image that a test built, under its own name, and returns the digest of its manifest.

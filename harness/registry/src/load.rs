@@ -2,18 +2,19 @@
 //! docker archives, compressed or not, or a directory of them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use image_reference::{Reference, ReferenceError};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-use self::archive::{normal, unpack};
+use self::archive::{Content, members, normal, too_long, unless_cancelled};
 use super::document::{DOCKER_MANIFEST, Descriptor, Document};
 use super::route::Digest;
-use super::store::{REF_NAME, Store, digest_of, digest_of_file};
+use super::store::{LONGEST_MANIFEST, REF_NAME, Store, digest_of, digest_of_content};
 
 mod archive;
 
@@ -91,26 +92,28 @@ pub enum LoadError {
     },
 }
 
-/// Loads the images at `path` and returns the names by which they can be pulled.
+/// Loads the images at `path` and returns the names by which they can be pulled. Fails soon after `cancelled` is.
 pub(super) fn load(
     store: &Store,
     path: &Path,
     name: Option<&str>,
+    cancelled: &CancellationToken,
 ) -> Result<Vec<String>, LoadError> {
     let io = |source| LoadError::Io { path: path.to_owned(), source };
+    unless_cancelled(cancelled).map_err(io)?;
     let metadata = fs::metadata(path).map_err(io)?;
-    let loader = |source| Loader { store, path, source };
+    let loader = |source| Loader { store, path, source, cancelled };
     let names = if !metadata.is_dir() {
         // Reading a FIFO waits for who writes to it, and a device may have no end.
         if !metadata.is_file() {
             return Err(io(io::Error::other("it is neither a file nor a directory")));
         }
-        let staging = tempfile::tempdir_in(store.root()).map_err(io)?;
-        let members = unpack(path, staging.path()).map_err(|error| {
+        let members = members(path, store.root(), cancelled).map_err(|error| {
             // Kernel errors have an errno; all others mean that the file is not an archive.
+            let ours = [io::ErrorKind::AlreadyExists, io::ErrorKind::FileTooLarge];
             match error.raw_os_error() {
                 Some(_) => io(error),
-                None if error.kind() == io::ErrorKind::AlreadyExists => {
+                None if ours.contains(&error.kind()) => {
                     LoadError::Broken { path: path.to_owned(), problem: error.to_string() }
                 }
                 None => LoadError::NoArchive { path: path.to_owned() },
@@ -122,7 +125,7 @@ pub(super) fn load(
     } else {
         let mut names = Vec::new();
         for image in images_in(path).map_err(io)? {
-            names.extend(load(store, &image, name)?);
+            names.extend(load(store, &image, name, cancelled)?);
         }
         if names.is_empty() {
             return Err(LoadError::Empty { path: path.to_owned() });
@@ -151,13 +154,14 @@ fn images_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// The source of an image's files.
 enum Source {
     Directory,
-    Members(HashMap<String, PathBuf>),
+    Members(HashMap<String, Content>),
 }
 
 struct Loader<'a> {
     store: &'a Store,
     path: &'a Path,
     source: Source,
+    cancelled: &'a CancellationToken,
 }
 
 /// An entry of a docker archive's manifest.json.
@@ -171,10 +175,23 @@ struct Saved {
 }
 
 impl Loader<'_> {
-    fn member(&self, name: &str) -> Option<PathBuf> {
+    /// Whether there is a file of this name.
+    fn has(&self, name: &str) -> bool {
         match &self.source {
-            Source::Directory => Some(self.path.join(name)).filter(|path| path.is_file()),
-            Source::Members(members) => members.get(&normal(Path::new(name))).cloned(),
+            Source::Directory => self.path.join(name).is_file(),
+            Source::Members(members) => members.contains_key(&normal(Path::new(name))),
+        }
+    }
+
+    /// The content of a file; `None` if it is missing.
+    fn open(&self, name: &str) -> Result<Option<Content>, LoadError> {
+        match &self.source {
+            Source::Directory => {
+                let file = Some(self.path.join(name)).filter(|path| path.is_file());
+                let content = file.map(|file| Content::of_file(&file, self.cancelled));
+                content.transpose().map_err(|error| self.io(error))
+            }
+            Source::Members(members) => Ok(members.get(&normal(Path::new(name))).cloned()),
         }
     }
 
@@ -186,9 +203,15 @@ impl Loader<'_> {
         LoadError::Broken { path: self.path.to_owned(), problem }
     }
 
+    /// Reads a document, which has a limit; `None` if it is missing.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LoadError> {
-        let path = self.member(name);
-        path.map(|path| fs::read(path).map_err(|error| self.io(error))).transpose()
+        let Some(mut content) = self.open(name)? else { return Ok(None) };
+        if content.size() > LONGEST_MANIFEST as u64 {
+            return Err(self.broken(too_long(name).to_string()));
+        }
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).map_err(|error| self.io(error))?;
+        Ok(Some(bytes))
     }
 
     fn load(&self, name: Option<&str>) -> Result<Vec<String>, LoadError> {
@@ -309,8 +332,7 @@ impl Loader<'_> {
             return Err(self.broken(format!("one name leads to more than {DOCUMENTS} manifests")));
         }
         for child in &document.manifests {
-            let here =
-                child.digest.parse().is_ok_and(|digest| self.member(&member_of(&digest)).is_some());
+            let here = child.digest.parse().is_ok_and(|digest| self.has(&member_of(&digest)));
             // An archive of one platform may keep the index of all platforms: skip the missing ones.
             if here && !child.digest.parse().is_ok_and(|digest| done.contains(&digest)) {
                 self.put(repository, None, child, above + 1, done)?;
@@ -334,9 +356,9 @@ impl Loader<'_> {
 
     fn copy(&self, digest: &Digest) -> Result<(), LoadError> {
         let from = self
-            .member(&member_of(digest))
+            .open(&member_of(digest))?
             .ok_or_else(|| self.broken(format!("it has no blob {digest}")))?;
-        match self.store.copy_blob(&from, digest) {
+        match self.store.copy_blob(from, digest) {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.broken(format!("its blob {digest} has another digest"))),
             Err(error) => Err(self.io(error)),
@@ -387,14 +409,14 @@ impl Loader<'_> {
         member: &str,
         kind: impl Fn([u8; 4]) -> &'static str,
     ) -> Result<Value, LoadError> {
-        let path =
-            self.member(member).ok_or_else(|| self.broken(format!("it has no file {member:?}")))?;
+        let content =
+            self.open(member)?.ok_or_else(|| self.broken(format!("it has no file {member:?}")))?;
         let describe = || -> io::Result<Value> {
-            let digest = digest_of_file(&path)?;
-            self.store.copy_blob(&path, &digest)?;
+            let digest = digest_of_content(content.clone())?;
+            self.store.copy_blob(content.clone(), &digest)?;
             let mut magic = [0; 4];
-            let _ = File::open(&path)?.read(&mut magic)?;
-            let size = fs::metadata(&path)?.len();
+            let _ = content.clone().read(&mut magic)?;
+            let size = content.size();
             Ok(json!({"mediaType": kind(magic), "size": size, "digest": digest.as_str()}))
         };
         describe().map_err(|error| self.io(error))

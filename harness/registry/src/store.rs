@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -134,16 +134,17 @@ impl Store {
         Ok(true)
     }
 
-    /// Copies a file to the blobs if it has the digest. Returns whether it has.
-    pub(super) fn copy_blob(&self, from: &Path, digest: &Digest) -> io::Result<bool> {
+    /// Copies bytes to the blobs if they have the digest. Returns whether they have.
+    pub(super) fn copy_blob(&self, from: impl Read, digest: &Digest) -> io::Result<bool> {
         if self.blob_size(digest).is_some() {
             return Ok(true);
         }
         let (_, path) = self.fresh()?;
-        fs::copy(from, &path)?;
-        if hash_file(&path, digest)? != *digest {
-            fs::remove_file(&path)?;
-            return Ok(false);
+        let found = File::create_new(&path).and_then(|to| copy_hashed(from, to, digest));
+        if !found.as_ref().is_ok_and(|found| found == digest) {
+            // An error of the copy says more than one of the removal.
+            let removed = fs::remove_file(&path);
+            return found.and_then(|_| removed).map(|()| false);
         }
         fs::rename(&path, self.blob_path(digest))?;
         Ok(true)
@@ -286,25 +287,33 @@ pub(super) fn has_digest(bytes: &[u8], digest: &Digest) -> bool {
 
 /// The digest of a file, by the algorithm of `like`.
 pub(super) fn hash_file(path: &Path, like: &Digest) -> io::Result<Digest> {
+    copy_hashed(File::open(path)?, io::sink(), like)
+}
+
+/// Copies bytes and returns their digest, by the algorithm of `like`.
+fn copy_hashed(from: impl Read, to: impl Write, like: &Digest) -> io::Result<Digest> {
     match like.parts().0 {
-        "sha256" => Ok(Digest::of_hash("sha256", &digest_all::<Sha256>(path)?)),
-        _ => Ok(Digest::of_hash("sha512", &digest_all::<Sha512>(path)?)),
+        "sha256" => Ok(Digest::of_hash("sha256", &hash_copied::<Sha256>(from, to)?)),
+        _ => Ok(Digest::of_hash("sha512", &hash_copied::<Sha512>(from, to)?)),
     }
 }
 
-/// The sha256 digest of a file.
-pub(super) fn digest_of_file(path: &Path) -> io::Result<Digest> {
-    let hash = digest_all::<Sha256>(path)?;
+/// The sha256 digest of what is read.
+pub(super) fn digest_of_content(from: impl Read) -> io::Result<Digest> {
+    let hash = hash_copied::<Sha256>(from, io::sink())?;
     Ok(Digest::of_hash("sha256", &hash))
 }
 
-fn digest_all<H: sha2::Digest>(path: &Path) -> io::Result<Vec<u8>> {
-    let (mut file, mut hash) = (File::open(path)?, H::new());
+fn hash_copied<H: sha2::Digest>(mut from: impl Read, mut to: impl Write) -> io::Result<Vec<u8>> {
+    let mut hash = H::new();
     let mut chunk = vec![0; 256 * 1024];
     loop {
-        match file.read(&mut chunk)? {
-            0 => return Ok(hash.finalize().to_vec()),
-            length => hash.update(chunk.get(..length).unwrap_or_default()),
+        let length = from.read(&mut chunk)?;
+        if length == 0 {
+            return Ok(hash.finalize().to_vec());
         }
+        let piece = chunk.get(..length).unwrap_or_default();
+        hash.update(piece);
+        to.write_all(piece)?;
     }
 }

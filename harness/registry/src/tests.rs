@@ -417,3 +417,99 @@ async fn invalid_requests_return_specified_error_codes() {
         assert_eq!((got.status, got.code().as_str()), (status, code), "{line}");
     }
 }
+
+/// An archive with a member of this name and size, whose content is a hole in the file.
+fn with_hole(path: &Path, name: &str, size: u64) {
+    let mut header = tar::Header::new_gnu();
+    header.set_path(name).unwrap();
+    header.set_size(size);
+    header.set_cksum();
+    std::fs::write(path, header.as_bytes()).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(512 + size.next_multiple_of(512) + 1024).unwrap();
+}
+
+/// The file at `path`, compressed.
+fn compressed(path: &Path) -> PathBuf {
+    let to = path.with_extension("gz");
+    let file = std::fs::File::create(&to).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    io::copy(&mut std::fs::File::open(path).unwrap(), &mut encoder).unwrap();
+    encoder.finish().unwrap();
+    to
+}
+
+#[tokio::test]
+async fn documents_are_read_up_to_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Registry::start().await.unwrap();
+    let refused = |path: &Path, problem: &str| {
+        let error = registry.load(path, Some("it:1")).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    };
+    for name in ["index.json", "manifest.json"] {
+        let archive = dir.path().join("archive.tar");
+        with_hole(&archive, name, (4 << 20) + 1);
+        refused(&archive, &format!("{name} has more than 4 MiB"));
+        refused(&compressed(&archive), &format!("{name} has more than 4 MiB"));
+    }
+    let layout = dir.path().join("layout");
+    image("it").write_oci_layout(&layout).unwrap();
+    let index = std::fs::read(layout.join("index.json")).unwrap();
+    let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
+    let digest = index["manifests"][0]["digest"].as_str().unwrap().replace(':', "/");
+    for name in [format!("blobs/{digest}"), "index.json".to_owned()] {
+        let file = std::fs::File::options().write(true).open(layout.join(&name)).unwrap();
+        file.set_len(5 << 30).unwrap();
+        refused(&layout, &format!("{name} has more than 4 MiB"));
+    }
+}
+
+#[tokio::test]
+async fn archives_are_unpacked_up_to_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Registry::start().await.unwrap();
+    let file = dir.path().join("archive.tar");
+    let refused = |path: &Path, problem: &str| {
+        let error = registry.load(path, Some("it:1")).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+        // The index and its own directories.
+        let left = std::fs::read_dir(registry.server.store.root()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["blobs", "index.json", "oci-layout", "uploads"]);
+    };
+    let mut many = tar::Builder::new(std::fs::File::create(&file).unwrap());
+    for number in 0..=100_000 {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        many.append_data(&mut header, number.to_string(), io::empty()).unwrap();
+    }
+    many.finish().unwrap();
+    refused(&compressed(&file), "it has more than 100000 members");
+
+    let mut long = tar::Builder::new(std::fs::File::create(&file).unwrap());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    long.append_data(&mut header, "x".repeat(2 << 20), io::empty()).unwrap();
+    long.finish().unwrap();
+    refused(&file, "a header is too long");
+
+    // The size alone is enough: the content need not be there.
+    with_hole(&file, "whatever", 2 << 30);
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(1024).unwrap();
+    refused(&compressed(&file), "it unpacks to more than 1024 MiB");
+}
+
+#[tokio::test]
+async fn stop_ends_load_and_removes_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("archive.tar");
+    with_hole(&archive, "whatever", 1 << 40);
+    let registry = Registry::start().await.unwrap();
+    let root = registry.server.store.root().to_owned();
+    let load = registry.load_interruptibly(&archive, None);
+    assert!(tokio::time::timeout(std::time::Duration::ZERO, load).await.is_err());
+    tokio::time::timeout(harness::PATIENCE, registry.stop()).await.unwrap();
+    assert!(!root.exists());
+}

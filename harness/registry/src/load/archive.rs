@@ -1,48 +1,184 @@
-//! Unpacks an archive, compressed or not, to files whose names do not come from the archive.
+//! Reads an archive, compressed or not: its members are parts of its file, or of one unnamed file if they have to be unpacked.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Component, Path};
+use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use tar::EntryType;
+use tokio_util::sync::CancellationToken;
 
-/// Unpacks an archive; links are resolved within it.
-pub(super) fn unpack(path: &Path, staging: &Path) -> io::Result<HashMap<String, PathBuf>> {
+use super::super::store::LONGEST_MANIFEST;
+
+/// The documents that are read by name; a longer one is refused before it is unpacked.
+const DOCUMENTS: [&str; 2] = ["index.json", "manifest.json"];
+/// How many members an archive may have. One with all images of a cluster has thousands.
+const MEMBERS: usize = 100_000;
+/// How many bytes the names of all members and the targets of links may have.
+const NAMES: usize = 16 << 20;
+/// How many bytes the headers of one member may have, with a long name and extended attributes.
+const HEADERS: u64 = 1 << 20;
+/// How many bytes may be unpacked; the same limits as those of crib's runtime.
+const UNPACKED: u64 = 64 << 30;
+/// How many bytes may be unpacked for each byte of the archive, if these are more than [`RATIO_FROM`].
+const RATIO: u64 = 200;
+/// How many bytes may be unpacked whatever the size of the archive: small files of zeros compress well.
+const RATIO_FROM: u64 = 1 << 30;
+
+/// The bytes of a file, or of a part of one. Reading fails once the load is cancelled.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    file: Arc<File>,
+    at: u64,
+    left: u64,
+    cancelled: CancellationToken,
+}
+
+impl Content {
+    /// Opens a whole file.
+    pub(super) fn of_file(path: &Path, cancelled: &CancellationToken) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let left = file.metadata()?.len();
+        Ok(Self { file: Arc::new(file), at: 0, left, cancelled: cancelled.clone() })
+    }
+
+    /// The number of bytes that are not read yet.
+    pub(super) fn size(&self) -> u64 {
+        self.left
+    }
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        unless_cancelled(&self.cancelled)?;
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = buffer.get_mut(..most).unwrap_or_default();
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let length = self.file.read_at(buffer, self.at)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.at += length as u64;
+        self.left -= length as u64;
+        Ok(length)
+    }
+}
+
+/// Fails once the load is cancelled.
+pub(super) fn unless_cancelled(cancelled: &CancellationToken) -> io::Result<()> {
+    // Not ErrorKind::Interrupted, after which readers try again.
+    match cancelled.is_cancelled() {
+        true => Err(io::Error::other("the load was cancelled")),
+        false => Ok(()),
+    }
+}
+
+/// The bytes of an archive once decompressed, up to limits.
+struct Limited<'a> {
+    inner: Box<dyn Read>,
+    cancelled: &'a CancellationToken,
+    /// How many more bytes may be read in all.
+    left: u64,
+    /// How many more bytes may be read for the headers of a member, if these are read: the tar reader keeps them in memory.
+    headers: &'a Cell<Option<u64>>,
+}
+
+impl Read for Limited<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        unless_cancelled(self.cancelled)?;
+        let length = self.inner.read(buffer)?;
+        let read = length as u64;
+        self.left =
+            self.left.checked_sub(read).ok_or_else(|| too_large("it unpacks to too many bytes"))?;
+        if let Some(left) = self.headers.get() {
+            let left = left.checked_sub(read).ok_or_else(|| too_large("a header is too long"))?;
+            self.headers.set(Some(left));
+        }
+        Ok(length)
+    }
+}
+
+fn too_large(problem: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, problem.into())
+}
+
+/// The members of an archive by name; links are resolved within it. What has to be unpacked is in a file without a name in the
+/// directory `spool_in`, which the kernel removes even if this process is killed.
+pub(super) fn members(
+    path: &Path,
+    spool_in: &Path,
+    cancelled: &CancellationToken,
+) -> io::Result<HashMap<String, Content>> {
     let mut file = File::open(path)?;
+    let unpacked = file.metadata()?.len().saturating_mul(RATIO).clamp(RATIO_FROM, UNPACKED);
     let mut magic = [0; 2];
     let length = file.read(&mut magic)?;
     file.rewind()?;
-    let reader: Box<dyn Read> = if magic.get(..length) == Some(&[0x1f, 0x8b]) {
-        Box::new(MultiGzDecoder::new(BufReader::new(file)))
-    } else {
-        Box::new(BufReader::new(file))
+    let compressed = magic.get(..length) == Some(&[0x1f, 0x8b]);
+    let (whole, spool) = (Arc::new(file.try_clone()?), Arc::new(tempfile::tempfile_in(spool_in)?));
+    let inner: Box<dyn Read> = match compressed {
+        true => Box::new(MultiGzDecoder::new(BufReader::new(file))),
+        false => Box::new(BufReader::new(file)),
     };
-    let mut archive = tar::Archive::new(reader);
+    let headers = Cell::new(None);
+    let left = if compressed { unpacked } else { u64::MAX };
+    let mut archive = tar::Archive::new(Limited { inner, cancelled, left, headers: &headers });
     let (mut members, mut links) = (HashMap::new(), Vec::new());
-    for entry in archive.entries()? {
+    let (mut count, mut names, mut spooled) = (0, 0, 0);
+    let mut entries = archive.entries()?;
+    loop {
+        headers.set(Some(HEADERS));
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
+        headers.set(None);
         let name = normal(&entry.path()?);
-        match entry.header().entry_type() {
+        let target = entry.link_name()?.unwrap_or_default().into_owned();
+        count += 1;
+        names += name.len() + target.as_os_str().len();
+        if count > MEMBERS {
+            return Err(too_large(format!("it has more than {MEMBERS} members")));
+        }
+        if names > NAMES {
+            return Err(too_large("the names of its members are too long"));
+        }
+        let kind = entry.header().entry_type();
+        match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                let place = staging.join(members.len().to_string());
                 if members.contains_key(&name) {
                     let twice = format!("{name:?} appears twice");
                     return Err(io::Error::new(io::ErrorKind::AlreadyExists, twice));
                 }
-                io::copy(&mut entry, &mut File::create_new(&place)?)?;
-                members.insert(name, place);
+                let size = entry.size();
+                if DOCUMENTS.contains(&name.as_str()) && size > LONGEST_MANIFEST as u64 {
+                    return Err(too_long(&name));
+                }
+                let (file, at, left) = if compressed || kind == EntryType::GNUSparse {
+                    if size > unpacked.saturating_sub(spooled) {
+                        return Err(too_large(format!(
+                            "it unpacks to more than {} MiB",
+                            unpacked >> 20
+                        )));
+                    }
+                    let at = spooled;
+                    let copied = io::copy(&mut entry, &mut &*spool)?;
+                    spooled += copied;
+                    (spool.clone(), at, copied)
+                } else {
+                    (whole.clone(), entry.raw_file_position(), size)
+                };
+                members.insert(name, Content { file, at, left, cancelled: cancelled.clone() });
             }
             EntryType::Symlink => {
-                let target = entry.link_name()?.unwrap_or_default().into_owned();
                 let beside = Path::new(&name).parent().unwrap_or(Path::new(""));
                 links.push((name.clone(), normal(&beside.join(target))));
             }
-            EntryType::Link => {
-                let target = entry.link_name()?.unwrap_or_default().into_owned();
-                links.push((name, normal(&target)));
-            }
+            EntryType::Link => links.push((name, normal(&target))),
             EntryType::Char
             | EntryType::Block
             | EntryType::Directory
@@ -53,13 +189,20 @@ pub(super) fn unpack(path: &Path, staging: &Path) -> io::Result<HashMap<String, 
             | EntryType::XHeader
             | EntryType::__Nonexhaustive(_) => {}
         }
+        // To its end, so that only headers are read until the next member.
+        io::copy(&mut entry, &mut io::sink())?;
     }
     for (name, target) in links {
-        if let Some(place) = members.get(&target).cloned() {
-            members.insert(name, place);
+        if let Some(content) = members.get(&target).cloned() {
+            members.insert(name, content);
         }
     }
     Ok(members)
+}
+
+/// Why a document is refused that is longer than a manifest may be.
+pub(super) fn too_long(name: &str) -> io::Error {
+    too_large(format!("{name} has more than {} MiB", LONGEST_MANIFEST >> 20))
 }
 
 /// A path within an archive without `.` and `..`.
