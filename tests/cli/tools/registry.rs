@@ -208,6 +208,43 @@ async fn registry_reports_unusable_input() {
     }
 }
 
+/// The archive has a member of 1 TiB, which is a hole in its file.
+#[tokio::test]
+async fn signal_during_load_removes_temporary_directory() {
+    let place = Place::new();
+    let archive = place.path("long.tar");
+    let mut header = tar::Header::new_gnu();
+    header.set_path("whatever").unwrap();
+    header.set_size(1 << 40);
+    header.set_cksum();
+    std::fs::write(&archive, header.as_bytes()).unwrap();
+    std::fs::File::options().write(true).open(&archive).unwrap().set_len((1 << 40) + 512).unwrap();
+    let archive = archive.to_str().unwrap();
+    let (runtime, endpoint) = place.runtime().await;
+    let registries = || {
+        let all = std::fs::read_dir(place.path("tmp")).unwrap();
+        let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("crib-registry")).collect::<Vec<_>>()
+    };
+    for (args, code) in [
+        (vec!["registry", "--load", archive], 0),
+        (vec!["-r", endpoint.as_str(), "load", archive], 130),
+    ] {
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            let running = place.start(&args);
+            let missing = || match registries().is_empty() {
+                true => vec!["the directory of its registry".to_owned()],
+                false => Vec::new(),
+            };
+            eventually("it loads", missing).await;
+            running.signal(signal);
+            running.end().await.exits(code);
+            assert_eq!(registries(), Vec::<String>::new(), "{args:?}");
+        }
+    }
+    runtime.stop().await;
+}
+
 #[tokio::test]
 async fn registry_listens_on_host_names_and_on_all_addresses() {
     for (listen, url) in [("localhost:0", "http://127.0.0.1:"), (":0", "http://0.0.0.0:")] {

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crib_base::report::chain;
+use crib_base::signals::Signals;
 use registry::{LoadError, Registry};
 use runtime_fake::PULL_FROM;
 use tonic::Request;
@@ -33,11 +34,17 @@ pub(crate) struct LoadArgs {
 
 /// Loads them.
 pub(crate) async fn run(args: &LoadArgs) -> Result<Exit, CallError> {
+    // Before the registry makes a directory that has to be removed.
+    let mut signals = Signals::listen()
+        .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     let registry = Registry::start().await.map_err(|error| CallError::Io {
         doing: "serve the images".to_owned(),
         source: std::io::Error::other(error),
     })?;
-    let exit = until_signal(load_all(args, &registry)).await;
+    let exit = tokio::select! {
+        exit = load_all(args, &registry) => exit,
+        _ = signals.next() => Ok(Exit::Interrupted),
+    };
     registry.stop().await;
     exit
 }
@@ -50,7 +57,7 @@ async fn load_all(args: &LoadArgs, registry: &Registry) -> Result<Exit, CallErro
     // All are read before the first is pulled: a bad one changes nothing.
     for path in &args.paths {
         let (path, name) = path_and_name(path);
-        let loaded = registry.load(path, name).map_err(|error| {
+        let loaded = registry.load_interruptibly(path, name).await.map_err(|error| {
             if let LoadError::Io { path, source } = error {
                 unreadable(&path, source)
             } else {

@@ -88,7 +88,14 @@ async fn serve_images(
 ) -> Result<Exit, Exit> {
     for load in &args.load {
         let (path, name) = path_and_name(load);
-        for name in or_complain(registry.load(path, name), Exit::BadInput)? {
+        let loaded = tokio::select! {
+            loaded = registry.load_interruptibly(path, name) => loaded,
+            cause = signals.next() => {
+                tracing::info!(cause, "ending");
+                return Ok(Exit::Success);
+            }
+        };
+        for name in or_complain(loaded, Exit::BadInput)? {
             tracing::info!(image = name, from = %path.display(), "loaded");
         }
     }
