@@ -154,6 +154,29 @@ async fn images_are_pulled_loaded_and_pruned() {
     assert!(listed.contains("team/it") && !listed.contains("quay.example"), "{listed}");
 }
 
+#[rstest]
+#[case::pull(&["pull", "x", "--pod-config"])]
+#[case::create(&["create", "--with-pull", "p"])]
+#[tokio::test]
+async fn signal_ends_wait_for_configuration_in_fifo(#[case] args: &[&str]) {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        // `create` waits for the first of its two configurations.
+        let fifo_argument = fifo.to_str().unwrap();
+        let more = if args[0] == "create" { 2 } else { 1 };
+        let running = place.start(&[args, &vec![fifo_argument; more]].concat());
+        // This returns when crib has opened the other end.
+        let path = fifo.clone();
+        let open = move || std::fs::File::options().write(true).open(path).unwrap();
+        let open = tokio::task::spawn_blocking(open);
+        let _writer = tokio::time::timeout(PATIENCE, open).await.unwrap().unwrap();
+        running.signal(signal);
+        running.end().await.exits(130);
+    }
+}
+
 #[tokio::test]
 async fn logs_supports_follow_tail_and_limits() {
     let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());

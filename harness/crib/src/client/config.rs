@@ -1,7 +1,7 @@
 //! Configurations of pods and containers in files: messages of the CRI in JSON or YAML, as crictl reads them.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use cri::v1;
 use crib_base::named_text;
@@ -13,8 +13,8 @@ use super::CallError;
 use super::output::descriptor;
 
 /// Reads the configuration of a pod.
-pub(crate) fn pod_config(path: &str) -> Result<v1::PodSandboxConfig, CallError> {
-    let config: v1::PodSandboxConfig = read(path, "PodSandboxConfig")?;
+pub(crate) async fn pod_config(path: &str) -> Result<v1::PodSandboxConfig, CallError> {
+    let config: v1::PodSandboxConfig = read(path, "PodSandboxConfig").await?;
     let metadata = config.metadata.clone().unwrap_or_default();
     if metadata.name.is_empty() || metadata.namespace.is_empty() {
         return Err(invalid(path, "set metadata.name and metadata.namespace"));
@@ -23,8 +23,8 @@ pub(crate) fn pod_config(path: &str) -> Result<v1::PodSandboxConfig, CallError> 
 }
 
 /// Reads the configuration of a container.
-pub(crate) fn container_config(path: &str) -> Result<v1::ContainerConfig, CallError> {
-    let config: v1::ContainerConfig = read(path, "ContainerConfig")?;
+pub(crate) async fn container_config(path: &str) -> Result<v1::ContainerConfig, CallError> {
+    let config: v1::ContainerConfig = read(path, "ContainerConfig").await?;
     if config.metadata.as_ref().is_none_or(|of| of.name.is_empty()) {
         return Err(invalid(path, "set metadata.name"));
     }
@@ -52,8 +52,10 @@ fn invalid(path: &str, reason: &str) -> CallError {
     CallError::Usage(format!("invalid configuration {path}: {reason}"))
 }
 
-fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallError> {
-    let text = named_text::read_text(Path::new(path)).map_err(|source| {
+async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallError> {
+    let file = PathBuf::from(path);
+    // On another thread: a FIFO may have no writer, and signals are handled meanwhile.
+    let text = tasks::blocking(move || named_text::read_text(&file)).await.map_err(|source| {
         CallError::Usage(format!("failed to read the configuration {path}: {source}"))
     })?;
     // JSON is YAML, too.

@@ -37,7 +37,10 @@ pub(crate) struct PullArgs {
 /// Pulls them.
 pub(crate) async fn run(args: &PullArgs) -> Result<Exit, CallError> {
     let auth = args.credentials.auth()?;
-    let pod_config = args.pod_config.as_deref().map(pod_config).transpose()?;
+    let pod_config = match &args.pod_config {
+        Some(path) => Some(pod_config(path).await?),
+        None => None,
+    };
     let cri = args.connection.open()?;
     each(&args.images, async |image: &String| {
         let pull = Pull {

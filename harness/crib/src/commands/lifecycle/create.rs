@@ -42,8 +42,8 @@ pub(crate) struct CreateArgs {
 
 /// Creates it.
 pub(crate) async fn run(args: &CreateArgs) -> Result<Exit, CallError> {
-    let mut config = container_config(&args.config)?;
-    let mut pod_config = pod_config(&args.pod_config)?;
+    let mut config = container_config(&args.config).await?;
+    let mut pod_config = pod_config(&args.pod_config).await?;
     let auth = args.credentials.auth()?;
     let settings = args.connection.endpoints.settings()?;
     let mut all = args.connection.open_all()?;

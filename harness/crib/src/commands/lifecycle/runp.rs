@@ -28,7 +28,7 @@ pub(crate) struct RunpArgs {
 
 /// Runs it.
 pub(crate) async fn run(args: &RunpArgs) -> Result<Exit, CallError> {
-    let mut config = pod_config(&args.config)?;
+    let mut config = pod_config(&args.config).await?;
     set_uid(&mut config);
     let mut cri = args.connection.open()?;
     cri.set_timeout(args.cancel_timeout);
