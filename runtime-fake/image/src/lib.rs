@@ -47,6 +47,7 @@ pub use self::registry::{
     Credentials, EVERY_HOST, Endpoint, Host, Login, Mirror, MirrorError, Puller, Registries,
     Rewrite, Secret, named_by_call,
 };
+pub use self::store::archives::archives_in;
 pub use self::store::names::{ImageNames, names};
 pub use self::store::{FsInfo, ImageOptions, ImageStore, Rootfs};
 pub use image_reference::{Reference, ReferenceError, is_host};

@@ -385,6 +385,17 @@ fn open_reports_files_that_are_no_archive() {
     assert!(error.to_string().starts_with("could not find the image archive"), "{error}");
 }
 
+#[test]
+fn device_is_refused_as_archive_at_start() {
+    let bench = Bench::new();
+    let options =
+        ImageOptions { archives: vec!["/dev/zero".into()], ..ImageOptions::new(bench.root()) };
+    let error = ImageStore::open(options).unwrap_err();
+    assert_eq!(error.to_string(), "could not find the image archive /dev/zero");
+    let cause = error.source().unwrap().to_string();
+    assert_eq!(cause, "it is neither a file nor a directory");
+}
+
 #[rstest]
 #[case::empty(b"", "it holds neither index.json")]
 #[case::text(b"FROM scratch\n", "the archive")]

@@ -1,6 +1,9 @@
 //! What is typed wrong, or only asked for.
 
+use std::path::Path;
+
 use crate::command::*;
+use crate::runs::run::pod;
 use crate::tools::reference::commands;
 
 #[tokio::test]
@@ -41,6 +44,29 @@ async fn bad_flags_exit_2_with_message() {
         let ended = place.crib(args).await;
         assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
         assert!(ended.err.contains(sentence), "{args:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn run_rejects_image_archive_that_cannot_have_images() {
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let [empty, fifo, socket] = ["empty", "fifo", "socket"].map(|name| place.path(name));
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::write(empty.join("README"), "images go here").unwrap();
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let neither = "it is neither a file nor a directory";
+    for (archive, sentence) in [
+        (Path::new("/dev/zero"), neither),
+        (fifo.as_path(), neither),
+        (socket.as_path(), neither),
+        (empty.as_path(), "contains no image"),
+    ] {
+        let args = ["run", "--image-archive", archive.to_str().unwrap(), &manifest];
+        let ended = place.crib(&args).await.exits(2);
+        ended.err_has(sentence);
         assert_eq!(ended.out, "", "{args:?}");
     }
 }

@@ -1,10 +1,10 @@
 //! The archives named by the options, and the images in them. An archive is read again only when it has changed.
 
 use std::collections::HashMap;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
 use crate::error::{ImageError, Problem};
 use crate::formats::archive::{self, Archive};
@@ -34,12 +34,15 @@ pub(crate) struct Scan {
 
 impl ArchiveList {
     /// # Errors
-    /// When a path does not exist, or is a file that is no tar file: most likely a mistyped option.
+    /// When a path does not exist, is neither a file nor a directory, or is a file that is no tar file: most likely a mistyped
+    /// option.
     pub(crate) fn new(paths: Vec<PathBuf>, limits: &Limits) -> Result<Self, ImageError> {
         for path in &paths {
-            let looked = fs::metadata(path);
-            let looked =
-                looked.map_err(crate::store::metadata::store("find the image archive", path))?;
+            let find = || crate::store::metadata::store("find the image archive", path);
+            let looked = fs::metadata(path).map_err(find())?;
+            if !looked.is_file() && !looked.is_dir() {
+                return Err(find()(io::Error::other("it is neither a file nor a directory")));
+            }
             if looked.is_file() {
                 archive::probe(path, limits)
                     .map_err(|source| ImageError::Archive { path: path.clone(), source })?;
@@ -52,19 +55,7 @@ impl ArchiveList {
     pub(crate) fn archives(&self) -> Result<Vec<PathBuf>, ImageError> {
         let mut out = Vec::new();
         for path in &self.paths {
-            if !path.is_dir() || is_layout(path) {
-                out.push(path.clone());
-                continue;
-            }
-            let entries =
-                fs::read_dir(path).and_then(|entries| entries.map(|e| Ok(e?.path())).collect());
-            let mut entries: Vec<PathBuf> =
-                entries.map_err(crate::store::metadata::store("list", path))?;
-            entries.retain(|entry| {
-                is_layout(entry) || (entry.is_file() && is_named_like_an_archive(entry))
-            });
-            entries.sort();
-            out.extend(entries);
+            out.extend(archives_in(path).map_err(crate::store::metadata::store("list", path))?);
         }
         Ok(out)
     }
@@ -89,6 +80,25 @@ impl ArchiveList {
         read.insert(path.to_owned(), (fingerprint, offers.clone()));
         Ok(Scan { offers, opened: Some(archive) })
     }
+}
+
+/// The archives and layouts that `path` stands for: itself, unless it is a directory of them. Not one is read.
+///
+/// # Errors
+/// If the directory cannot be listed.
+pub fn archives_in(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() || is_layout(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?.path();
+        if is_layout(&entry) || (entry.is_file() && is_named_like_an_archive(&entry)) {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn is_layout(path: &Path) -> bool {

@@ -1,5 +1,6 @@
 //! Loads the manifests of the command line: pods, or all errors at once.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agent::objects::ObjectMap;
@@ -170,16 +171,29 @@ pub(crate) fn load_or_none(
     Ok(inputs)
 }
 
-/// Makes the paths of image archives absolute; one that is not there is an error in words.
+/// Makes the paths of image archives absolute; one that is not there or cannot have an image is an error in words.
 pub(crate) fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    paths
-        .iter()
-        .map(|path| {
-            path.canonicalize().map_err(|error| {
-                format!("failed to find the image archive {}: {error}", path.display())
-            })
-        })
-        .collect()
+    paths.iter().map(|path| archive(path)).collect()
+}
+
+fn archive(given: &Path) -> Result<PathBuf, String> {
+    let shown = given.display();
+    let failed = |error: io::Error| format!("failed to find the image archive {shown}: {error}");
+    let path = given.canonicalize().map_err(failed)?;
+    let kind = path.metadata().map_err(failed)?;
+    // Without these, the first word of the mistake would be that a pod cannot pull.
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(format!(
+            "failed to read the image archive {shown}: it is neither a file nor a directory"
+        ));
+    }
+    if runtime_fake::archives_in(&path).map_err(failed)?.is_empty() {
+        return Err(format!(
+            "the directory {shown} contains no image: give --image-archive an OCI layout, or a directory with archives \
+            (*.tar, *.tar.gz, *.tgz, *.tar.zst, *.oci) or layouts"
+        ));
+    }
+    Ok(path)
 }
 
 /// Manifests that were read, each with its name.
