@@ -144,7 +144,7 @@ impl Store {
         if !found.as_ref().is_ok_and(|found| found == digest) {
             // An error of the copy says more than one of the removal.
             let removed = fs::remove_file(&path);
-            return found.and_then(|_| removed).map(|()| false);
+            return found.and(removed).map(|()| false);
         }
         fs::rename(&path, self.blob_path(digest))?;
         Ok(true)

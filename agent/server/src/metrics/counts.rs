@@ -201,9 +201,13 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
                 let label = if *is_static { "true" } else { "" };
                 metrics.add(&SAME_UID, &[("static", label)], value);
             }
-            Counted::ResizeRequested(_)
-            | Counted::ResizeInfeasible(_)
-            | Counted::DeferredResizeGranted(_) => resizes::add_count(metrics, happened, value),
+            Counted::ResizeRequested(of) => resizes::add_requests(metrics, of, value),
+            Counted::ResizeInfeasible(detail) => {
+                metrics.add(&resizes::INFEASIBLE, &[("reason_detail", detail)], value);
+            }
+            Counted::DeferredResizeGranted(trigger) => {
+                metrics.add(&resizes::DEFERRED_GRANTED, &[("retry_trigger", trigger)], value);
+            }
             Counted::HookFellBackToHttp
             | Counted::SleepCutShort
             | Counted::ImageVolume

@@ -3,7 +3,7 @@
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/status/status_manager.go.
 
 use agent::decide::resize::requests::ResizeRequest;
-use agent::reporting::measures::{Counted, Measured};
+use agent::reporting::measures::Measured;
 use agent::reporting::report::Reports;
 use compact::Map;
 
@@ -13,11 +13,11 @@ const REQUESTED: Description<'_> = counter(
     "kubelet_container_requested_resizes_total",
     "[ALPHA] Changes of containers' resources that sources asked for, each resource for itself",
 );
-const INFEASIBLE: Description<'_> = counter(
+pub(super) const INFEASIBLE: Description<'_> = counter(
     "kubelet_pod_infeasible_resizes_total",
     "[ALPHA] Resizes that the node can never grant, by the reason",
 );
-const DEFERRED_GRANTED: Description<'_> = counter(
+pub(super) const DEFERRED_GRANTED: Description<'_> = counter(
     "kubelet_pod_deferred_accepted_resizes_total",
     "[ALPHA] Deferred resizes that were granted, by what made the node look at them again",
 );
@@ -34,22 +34,11 @@ const IN_PROGRESS: Description<'_> = gauge(
     "[ALPHA] Pods whose resize is granted and not complete",
 );
 
-/// Adds a count of resizes; other counts are left out.
-pub(super) fn add_count(metrics: &mut Metrics, happened: &Counted, count: f64) {
-    match happened {
-        Counted::ResizeRequested(ResizeRequest { resource, requirement, operation }) => {
-            let labels =
-                [("resource", *resource), ("requirement", requirement), ("operation", operation)];
-            metrics.add(&REQUESTED, &labels, count);
-        }
-        Counted::ResizeInfeasible(detail) => {
-            metrics.add(&INFEASIBLE, &[("reason_detail", detail)], count);
-        }
-        Counted::DeferredResizeGranted(trigger) => {
-            metrics.add(&DEFERRED_GRANTED, &[("retry_trigger", trigger)], count);
-        }
-        _ => {}
-    }
+/// Adds how often sources asked for a change.
+pub(super) fn add_requests(metrics: &mut Metrics, of: &ResizeRequest, count: f64) {
+    let ResizeRequest { resource, requirement, operation } = of;
+    let labels = [("resource", *resource), ("requirement", requirement), ("operation", operation)];
+    metrics.add(&REQUESTED, &labels, count);
 }
 
 /// Adds how long resizes took, and the resizes that are not complete.
@@ -84,6 +73,7 @@ mod tests {
 
     use agent::PodReport;
     use agent::histogram::Histogram;
+    use agent::reporting::measures::Counted;
     use api::pod::PodUid;
     use serde_json::json;
 
@@ -96,15 +86,16 @@ mod tests {
             ResizeRequest { resource: "cpu", requirement: "limits", operation: "increase" };
         let mut took = Histogram::new(&[10.0]);
         took.observe(3.0);
-        let mut measured = Measured::default();
-        measured.counts = [
+        let counts = [
             (Counted::ResizeRequested(request), 2),
             (Counted::ResizeInfeasible("swap_limitation"), 1),
             (Counted::DeferredResizeGranted("pods_removed"), 3),
-        ]
-        .into_iter()
-        .collect();
-        measured.resizes.insert(true, took);
+        ];
+        let measured = Measured {
+            counts: counts.into_iter().collect(),
+            resizes: [(true, took)].into_iter().collect(),
+            ..Measured::default()
+        };
         let report = |uid: &str, conditions: serde_json::Value| {
             let published = serde_json::from_value(json!({"conditions": conditions})).unwrap();
             let report = PodReport {

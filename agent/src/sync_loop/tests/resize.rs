@@ -94,9 +94,9 @@ async fn resources_change_without_a_restart() {
         ]
     );
     let measured = scene.agent().view().measured();
-    let requested = measured.counts.iter().filter_map(|(happened, count)| match happened {
-        Counted::ResizeRequested(of) => Some((of.resource, of.requirement, of.operation, *count)),
-        _ => None,
+    let requested = measured.counts.iter().filter_map(|(happened, count)| {
+        let Counted::ResizeRequested(of) = happened else { return None };
+        Some((of.resource, of.requirement, of.operation, *count))
     });
     let expected =
         [("cpu", "limits"), ("cpu", "requests"), ("memory", "limits"), ("memory", "requests")];
@@ -208,9 +208,9 @@ async fn resize_waits_for_another_pod_to_go() {
 /// Why deferred resizes were granted.
 fn granted_by(scene: &Scene) -> Vec<&'static str> {
     let counts = scene.agent().view().measured().counts;
-    let triggers = counts.into_keys().filter_map(|happened| match happened {
-        Counted::DeferredResizeGranted(trigger) => Some(trigger),
-        _ => None,
+    let triggers = counts.into_keys().filter_map(|happened| {
+        let Counted::DeferredResizeGranted(trigger) = happened else { return None };
+        Some(trigger)
     });
     triggers.collect()
 }

@@ -9,6 +9,4 @@ pub(crate) use crib_base::exit::Exit;
 pub(crate) use crib_base::report::say;
 
 pub(crate) use crate::client::output::{escape_control, print, print_json};
-pub(crate) use crate::client::{
-    CallError, Connection, Cri, each, find, finish, human, until_signal, with_codes,
-};
+pub(crate) use crate::client::{CallError, Connection, Cri, each, find, finish, human, with_codes};
