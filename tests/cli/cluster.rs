@@ -17,7 +17,6 @@ pub(crate) mod mirrors;
 pub(crate) mod node;
 pub(crate) mod objects;
 pub(crate) mod pods;
-pub(crate) mod resize;
 pub(crate) mod server;
 pub(crate) mod server_client;
 pub(crate) mod server_handlers;
