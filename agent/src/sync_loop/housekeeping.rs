@@ -162,10 +162,11 @@ impl SyncLoop {
             }
         }
         let kept = self.kept(listed);
+        let mut all_removed = true;
         if let Some(cgroups) = &self.shared.cgroups {
             let kept = kept.clone();
             let is_known = move |uid: &str| kept.contains(OsStr::new(&component(uid)));
-            cgroups.remove_orphans(is_known).await;
+            all_removed = cgroups.remove_orphans(is_known).await;
         }
         let (trash, root) = (Arc::clone(&self.shared.trash), self.shared.config.root_dir.clone());
         let machine = Arc::clone(&self.shared.machine);
@@ -199,7 +200,7 @@ impl SyncLoop {
             found: dirs.found + busy.len(),
             left: dirs.left + busy.len(),
         });
-        self.garbage.directories = !busy.is_empty();
+        self.garbage.directories = !busy.is_empty() || !all_removed;
         for name in busy {
             self.unmount_orphan(name);
         }

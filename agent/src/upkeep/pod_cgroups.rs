@@ -203,13 +203,17 @@ impl PodCgroups {
         .await
     }
 
-    /// Removes the cgroups of pods that are unknown, unless other agents may have pods there.
-    pub(crate) async fn remove_orphans(&self, is_known: impl Fn(&str) -> bool + Send + 'static) {
+    /// Removes the cgroups of pods that are unknown, unless other agents may have pods there. Returns whether all are removed: processes
+    /// that are killed first need time to end.
+    pub(crate) async fn remove_orphans(
+        &self,
+        is_known: impl Fn(&str) -> bool + Send + 'static,
+    ) -> bool {
         let inner = Arc::clone(&self.0);
         if inner.config.shares_root {
-            return;
+            return true;
         }
-        blocking(move || inner.remove_orphans(&is_known)).await;
+        blocking(move || inner.remove_orphans(&is_known)).await
     }
 
     /// Removes the cgroups of the classes, and of all pods, if there is no pod.
@@ -297,7 +301,8 @@ impl Inner {
         Ok(())
     }
 
-    fn remove_orphans(&self, is_known: &dyn Fn(&str) -> bool) {
+    fn remove_orphans(&self, is_known: &dyn Fn(&str) -> bool) -> bool {
+        let mut all_removed = true;
         for class in &self.classes {
             let names = match self.groups.children(class) {
                 Ok(names) => names,
@@ -311,10 +316,12 @@ impl Inner {
                 let path = format!("{class}/{name}");
                 tracing::info!(path, "removing cgroup of an unknown pod");
                 if let Err(error) = self.groups.destroy(&path) {
+                    all_removed = false;
                     tracing::warn!(path, %error, "failed to remove cgroup of an unknown pod; will retry");
                 }
             }
         }
+        all_removed
     }
 }
 
