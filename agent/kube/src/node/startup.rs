@@ -48,7 +48,7 @@ impl NodeStartup {
         self.lock().attempt.get_or_insert(now);
     }
 
-    /// Notes that there is a node now that was not there before.
+    /// Notes that the node was registered for the first time.
     pub(crate) fn registered_new(&self, now: Timestamp) {
         let mut times = self.lock();
         if times.attempt.is_some() {
