@@ -102,12 +102,12 @@ pub enum EnterError {
         /// That user's id.
         uid: u32,
     },
-    /// Root may not create namespaces.
+    /// Root may not do what pods need.
     #[error(
-        "isolation root is unavailable: {reason}; use --isolation auto, or give this container CAP_SYS_ADMIN"
+        "isolation root is unavailable: {reason}; use --isolation auto, or run as root of the machine or of a privileged container"
     )]
     NoNamespaces {
-        /// The probe that failed.
+        /// The step that failed, or the missing capabilities.
         reason: String,
     },
     /// It is unknown whether pods of an earlier daemon run.
@@ -136,7 +136,7 @@ pub enum EnterError {
 /// no pods.
 ///
 /// # Errors
-/// When the machine does not allow what was requested; [`IsolationRequest::Auto`] always has a last mode. When
+/// When the machine does not allow exactly what was requested; [`IsolationRequest::Auto`] always has a last mode. When
 /// `state_dir` belongs to another user, or cannot be made private.
 ///
 /// Call it before any thread is started: the kernel only moves a single-threaded process.
@@ -148,16 +148,14 @@ pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isol
         private::make(state_dir)?;
     }
     let uid = nix::unistd::geteuid().as_raw();
-    match (request, uid) {
-        (IsolationRequest::Process, _) => Ok(Isolation::Process),
-        (IsolationRequest::Root, 1..) => Err(EnterError::NotRoot { uid }),
-        (IsolationRequest::Root, 0) => as_root(),
-        (IsolationRequest::Rootless, 0) => as_root().or_else(|_| rootless(state_dir)),
-        (IsolationRequest::Rootless, _) => rootless(state_dir),
-        (IsolationRequest::Auto, _) => {
-            // Root of a container without CAP_SYS_ADMIN may still make user namespaces.
-            let found = if uid == 0 { as_root() } else { Err(EnterError::NotRoot { uid }) };
-            match found.or_else(|_| rootless(state_dir)) {
+    match request {
+        IsolationRequest::Process => Ok(Isolation::Process),
+        IsolationRequest::Root => as_root(uid),
+        IsolationRequest::Rootless => as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok),
+        IsolationRequest::Auto => {
+            // Root of a container that may not do all that pods need may still make user namespaces.
+            let strongest = as_root(uid).ok().or_else(|| as_mapped_root(uid));
+            match strongest.map_or_else(|| rootless(state_dir), Ok) {
                 Err(EnterError::NoUserNamespace { .. }) => Ok(Isolation::Process),
                 found => found,
             }
@@ -177,14 +175,34 @@ fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
     living.map_err(|source| EnterError::Pods { source })
 }
 
-/// The isolation for root: of the machine, or of a user namespace that another process created.
-fn as_root() -> Result<Isolation, EnterError> {
-    userns::probe_namespaces().map_err(|reason| EnterError::NoNamespaces { reason })?;
+/// The isolation for root of the machine, or of a container without a user namespace.
+fn as_root(uid: u32) -> Result<Isolation, EnterError> {
+    if uid != 0 {
+        return Err(EnterError::NotRoot { uid });
+    }
+    let unavailable = |reason| EnterError::NoNamespaces { reason };
+    if own_ids() != mapping::Mapped::Everything {
+        return Err(unavailable("this is root of a user namespace only".to_owned()));
+    }
+    userns::probe(IsolationMode::Root).map_err(unavailable)?;
+    Ok(Isolation::Root)
+}
+
+/// The isolation for root of a user namespace that another process created, if no other namespace is needed.
+fn as_mapped_root(uid: u32) -> Option<Isolation> {
+    match own_ids() {
+        mapping::Mapped::Some(ids) if uid == 0 => {
+            let probed = userns::probe(IsolationMode::Rootless);
+            probed.is_ok().then_some(Isolation::Rootless { ids })
+        }
+        mapping::Mapped::Some(_) | mapping::Mapped::Everything => None,
+    }
+}
+
+/// The ids of this process's user namespace.
+fn own_ids() -> mapping::Mapped {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    Ok(match mapping::mapped_ids(&map) {
-        mapping::Mapped::Everything => Isolation::Root,
-        mapping::Mapped::Some(ids) => Isolation::Rootless { ids },
-    })
+    mapping::mapped_ids(&map)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! | `userns` | a pod's user namespace: the keeper makes it and never enters it |
 //! | `shared`, `birth` | process namespaces with other processes, which are entered last of all |
 //! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
+//! | `probe` | tries what pods need from the machine, in a process of its own, for the daemon's choice of the isolation |
 //! | `act` | a process that acts out a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
 //! | `restore` | starts criu: the process at the barrier executes it instead of the program, or a fork of the keeper dumps |
 //! | `Report`, `report_pipe` | what the child reports, and how the keeper reads it |
@@ -30,6 +31,7 @@ pub(crate) mod fork;
 pub mod lsm;
 pub(crate) mod pause;
 pub(crate) mod pod;
+pub mod probe;
 pub(crate) mod process;
 pub(crate) mod report_pipe;
 pub(crate) mod restore;

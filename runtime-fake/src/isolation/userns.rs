@@ -9,7 +9,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use keeper::contract::orphan;
+use keeper::{
+    contract::{orphan, plan::IsolationMode},
+    setup::probe::try_set_up,
+};
 use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},
@@ -33,22 +36,13 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Tries in a child whether this process may create the namespaces of a pod.
-pub(super) fn probe_namespaces() -> Result<(), Reason> {
-    in_child(|| {
-        unshare(
-            UnshareFlags::NEWNS
-                | UnshareFlags::NEWNET
-                | UnshareFlags::NEWIPC
-                | UnshareFlags::NEWUTS
-                | UnshareFlags::NEWPID,
-        )
-        .map_err(because("make namespaces"))?;
-        let propagation = rustix::mount::MountPropagationFlags::DOWNSTREAM
-            | rustix::mount::MountPropagationFlags::REC;
-        rustix::mount::mount_change("/", propagation)
-            .map_err(|e| because("change a mount")(e.into()))
-    })
+/// Tries in a child whether this process may set up pods with the isolation `mode`.
+pub(super) fn probe(mode: IsolationMode) -> Result<(), Reason> {
+    in_child(|| set_up(mode))
+}
+
+fn set_up(mode: IsolationMode) -> Result<(), Reason> {
+    try_set_up(mode).map_err(|failure| failure.message)
 }
 
 /// Moves this process into the user namespace of the `keepers` of pods in `state_dir`, or into a new one.
@@ -62,7 +56,7 @@ pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolati
         }
     }
     // Try it in a child first: a process that has entered a user namespace without rights there cannot leave it.
-    in_child(|| make().and_then(|_| probe_in_place()))?;
+    in_child(|| make().and_then(|_| set_up(IsolationMode::Rootless)))?;
     make()
 }
 
@@ -99,15 +93,6 @@ fn become_root() -> io::Result<()> {
         rustix::process::Uid::ROOT,
     )?;
     Ok(())
-}
-
-fn probe_in_place() -> Result<(), Reason> {
-    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)
-        .map_err(because("make namespaces in a user namespace"))?;
-    let propagation = rustix::mount::MountPropagationFlags::DOWNSTREAM
-        | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", propagation)
-        .map_err(|e| because("change a mount in a user namespace")(e.into()))
 }
 
 /// Creates a user namespace where this user is root, with the subordinate ids if available.

@@ -6,6 +6,12 @@ use crate::runs::run::pod;
 /// The capabilities of Docker's and Podman's containers; Podman's have no more.
 const DOCKER: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,\
     +sys_chroot,+mknod,+audit_write,+setfcap";
+/// As with `--cap-add SYS_ADMIN`.
+const DOCKER_WITH_NAMESPACES: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,\
+    +net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap,+sys_admin";
+/// With `--cap-add SYS_ADMIN,NET_ADMIN`.
+const PODMAN_WITH_NETWORKS: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,\
+    +net_bind_service,+sys_chroot,+setfcap,+sys_admin,+net_admin";
 
 /// A command for a box with these capabilities at most.
 fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::Command {
@@ -24,6 +30,18 @@ fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::
 #[case::root_of_docker_by_name(DOCKER, "rootless", "rootless (65536 ids)")]
 #[case::root_without_namespaces_only("-sys_admin", "auto", "rootless (65536 ids)")]
 #[case::root_that_may_map_one_id("-sys_admin,-setuid", "auto", "rootless (a single id)")]
+#[case::root_of_docker_with_namespaces(DOCKER_WITH_NAMESPACES, "auto", "rootless (65536 ids)")]
+#[case::root_of_docker_with_namespaces_by_name(DOCKER_WITH_NAMESPACES, "rootless", "rootless (65536 ids)")]
+#[case::root_of_podman_with_networks(PODMAN_WITH_NETWORKS, "auto", "rootless (65536 ids)")]
+#[case::root_without_networks("-net_admin", "auto", "rootless (65536 ids)")]
+#[case::root_without_devices("-mknod", "auto", "rootless (65536 ids)")]
+#[case::root_without_chroot("-sys_chroot", "auto", "rootless (65536 ids)")]
+#[case::root_that_drops_no_capabilities("-setpcap", "auto", "rootless (65536 ids)")]
+#[case::root_that_kills_no_others("-kill", "auto", "rootless (65536 ids)")]
+#[case::root_that_gives_no_files_away("-chown", "auto", "rootless (65536 ids)")]
+#[case::root_without_other_rights("-sys_ptrace,-sys_resource,-net_raw", "auto", "root")]
+#[case::root_with_all_rights("+all", "root", "root")]
+#[case::root_with_all_rights_by_name("+all", "rootless", "rootless (65536 ids)")]
 #[tokio::test]
 async fn root_gets_what_its_box_allows(
     #[case] capabilities: &str,
@@ -40,7 +58,7 @@ async fn root_gets_what_its_box_allows(
 }
 
 #[rstest]
-#[case::root("root", "isolation root is unavailable: failed to make namespaces")]
+#[case::root("root", "isolation root is unavailable: this process lacks CAP_SYS_ADMIN;")]
 // Linux 5.12 lets root be mapped by those only who may give files capabilities.
 #[case::rootless("rootless", "isolation rootless is unavailable: failed to map the user id")]
 #[tokio::test]
@@ -54,6 +72,40 @@ async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
     let run = ["run", "--isolation", asked, &manifest];
     let ended = place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3);
     ended.err_has(said);
+}
+
+/// Root of `unshare -Ur` is not root of the machine, whatever it may do.
+#[rstest]
+#[case::root("root", None)]
+#[case::rootless("rootless", Some("rootless (a single id)"))]
+#[case::auto("auto", Some("rootless (a single id)"))]
+#[tokio::test]
+async fn root_of_user_namespace_gets_no_isolation_root(
+    #[case] asked: &str,
+    #[case] expected: Option<&str>,
+) {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo it runs as $(id -u)"));
+    let crib = place.command(&["run", "--isolation", asked, &manifest]);
+    let mut command = tokio::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user"]);
+    command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
+    for (name, value) in crib.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let ended = place.end(command).await;
+    match expected {
+        Some(expected) => {
+            let ended = ended.exits(0);
+            ended.err_has(&format!("crib: isolation: {expected}\n"));
+            ended.out_has("it runs as 0");
+        }
+        None => {
+            let ended = ended.exits(3);
+            ended.err_has("isolation root is unavailable: this is root of a user namespace only;");
+        }
+    }
 }
 
 /// A pod as a CI system gives it to a job, which runs `crib` in it; its user 1000 has subordinate ids.
@@ -131,6 +183,7 @@ const FILE_CAPABILITIES: &str = "for id in u g; do cp /usr/bin/new${id}idmap /tm
 #[case::docker_root_without_rights("a container, as root with `--cap-drop ALL`", "RUNTIME_DEFAULT, capabilities: {drop: [ALL]}", true, "", ["process", "no", "yes"])]
 #[case::unconfined_root("a container with `seccomp=unconfined`, as root", "", true, "", ["rootless (65536 ids)", "no", "no"])]
 #[case::unconfined_root_of_podman("a container with `seccomp=unconfined` and Podman's default capabilities, as root", "capabilities: {drop: [AUDIT_WRITE, MKNOD, NET_RAW]}", true, "", ["rootless (65536 ids)", "no", "no"])]
+#[case::unconfined_root_with_sys_admin("a container with `seccomp=unconfined` and `--cap-add SYS_ADMIN`, as root", "capabilities: {add: [SYS_ADMIN]}", true, "", ["rootless (65536 ids)", "no", "no"])]
 #[case::unconfined_root_without_setuid("a container with `seccomp=unconfined` but without `CAP_SETUID` and `CAP_SETGID`, as root", "capabilities: {drop: [SETUID, SETGID]}", true, "", ["rootless (a single id)", "no", "no"])]
 #[case::unconfined_root_without_setfcap("a container with `seccomp=unconfined` but without `CAP_SETFCAP`, as root (Linux 5.12 or later)", "capabilities: {drop: [SETFCAP]}", true, "", ["process", "no", "yes"])]
 #[case::unconfined_user("a container with `seccomp=unconfined`, as an ordinary user", "runAsUser: 1000", true, "", ["rootless (a single id)", "no", "no"])]

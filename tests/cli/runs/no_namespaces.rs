@@ -1,20 +1,25 @@
-//! `crib run` of an ordinary user where user namespaces are forbidden: isolation `process` is what is left.
+//! `crib run` of an ordinary user where user namespaces, or others, are forbidden: isolation `process` is what is left.
 
 use tokio::process::Command;
 
 use crate::command::*;
 use crate::runs::run::{HELLO, pod};
 
-/// Forbids user namespaces in one of its own, and runs a command there without capabilities. In a namespace of its own a
-/// process keeps the sysctl from everybody else.
-const FORBID: &str = "echo 0 >/proc/sys/user/max_user_namespaces && \
-    exec setpriv --inh-caps=-all --ambient-caps=-all \"$0\" \"$@\"";
+/// Forbids a kind of namespaces in a user namespace of its own, and runs a command there without capabilities. In a namespace of
+/// its own a process keeps the sysctl from everybody else.
+const FORBID: &str = "echo 0 >/proc/sys/user/max_$0_namespaces && \
+    exec setpriv --inh-caps=-all --ambient-caps=-all \"$@\"";
 
 /// Runs `crib` as an ordinary user who can make no user namespace.
 async fn crib(place: &Place, args: &[&str]) -> Ended {
+    crib_without("user", place, args).await
+}
+
+/// Runs `crib` as an ordinary user who can make no namespace of this kind.
+async fn crib_without(kind: &str, place: &Place, args: &[&str]) -> Ended {
     let crib = place.command(args);
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-current-user", "--keep-caps", "sh", "-c", FORBID]);
+    command.args(["--user", "--map-current-user", "--keep-caps", "sh", "-c", FORBID, kind]);
     command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
     command.env("HOME", place.path("home"));
     for (name, value) in crib.as_std().get_envs() {
@@ -50,6 +55,21 @@ async fn auto_selects_process_and_ends_what_cannot_run() {
     let who = format!("I am {user} in {}\n", place.path("home").display());
     assert_eq!(plain.out, format!("plain/main | {who}"));
     assert_eq!(std::fs::read_to_string(written).unwrap(), who);
+}
+
+#[rstest]
+#[tokio::test]
+async fn auto_selects_process_unless_all_namespaces_of_pods_can_be_made(
+    #[values("pid", "ipc", "uts", "cgroup", "net", "mnt")] kind: &str,
+) {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo done"));
+    let ended = crib_without(kind, &place, &["run", &manifest]).await.exits(0);
+    assert_eq!(ended.err.lines().next(), Some("crib: isolation: process"), "{}", ended.err);
+    assert_eq!(ended.out, "p/main | done\n");
+    let refused = crib_without(kind, &place, &["run", "--isolation", "rootless", &manifest]).await;
+    refused.exits(3).err_has("isolation rootless is unavailable: failed to make namespaces: ");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub(crate) async fn session(
     let signals = Signals::listen().and_then(Signals::and_hang_up);
     let mut signals = or_failed("listen for signals", signals)?;
     orphans::adopt();
-    clean_up::remove_dead_runs(args.isolation, &args.live_dir).await;
+    clean_up::remove_dead_runs(&args.live_dir).await;
     let made = Root::make().and_then(|root| {
         let path = root.path().to_owned();
         let lock = RunLock::make(&path).map_err(|source| RootError::Lock { path, source })?;

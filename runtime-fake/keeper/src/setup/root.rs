@@ -5,7 +5,7 @@
 
 pub(crate) mod accounts;
 pub(crate) mod cgroups;
-mod devices;
+pub(crate) mod devices;
 mod host;
 pub(crate) mod idmap;
 pub(crate) mod overlay;

@@ -13,8 +13,9 @@ use crate::processes::dead_runs::RunLock;
 use crate::processes::orphans;
 use crate::processes::root::{self, Root};
 
-/// Removes what runs have left that were killed together with their runtimes.
-pub(crate) async fn remove_dead_runs(isolation: IsolationRequest, live_dir: &Path) {
+/// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
+pub(crate) async fn remove_dead_runs(live_dir: &Path) {
+    let isolation = IsolationRequest::Auto;
     for (path, lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
         if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
             say(&problem);
