@@ -31,7 +31,11 @@ fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::
 #[case::root_without_namespaces_only("-sys_admin", "auto", "rootless (65536 ids)")]
 #[case::root_that_may_map_one_id("-sys_admin,-setuid", "auto", "rootless (a single id)")]
 #[case::root_of_docker_with_namespaces(DOCKER_WITH_NAMESPACES, "auto", "rootless (65536 ids)")]
-#[case::root_of_docker_with_namespaces_by_name(DOCKER_WITH_NAMESPACES, "rootless", "rootless (65536 ids)")]
+#[case::root_of_docker_with_namespaces_by_name(
+    DOCKER_WITH_NAMESPACES,
+    "rootless",
+    "rootless (65536 ids)"
+)]
 #[case::root_of_podman_with_networks(PODMAN_WITH_NETWORKS, "auto", "rootless (65536 ids)")]
 #[case::root_without_networks("-net_admin", "auto", "rootless (65536 ids)")]
 #[case::root_without_devices("-mknod", "auto", "rootless (65536 ids)")]
@@ -106,6 +110,28 @@ async fn root_of_user_namespace_gets_no_isolation_root(
             ended.err_has("isolation root is unavailable: this is root of a user namespace only;");
         }
     }
+}
+
+#[rstest]
+#[case::privileges("", "crib: pods have a single user id: for more ids, install uidmap")]
+#[case::no_new_privileges(
+    "--no-new-privs",
+    "crib: pods have a single user id: newuidmap cannot map more ids for a process with no_new_privs"
+)]
+#[tokio::test]
+async fn single_id_is_explained(#[case] flag: &str, #[case] said: &str) {
+    harness::needs!(Root, UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let crib = place.command(&["run", &manifest]);
+    let mut command = tokio::process::Command::new("setpriv");
+    command.args(Some(flag).filter(|flag| !flag.is_empty())).arg("--inh-caps=-all");
+    command.arg("--").arg(crib.as_std().get_program()).args(crib.as_std().get_args());
+    for (name, value) in crib.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let ended = place.end(place.as_ordinary_user(command)).await.exits(0);
+    ended.err_has(said);
 }
 
 /// A pod as a CI system gives it to a job, which runs `crib` in it; its user 1000 has subordinate ids.

@@ -11,6 +11,34 @@ use harness::client::Client;
 /// How an ordinary user gets limits.
 const REMEDY: &str = "run crib as root, or in a cgroup that systemd delegates: systemd-run --user --scope -p Delegate=yes crib run …";
 
+/// Who maps the user ids of a rootless runtime's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdMapper {
+    /// Root itself.
+    Root,
+    /// newuidmap for a user, which cannot gain the privilege to map more than one id.
+    NoNewPrivileges,
+    /// newuidmap for a user.
+    Other,
+}
+
+impl IdMapper {
+    /// The one of this process, whose user namespace is that of the pods.
+    pub(crate) fn of_process() -> Self {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        Self::of_map(&map, rustix::thread::no_new_privs().unwrap_or_default())
+    }
+
+    /// `map` is that of a user namespace: the id inside, the id outside and how many.
+    fn of_map(map: &str, no_new_privs: bool) -> Self {
+        match map.split_whitespace().nth(1) {
+            Some("0") => Self::Root,
+            _ if no_new_privs => Self::NoNewPrivileges,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// What the runtime reports in its Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeCapabilities {
@@ -52,11 +80,19 @@ impl RuntimeCapabilities {
         Some((self.host?, names.map(str::to_owned).into()))
     }
 
-    /// How an ordinary user's pods get more than one user id, if they have only one.
-    pub(crate) fn single_id(&self) -> Option<&'static str> {
-        self.isolation.contains("single id").then_some(
-            "pods have a single user id: for more ids, install uidmap and add the user to /etc/subuid and /etc/subgid",
-        )
+    /// How pods get more than one user id, if they have only one.
+    pub(crate) fn single_id(&self, user: IdMapper) -> Option<&'static str> {
+        self.isolation.contains("single id").then_some(match user {
+            IdMapper::Root => {
+                "pods have a single user id: for more ids, give this container CAP_SETUID and CAP_SETGID"
+            }
+            IdMapper::NoNewPrivileges => {
+                "pods have a single user id: newuidmap cannot map more ids for a process with no_new_privs; in a container, set allowPrivilegeEscalation: true"
+            }
+            IdMapper::Other => {
+                "pods have a single user id: for more ids, install uidmap and add the user to /etc/subuid and /etc/subgid"
+            }
+        })
     }
 
     /// Whether the pods' network, where Services are, is reached from the host. That of an ordinary user's pods is not.
@@ -136,15 +172,22 @@ mod tests {
     }
 
     #[rstest]
-    #[case::root("root", false)]
-    #[case::single("rootless (a single id)", true)]
-    #[case::many("rootless (65536 ids)", false)]
-    fn single_id_names_package(#[case] isolation: &str, #[case] named: bool) {
-        let capabilities = RuntimeCapabilities {
-            isolation: isolation.to_owned(),
-            ..RuntimeCapabilities::default()
-        };
-        assert_eq!(capabilities.single_id().is_some_and(|text| text.contains("uidmap")), named);
+    #[case::root("root", "0 0 4294967295", false, None)]
+    #[case::single("rootless (a single id)", "0 1000 1", false, Some("install uidmap"))]
+    #[case::no_new_privs("rootless (a single id)", "0 1000 1", true, Some("no_new_privs"))]
+    #[case::container("rootless (a single id)", "0 0 1", true, Some("CAP_SETUID"))]
+    #[case::many("rootless (65536 ids)", "0 1000 1\n1 100000 65535", true, None)]
+    fn single_id_names_what_is_missing(
+        #[case] isolation: &str,
+        #[case] map: &str,
+        #[case] no_new_privs: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let isolation = isolation.to_owned();
+        let capabilities = RuntimeCapabilities { isolation, ..RuntimeCapabilities::default() };
+        let advice = capabilities.single_id(IdMapper::of_map(map, no_new_privs));
+        assert_eq!(advice.is_some(), expected.is_some(), "{advice:?}");
+        assert!(advice.unwrap_or_default().contains(expected.unwrap_or_default()), "{advice:?}");
     }
 
     fn capabilities(not_applied: Option<&str>) -> RuntimeCapabilities {

@@ -13,7 +13,7 @@ use crib_base::{logging, run_socket};
 use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
-use crate::capabilities::RuntimeCapabilities;
+use crate::capabilities::{IdMapper, RuntimeCapabilities};
 use crate::endpoint;
 use crate::event_loop::{Loop, Outside};
 use crate::input::inputs::Inputs;
@@ -179,7 +179,7 @@ async fn announce(
         .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
     if !args.quiet {
         say(&format!("isolation: {}", capabilities.isolation));
-        if let Some(remedy) = capabilities.single_id() {
+        if let Some(remedy) = capabilities.single_id(IdMapper::of_process()) {
             say(remedy);
         }
         if let Some(reason) = &capabilities.no_egress {
