@@ -50,11 +50,14 @@ async fn way_out(runtime: &Runtime) -> (String, String) {
     (program, network.message)
 }
 
-/// What the server at `address` answers to a line that a container of the pod sends over `transport`.
+/// What the server at `address` answers to a line that a container of the pod sends over `transport`. A datagram may be lost
+/// on a busy machine, so a client of UDP asks again each second, as resolvers do.
 async fn ask(pod: &Pod, transport: &str, address: &str, port: u16) -> String {
     let name = fixture::unique("client");
+    let wait = if transport == "udp" { 1 } else { 20 };
     let script = format!(
-        "exec timeout 20 bash -c 'exec 3<>/dev/{transport}/{address}/{port} && echo question >&3 && head -n 1 <&3'"
+        "exec timeout 20 bash -c 'exec 3<>/dev/{transport}/{address}/{port} && while echo question >&3; do \
+            timeout {wait} head -n 1 <&3 && exit; done'"
     );
     pod.output(pod.script(&name, &script)).await.unwrap()
 }
