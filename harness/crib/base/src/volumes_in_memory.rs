@@ -121,17 +121,46 @@ pub fn remove_orphans() {
 }
 
 fn remove_orphans_in(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_str().filter(|name| name.starts_with(PREFIX));
-        let Some(name) = name.and_then(|name| name.strip_suffix(ORIGIN)) else { continue };
-        let directory = parent.join(name);
+    for directory in with_origins(parent) {
         let Some(_lock) = lock_orphan(&directory) else { continue };
         let removed = file_tree::remove(&directory).map_err(io::Error::from);
-        if let Err(error) = removed.and_then(|()| fs::remove_file(entry.path())) {
+        if let Err(error) = removed.and_then(|()| fs::remove_file(origin(&directory))) {
             tracing::warn!(directory = %directory.display(), %error, "failed to remove orphaned volumes in memory");
         }
     }
+}
+
+/// The paths of directories in `parent` that have a link beside them to where they are linked from.
+fn with_origins(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let directories = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let name = name.to_str().filter(|name| name.starts_with(PREFIX))?;
+        Some(parent.join(name.strip_suffix(ORIGIN)?))
+    });
+    directories.collect()
+}
+
+/// The root directories of this user's agents that keep such volumes in a linked directory. The agents may be dead, and their
+/// root directories removed.
+#[must_use]
+pub fn roots() -> Vec<PathBuf> {
+    parents().iter().flat_map(|parent| roots_in(parent)).collect()
+}
+
+fn roots_in(parent: &Path) -> Vec<PathBuf> {
+    let own = geteuid().as_raw();
+    let roots = with_origins(parent).into_iter().filter_map(|linked| {
+        let origin = origin(&linked);
+        // Others may write to /dev/shm too, and a link of theirs leads anywhere.
+        if fs::symlink_metadata(&origin).ok()?.uid() != own {
+            return None;
+        }
+        let at = fs::read_link(&origin).ok()?;
+        let root = at.parent()?;
+        (at.is_absolute() && directory(root) == at).then(|| root.to_owned())
+    });
+    roots.collect()
 }
 
 /// The lock of a directory, if it is orphaned.
@@ -219,6 +248,7 @@ mod tests {
         fs::write(directory.join("secret"), "s").unwrap();
         remove_orphans_in(parent.path());
         assert!(directory.exists(), "its root is there");
+        assert_eq!(roots_in(parent.path()), [root.clone()]);
         let holder = File::open(&directory).unwrap();
         flock(&holder, FlockOperation::NonBlockingLockShared).unwrap();
         file_tree::remove(&root).unwrap();

@@ -16,15 +16,28 @@ use crate::processes::root::{self, Root};
 /// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
 pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     let isolation = IsolationRequest::Auto;
-    for (path, lock) in dead_runs::dead_runs(&std::env::temp_dir()) {
+    let mut dead = dead_runs::dead_runs(&std::env::temp_dir());
+    // Runs with another TMPDIR are known by the secrets that they have left in memory. Those found above are locked already.
+    dead.extend(dead_runs::dead_among(runs_with_secrets_in_memory()));
+    for (path, lock) in dead {
         if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
             say(&problem);
         }
     }
-    // A killed run may have left secrets in memory, although its directory is removed.
+    // A killed run may also have left secrets in memory although its directory is removed.
     volumes_in_memory::remove_orphans();
     // Also the entries that the runtimes had; one that cannot be removed now is removed by the next reader.
     let _ = live::endpoints(live_dir);
+}
+
+/// The directories of this user's runs, living ones too, whose secrets are in a linked directory in memory.
+fn runs_with_secrets_in_memory() -> Vec<PathBuf> {
+    let runs = volumes_in_memory::roots().into_iter().filter_map(|agent| {
+        let run = agent.parent()?;
+        // The root directory of a `crib agent` is elsewhere, and its pods outlive it.
+        (Root::of_earlier(run.to_owned()).agent() == agent).then(|| run.to_owned())
+    });
+    runs.collect()
 }
 
 /// Removes what one has left. The error is a sentence.

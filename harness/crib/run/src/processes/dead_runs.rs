@@ -123,7 +123,12 @@ pub fn with_names(parent: &Path) -> Vec<(RunName, PathBuf)> {
 
 /// The directories of dead runs of this user in `parent`, each with its lock.
 pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
-    let dead = runs(parent).into_iter().filter_map(|path| {
+    dead_among(runs(parent))
+}
+
+/// Those of `paths` that are the directories of dead runs of this user, each with its lock.
+pub(crate) fn dead_among(paths: Vec<PathBuf>) -> Vec<(PathBuf, RunLock)> {
+    let dead = paths.into_iter().filter(|path| is_own_run(path)).filter_map(|path| {
         let lock = RunLock::of_dead(&path).ok().flatten()?;
         Some((path, lock))
     });
@@ -132,19 +137,21 @@ pub(crate) fn dead_runs(parent: &Path) -> Vec<(PathBuf, RunLock)> {
 
 /// The directories of this user's runs in `parent`.
 fn runs(parent: &Path) -> Vec<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
     let Ok(entries) = parent.read_dir() else {
         return Vec::new();
     };
-    let runs = entries.flatten().filter(|entry| {
-        let named = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        // Not through a symbolic link.
-        named
-            && entry
-                .metadata()
-                .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
-    });
-    runs.map(|entry| entry.path()).collect()
+    entries.flatten().map(|entry| entry.path()).filter(|path| is_own_run(path)).collect()
+}
+
+/// Whether a path is that of a directory of a run of this user, which no other user can enter.
+fn is_own_run(path: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let named =
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+    // Not through a symbolic link.
+    named
+        && std::fs::symlink_metadata(path)
+            .is_ok_and(|data| data.is_dir() && data.uid() == own && data.mode() & 0o077 == 0)
 }
 
 #[cfg(test)]
@@ -180,6 +187,25 @@ mod tests {
         let paths: Vec<&PathBuf> = found.iter().map(|(path, _)| path).collect();
         assert_eq!(paths, [&dead]);
         assert_eq!(dead_runs(parent.path()).len(), 0, "one removes it at a time");
+    }
+
+    #[test]
+    fn only_directories_of_unlocked_runs_are_dead_among_paths() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = |name, mode| run(parent.path(), name, mode);
+        let [dead, alive, other] =
+            ["crib-run-dead", "crib-run-alive", "other"].map(|name| dir(name, 0o700));
+        drop(RunLock::make(&dead).unwrap());
+        let _alive = RunLock::make(&alive).unwrap();
+        drop(RunLock::make(&other).unwrap());
+        let open = dir("crib-run-open", 0o755);
+        drop(RunLock::make(&open).unwrap());
+        let [link, missing] =
+            ["crib-run-link", "crib-run-missing"].map(|name| parent.path().join(name));
+        std::os::unix::fs::symlink(&dead, &link).unwrap();
+        let found = dead_among(vec![link, missing, other, open, alive, dead.clone(), dead.clone()]);
+        let paths: Vec<&PathBuf> = found.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, [&dead], "and only once");
     }
 
     #[test]
