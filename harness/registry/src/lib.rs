@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `route` ◆, `names` ◆, `document` ◆ | parse requests, names and manifests |
 //! | `store` | blobs and names in a directory, which is an OCI layout |
+//! | `temporary` | the directory of a registry without one of its own, and what killed ones have left |
 //! | `load` | loads archives and layouts into the store |
 //! | `auth`, `fault` | authentication, and faults that tests inject; TLS is here |
 //! | `serve`, `answer` | handle requests and send responses |
@@ -37,7 +38,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use rustls::pki_types::PrivateKeyDer;
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -53,6 +53,7 @@ mod names;
 mod route;
 mod serve;
 mod store;
+mod temporary;
 
 pub use auth::{Auth, BadAuth, Bearer};
 use auth::{Door, DoorOptions};
@@ -64,6 +65,7 @@ pub use route::Digest;
 pub use serve::Seen;
 use serve::Server;
 use store::Store;
+use temporary::Temporary;
 
 /// Why the registry failed to start.
 #[derive(Debug, thiserror::Error)]
@@ -183,9 +185,13 @@ impl Options {
         let (root, temporary) = match &self.root {
             Some(root) => (root.clone(), None),
             None => {
-                let mut name = tempfile::Builder::new();
-                let made = name.prefix("crib-registry").tempdir().map_err(keep)?;
-                (made.path().to_owned(), Some(made))
+                let make = || {
+                    let parent = std::env::temp_dir();
+                    temporary::remove_dead(&parent);
+                    Temporary::make(&parent)
+                };
+                let made = tasks::blocking(make).await.map_err(keep)?;
+                (made.images(), Some(made))
             }
         };
         let store = Store::open(&root).map_err(keep)?;
@@ -237,7 +243,7 @@ pub struct Registry {
     loads: Arc<tokio::sync::Mutex<()>>,
     task: JoinHandle<()>,
     /// Removes a temporary directory after shutdown.
-    _temporary: Option<TempDir>,
+    _temporary: Option<Temporary>,
 }
 
 impl Registry {

@@ -208,6 +208,13 @@ async fn registry_reports_unusable_input() {
     }
 }
 
+/// The names of the temporary directories of registries.
+fn registries(place: &Place) -> Vec<String> {
+    let all = std::fs::read_dir(place.path("tmp")).unwrap();
+    let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("crib-registry-")).collect()
+}
+
 /// The archive has a member of 1 TiB, which is a hole in its file.
 #[tokio::test]
 async fn signal_during_load_removes_temporary_directory() {
@@ -221,27 +228,50 @@ async fn signal_during_load_removes_temporary_directory() {
     std::fs::File::options().write(true).open(&archive).unwrap().set_len((1 << 40) + 512).unwrap();
     let archive = archive.to_str().unwrap();
     let (runtime, endpoint) = place.runtime().await;
-    let registries = || {
-        let all = std::fs::read_dir(place.path("tmp")).unwrap();
-        let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("crib-registry")).collect::<Vec<_>>()
-    };
     for (args, code) in [
         (vec!["registry", "--load", archive], 0),
         (vec!["-r", endpoint.as_str(), "load", archive], 130),
     ] {
         for signal in [Signal::SIGINT, Signal::SIGTERM] {
             let running = place.start(&args);
-            let missing = || match registries().is_empty() {
+            let missing = || match registries(&place).is_empty() {
                 true => vec!["the directory of its registry".to_owned()],
                 false => Vec::new(),
             };
             eventually("it loads", missing).await;
             running.signal(signal);
             running.end().await.exits(code);
-            assert_eq!(registries(), Vec::<String>::new(), "{args:?}");
+            assert_eq!(registries(&place), Vec::<String>::new(), "{args:?}");
         }
     }
+    runtime.stop().await;
+}
+
+#[tokio::test]
+async fn temporary_directory_of_a_killed_registry_is_removed_by_the_next_one() {
+    let place = Place::new();
+    let archive = archive(&place, "it:1");
+    let (runtime, endpoint) = place.runtime().await;
+    let (living, _) = registry(&place, &["--load", &archive]).await;
+    let in_use = registries(&place);
+    assert_eq!(in_use.len(), 1);
+    for loads in [false, true] {
+        let (killed, _) = registry(&place, &["--load", &archive]).await;
+        killed.signal(Signal::SIGKILL);
+        killed.end().await;
+        assert_eq!(registries(&place).len(), 2);
+        if loads {
+            place.crib(&["-r", &endpoint, "load", &archive]).await.exits(0);
+        } else {
+            let (next, _) = registry(&place, &[]).await;
+            next.stop().await;
+        }
+        assert_eq!(registries(&place), in_use, "loads: {loads}");
+    }
+    let images = place.path("tmp").join(&in_use[0]).join("images/index.json");
+    assert!(images.exists(), "{}", images.display());
+    living.stop().await;
+    assert_eq!(registries(&place), Vec::<String>::new());
     runtime.stop().await;
 }
 
