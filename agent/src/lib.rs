@@ -26,6 +26,7 @@
 //! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
 //! | [`managers`] | what containers get for themselves: processors, memory nodes, devices; `claims`: devices of ResourceClaims |
 //! | [`histogram`] ◆ | how often durations were how long |
+//! | [`program`] | runs programs of a user that print credentials, with bounded output |
 //! | `view` | what can be shown of the agent |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
@@ -57,6 +58,7 @@ mod node;
 pub mod objects;
 pub mod observed;
 pub mod pod_spec;
+pub mod program;
 pub mod services;
 mod shared;
 pub mod source;

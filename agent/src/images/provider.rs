@@ -2,14 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::pod::Pod;
 use compact::Map;
 use file_tree::named_text::{self, MOST};
-use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
@@ -17,6 +15,7 @@ use super::docker_config::DockerConfig;
 use super::keyring::{self, Credential, CredentialSource, Keyring};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::program::{self, ProgramError};
 
 mod accounts;
 mod config;
@@ -146,6 +145,8 @@ type Run = OnceCell<Result<ProviderResponse, Arc<ProviderError>>>;
 enum ProviderError {
     #[error("failed to run")]
     Spawn(#[source] io::Error),
+    #[error(transparent)]
+    Program(ProgramError),
     #[error("it did not end within {} s", TIMEOUT.as_secs())]
     Timeout,
     #[error("it failed with {status}: {stderr}")]
@@ -274,32 +275,20 @@ impl Provider {
         image: &str,
         account: Option<&PodAccount>,
     ) -> Result<ProviderResponse, ProviderError> {
-        let mut child = Command::new(&self.program)
-            .args(&self.config.args)
-            .envs(self.config.env.iter().cloned())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(ProviderError::Spawn)?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.config.args).envs(self.config.env.iter().cloned());
         let request = response::request(&self.config.api_version, image, account);
-        let stdin = child.stdin.take();
-        let write = async move {
-            if let Some(mut stdin) = stdin {
-                // A program that does not read its input may still have an answer.
-                let _ = stdin.write_all(&request).await;
-            }
-        };
-        let ended = async { tokio::join!(child.wait_with_output(), write).0 };
-        let output = tokio::time::timeout(TIMEOUT, ended)
+        let output = tokio::time::timeout(TIMEOUT, program::output(command, &request))
             .await
             .map_err(|_| ProviderError::Timeout)?
-            .map_err(ProviderError::Spawn)?;
+            .map_err(|error| match error {
+                ProgramError::Io(error) => ProviderError::Spawn(error),
+                ProgramError::Printed => ProviderError::Program(error),
+            })?;
         if !output.status.success() {
             return Err(ProviderError::Failed {
                 status: output.status.to_string(),
-                stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+                stderr: program::excerpt(&output.stderr),
             });
         }
         response::parse(&output.stdout, &self.config.api_version).map_err(ProviderError::Response)

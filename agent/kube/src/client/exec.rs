@@ -4,15 +4,13 @@
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go.
 
-use std::io;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::program::{excerpt, output};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -22,10 +20,6 @@ use super::exec_credential::{Credential, read, told};
 
 /// How long a plugin may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The most that a plugin may print, in bytes: 16 MiB.
-const PRINTED: u64 = 16 << 20;
-/// How much of what it says of its failure is shown.
-const SHOWN: usize = 300;
 
 /// A plugin, and what it gave last.
 #[derive(Debug)]
@@ -79,7 +73,7 @@ impl ExecPlugin {
             .args(&self.args)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("KUBERNETES_EXEC_INFO", told(&self.version, self.cluster.as_ref()));
-        let output = match timeout(LIMIT, output(command)).await {
+        let output = match timeout(LIMIT, output(command, &[])).await {
             Ok(Ok(output)) => output,
             Ok(Err(error)) => {
                 let hint = match self.install_hint.trim() {
@@ -91,34 +85,10 @@ impl ExecPlugin {
             Err(_) => return Err(problem(format!("it did not end within {LIMIT:?}"))),
         };
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said: String = said.trim().chars().take(SHOWN).collect();
-            return Err(problem(format!("{}: {said}", output.status)));
+            return Err(problem(format!("{}: {}", output.status, excerpt(&output.stderr))));
         }
         read(&output.stdout, &self.version).map_err(problem)
     }
-}
-
-/// Runs a program until it ends, or kills it once it has printed too much.
-async fn output(mut command: Command) -> io::Result<Output> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn()?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (stdout, stderr, status) =
-        tokio::try_join!(printed(stdout), printed(stderr), child.wait())?;
-    Ok(Output { status, stdout, stderr })
-}
-
-async fn printed(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(PRINTED + 1).read_to_end(&mut bytes).await?;
-    }
-    if bytes.len() as u64 > PRINTED {
-        let message = format!("it printed more than {} MiB", PRINTED >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
