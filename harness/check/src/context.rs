@@ -38,6 +38,8 @@ pub(super) struct Shared {
     pub(super) run: String,
     /// The run's directory.
     pub(super) directory: PathBuf,
+    /// The same directory, for sockets.
+    pub(super) sockets: PathBuf,
     /// The control group of the pods, if they have one.
     pub(super) cgroup: Option<RunGroup>,
     /// The image of containers.

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,6 +17,7 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
+    opened: File,
     _lock: File,
 }
 
@@ -28,7 +30,7 @@ impl RunDirectory {
         std::fs::create_dir(&path)?;
         let lock = File::create(path.join(LOCK))?;
         lock.lock()?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { opened: File::open(&path)?, path, _lock: lock })
     }
 
     /// Its name, which is that of the run.
@@ -40,6 +42,12 @@ impl RunDirectory {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory by a path that is short enough for sockets, whatever the one of the temporary directory: only for this
+    /// process, and until the directory is removed.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.opened.as_raw_fd()))
     }
 
     /// Removes it with everything in it.
@@ -78,6 +86,7 @@ mod tests {
         let path = run.path().to_owned();
         assert_eq!(path.file_name().unwrap().to_str().unwrap(), run.name());
         assert!(lives(&path));
+        assert!(run.sockets().join(LOCK).is_file());
         let RunDirectory { _lock: lock, .. } = run;
         drop(lock);
         assert!(!lives(&path), "the lock is free");

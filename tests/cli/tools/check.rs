@@ -79,6 +79,23 @@ async fn check_of_runtime_passes_and_writes_reports() {
     runtime.stop().await;
 }
 
+/// As in Bazel's sandboxes. The sockets of its proxies are in its directory.
+#[tokio::test]
+async fn check_takes_temporary_directory_of_any_length() {
+    let place = Place::new();
+    let (runtime, endpoint) = place.runtime().await;
+    let far = place.path(&format!("tmp/{}", "d".repeat(250)));
+    std::fs::create_dir(&far).unwrap();
+    let select = "CRI-RTM-001,CRI-SBX-001,CRI-STR-005";
+    let args = ["check", "--runtime-endpoint", &endpoint, "--select", select];
+    let mut command = place.command(&args);
+    command.env("TMPDIR", &far);
+    place.end(command).await.exits(0).out_has(" 3 pass, 0 fail");
+    // It leaves nothing there.
+    std::fs::remove_dir(&far).unwrap();
+    runtime.stop().await;
+}
+
 #[tokio::test]
 async fn check_fails_behind_faulty_proxy_and_not_with_baseline() {
     let place = Place::new();

@@ -154,6 +154,7 @@ pub(crate) async fn prepare(
         cgroup,
         run,
         directory: directory.path().to_owned(),
+        sockets: directory.sockets(),
         image,
         images,
         patience: options.patience,

@@ -318,7 +318,7 @@ fn connect(
     shared: Arc<Shared>,
 ) -> io::Result<(Context, Vec<Proxy>)> {
     let faults = || interruption::with_refusal(&options.faults);
-    let socket = |suffix: &str| shared.directory.join(format!("{}{suffix}", rule.id));
+    let socket = |suffix: &str| shared.sockets.join(format!("{}{suffix}", rule.id));
     let proxy = Proxy::with_faults(&socket(".r"), &options.runtime, faults())?;
     let deadline = options.deadline_of_calls();
     let mut client = Client::with_deadline(proxy.socket(), deadline);
