@@ -16,7 +16,7 @@ use keeper::contract::plan::{Confinement, IsolationMode};
 
 use crate::launch::{
     Invalid,
-    apparmor::{self, Profiles},
+    apparmor::{self, ProfileError, Profiles},
     selinux::{self, Labels, Policy},
 };
 
@@ -128,7 +128,7 @@ impl Modules {
         context: Option<&LinuxContainerSecurityContext>,
         of_pod: Option<&SeLinuxOption>,
         pod: Option<&Labels>,
-    ) -> Result<Confinement, Invalid> {
+    ) -> Result<Confinement, ProfileError> {
         let none = LinuxContainerSecurityContext::default();
         let context = context.unwrap_or(&none);
         let own = context.selinux_options.as_ref();
@@ -148,7 +148,8 @@ impl Modules {
             (Some(_), None) => {
                 return Err(Invalid(
                     "the sandbox was created without SELinux; recreate it".to_owned(),
-                ));
+                )
+                .into());
             }
         };
         let (process, files) = labels.map(|l| (l.process, l.files)).unzip();

@@ -58,6 +58,17 @@ pub(crate) enum Profiles {
     Hidden,
 }
 
+/// Why a container gets no profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProfileError {
+    /// The kernel does not have this profile yet: an administrator or another pod may load it.
+    #[error("{}", lsm::profile_not_found(.0))]
+    NotLoaded(String),
+    /// The request is invalid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
 /// The requested profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ProfileRequest {
@@ -70,18 +81,19 @@ enum ProfileRequest {
 pub(crate) fn profile(
     context: &LinuxContainerSecurityContext,
     profiles: impl FnOnce() -> Profiles,
-) -> Result<Option<String>, Invalid> {
+) -> Result<Option<String>, ProfileError> {
     let request = request(context)?;
     // Privileged containers are unconfined (Kubernetes, "Privileged containers ignore any applied AppArmor profiles").
     if request == ProfileRequest::Unconfined || context.privileged {
         return Ok(None);
     }
     match (request, profiles()) {
-        (ProfileRequest::Named(name), Profiles::None) => invalid(format!(
+        (ProfileRequest::Named(name), Profiles::None) => Err(Invalid(format!(
             "the AppArmor profile {name:?} is unavailable: this kernel has no AppArmor, or it is switched off; leave the profile out"
-        )),
+        ))
+        .into()),
         (ProfileRequest::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
-            invalid(lsm::profile_not_found(&name))
+            Err(ProfileError::NotLoaded(name))
         }
         (ProfileRequest::Named(name), Profiles::Loaded(_) | Profiles::Hidden) => Ok(Some(name)),
         // The runtime's own profile may be unavailable: Status reports that.
@@ -209,34 +221,54 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_kernel(new(ProfileType::Localhost, "p"), Profiles::None, "no AppArmor")]
-    #[case::not_loaded(new(ProfileType::Localhost, "p"), loaded(), "apparmor profile not found p")]
-    #[case::a_beginning(
-        new(ProfileType::Localhost, "web"),
-        loaded(),
-        "apparmor profile not found web"
+    #[case::not_loaded(new(ProfileType::Localhost, "p"), loaded(), "p")]
+    #[case::no_profile_is_loaded(
+        new(ProfileType::Localhost, "p"),
+        Profiles::Loaded(names("")),
+        "p"
     )]
-    #[case::a_mode(new(ProfileType::Localhost, "web server (complain)"), loaded(), "not found")]
-    #[case::old(old("localhost/p"), loaded(), "apparmor profile not found p")]
-    #[case::the_newer_is_gone(both("p"), loaded(), "apparmor profile not found p")]
+    #[case::a_beginning(new(ProfileType::Localhost, "web"), loaded(), "web")]
+    #[case::a_mode(
+        new(ProfileType::Localhost, "web server (complain)"),
+        loaded(),
+        "web server (complain)"
+    )]
+    #[case::old(old("localhost/p"), loaded(), "p")]
+    #[case::the_newer_is_gone(both("p"), loaded(), "p")]
+    fn apparmor_profile_that_is_not_loaded_may_be_loaded_later(
+        #[case] context: LinuxContainerSecurityContext,
+        #[case] has: Profiles,
+        #[case] name: &str,
+    ) {
+        let error = profile(&context, || has).unwrap_err();
+        assert_eq!(error, ProfileError::NotLoaded(name.to_owned()));
+        let expected = format!("apparmor profile not found {name}: load it on this node");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+
+    #[rstest]
+    #[case::no_kernel(new(ProfileType::Localhost, "p"), Profiles::None, "no AppArmor")]
     #[case::nonsense(old("default"), loaded(), "runtime/default")]
     #[case::no_name(old("localhost/"), loaded(), "no name")]
     #[case::two_lines(old("localhost/a\nexec unconfined"), Profiles::Hidden, "cannot be the name")]
     #[case::nonsense_of_privileged(privileged(old("default")), loaded(), "runtime/default")]
-    fn apparmor_profile_is_refused_when_unavailable_or_invalid(
+    fn apparmor_profile_is_refused_for_good_without_kernel_or_when_invalid(
         #[case] context: LinuxContainerSecurityContext,
         #[case] has: Profiles,
         #[case] wanted: &str,
     ) {
-        let said = profile(&context, || has).unwrap_err().0;
-        assert!(said.contains(wanted), "{said}");
+        let error = profile(&context, || has).unwrap_err();
+        assert!(
+            matches!(&error, ProfileError::Invalid(Invalid(said)) if said.contains(wanted)),
+            "{error}"
+        );
     }
 
     #[test]
     fn unknown_apparmor_profile_type_is_refused() {
         let mut context = new(ProfileType::Localhost, "p");
         context.apparmor.as_mut().unwrap().profile_type = 7;
-        assert!(profile(&context, loaded).unwrap_err().0.contains('7'));
+        assert!(profile(&context, loaded).unwrap_err().to_string().contains('7'));
     }
 
     #[test]

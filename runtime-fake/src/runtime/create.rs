@@ -24,7 +24,7 @@ use crate::{
     container::{Container, ContainerEvent, ContainerState},
     id::ContainerId,
     keeper_client::unexpected,
-    launch::{self, ContainerInputs, ImageDefaults, Invalid},
+    launch::{self, ContainerInputs, ImageDefaults, Invalid, apparmor::ProfileError},
     sandbox::{Sandbox, selinux_options},
     store::{Change, Refused, State},
 };
@@ -248,7 +248,12 @@ impl Runtime {
         let (of_pod, labels) = (selinux_options(&sandbox.config).cloned(), sandbox.labels.clone());
         let may_wait = modules.has_any();
         let decide = move || modules.container(context.as_ref(), of_pod.as_ref(), labels.as_ref());
-        Ok(if may_wait { blocking(decide).await? } else { decide()? })
+        let decided = if may_wait { blocking(decide).await } else { decide() };
+        decided.map_err(|error| match error {
+            // The same request can succeed later.
+            ProfileError::NotLoaded(_) => Error::Unable(error.to_string()),
+            ProfileError::Invalid(invalid) => invalid.into(),
+        })
     }
 
     async fn copied(&self, mut plan: LaunchPlan) -> Result<LaunchPlan, Error> {

@@ -109,7 +109,7 @@ fn apparmor_profile_loaded_later_is_found() {
     let root = box_with_apparmor("");
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("later")), None, None);
-    assert!(refused.unwrap_err().0.starts_with("apparmor profile not found later"));
+    assert_eq!(refused, Err(ProfileError::NotLoaded("later".to_owned())));
     put(root.path(), "sys/kernel/security/apparmor/profiles", "later (enforce)\n");
     assert_eq!(apparmor_of(&modules, Some(&localhost("later"))).as_deref(), Some("later"));
 }
@@ -120,7 +120,7 @@ fn disabled_apparmor_counts_as_absent() {
     put(root.path(), "sys/module/apparmor/parameters/enabled", "N\n");
     let modules = Modules::open(root.path(), IsolationMode::Root, false);
     let refused = modules.container(Some(&localhost("p")), None, None);
-    assert!(refused.unwrap_err().0.contains("no AppArmor"));
+    assert!(refused.unwrap_err().to_string().contains("no AppArmor"));
     assert_eq!(modules.describe()[0].1, "none");
 }
 
@@ -171,7 +171,7 @@ fn container_labels_need_labelled_pod() {
     let context =
         LinuxContainerSecurityContext { selinux_options: Some(level("s0")), ..Default::default() };
     let refused = modules.container(Some(&context), None, None);
-    assert!(refused.unwrap_err().0.contains("recreate it"));
+    assert!(refused.unwrap_err().to_string().contains("recreate it"));
     modules.container(None, None, None).unwrap();
 }
 
@@ -198,7 +198,7 @@ fn selinux_labels_are_validated_by_policy() {
     // A policy that does not know the label refuses the write; so does a directory.
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
     fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
-    let refused = modules.container(None, None, pod.as_ref()).unwrap_err().0;
+    let refused = modules.container(None, None, pod.as_ref()).unwrap_err().to_string();
     assert!(refused.contains("container_t:s0:c1,c2 is unavailable"), "{refused}");
 }
 

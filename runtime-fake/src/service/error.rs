@@ -22,7 +22,9 @@ impl From<Error> for Status {
             Error::Keeper(failure) => match failure.kind {
                 FailureKind::Invalid => Code::InvalidArgument,
                 FailureKind::NotFound => Code::NotFound,
-                FailureKind::WrongState | FailureKind::NotRestored => Code::FailedPrecondition,
+                FailureKind::WrongState | FailureKind::NotRestored | FailureKind::NotInstalled => {
+                    Code::FailedPrecondition
+                }
                 FailureKind::Silent => Code::DeadlineExceeded,
                 FailureKind::Disconnected => Code::Unavailable,
                 FailureKind::NoOverlay | FailureKind::NoIdMap | FailureKind::System => {

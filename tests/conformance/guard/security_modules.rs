@@ -90,7 +90,7 @@ async fn apparmor_profile_is_set_for_first_process_and_execs(
 }
 
 #[tokio::test]
-async fn create_rejects_unloaded_apparmor_profile() {
+async fn create_rejects_apparmor_profile_until_it_is_loaded() {
     let kernel = apparmor("crib-default (enforce)\nweb (enforce)\n");
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
@@ -100,8 +100,13 @@ async fn create_rejects_unloaded_apparmor_profile() {
         named(with_deprecated_apparmor_profile(fixture::forever("c"), "web"), "we"),
     ] {
         let created = pod.create(config).await;
-        rejected(created, Code::InvalidArgument, "apparmor profile not found we:");
+        rejected(created, Code::FailedPrecondition, "apparmor profile not found we:");
     }
+    // An administrator or another pod loads it.
+    let profiles = "sys/kernel/security/apparmor/profiles";
+    put(kernel.path(), profiles, "crib-default (enforce)\nwe (enforce)\n");
+    pod.start(named(fixture::forever("a"), "we")).await.unwrap();
+    assert_eq!(take_exec_attribute(&kernel), "exec we");
     let info = runtime.client.status().await.unwrap().info;
     assert!(info["apparmor"].starts_with("crib-default"), "{info:?}");
 }
@@ -115,7 +120,7 @@ async fn create_reports_apparmor_profile_unknown_to_kernel() {
     let runtime = on(&kernel).await;
     let pod = runtime.pod("p").await.unwrap();
     let created = pod.create(named(fixture::forever("a"), "web")).await;
-    rejected(created, Code::InvalidArgument, "apparmor profile not found web:");
+    rejected(created, Code::FailedPrecondition, "apparmor profile not found web:");
 }
 
 /// A kubelet rejects such a pod too: no container runs with less protection than requested.

@@ -20,6 +20,8 @@ pub struct Failure {
 pub enum FailureKind {
     /// The request does not fit the container: a wrong user, path or capability.
     Invalid,
+    /// The request names what the host does not have yet: the same request can succeed later.
+    NotInstalled,
     /// The keeper has no such container.
     NotFound,
     /// The container is in another state.

@@ -72,7 +72,7 @@ pub(crate) fn confine(plan: &ProcessPlan) -> Step {
     confined.map_err(|error| match &plan.confinement.apparmor_profile {
         // The kernel reports a missing profile even if the daemon may not list profiles.
         Some(profile) if error.kind() == io::ErrorKind::NotFound => {
-            Failure::new(FailureKind::Invalid, lsm::profile_not_found(profile))
+            Failure::new(FailureKind::NotInstalled, lsm::profile_not_found(profile))
         }
         _ => Failure::new(
             FailureKind::System,
