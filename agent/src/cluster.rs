@@ -18,6 +18,8 @@ use crate::objects::{ObjectKind, ObjectMap, ObjectStore};
 use crate::reporting::events::Event;
 use crate::view::AgentView;
 
+pub mod token;
+
 /// What an agent knows of its cluster.
 ///
 /// Every method has an answer for a cluster that does not have the thing: only [`Cluster::name`] and [`Cluster::objects`] must be

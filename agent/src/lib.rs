@@ -2,7 +2,7 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`cluster`] | the trait [`cluster::Cluster`]: pods, objects and tokens from the cluster; statuses, events and the node to it |
+//! | [`cluster`] | the trait [`cluster::Cluster`]: pods, objects and tokens from the cluster; statuses, events and the node to it; `token` ◆: when tokens are replaced |
 //! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `bound`: from the cluster's changes; `merge` ◆ compares sets |
 //! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |

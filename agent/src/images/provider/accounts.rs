@@ -1,38 +1,28 @@
 //! What providers get of the service accounts of pods: a token for their audience, and annotations.
 //!
-//! Source: Kubernetes 1.36, pkg/credentialprovider/plugin/plugin.go serviceAccountProvider; tokens are kept as by
-//! pkg/kubelet/token/token_manager.go.
+//! Source: Kubernetes 1.36, pkg/credentialprovider/plugin/plugin.go serviceAccountProvider.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::pod::Pod;
 use compact::Map;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::ProviderError;
 use super::config::TokenAttributes;
+use crate::cluster::token::KeptToken;
 use crate::cluster::{Cluster, TokenRequest};
 use crate::images::keyring::{SourceRef, hex};
 
 /// The API's default of `expirationSeconds`.
 const SECONDS: i64 = 3600;
-/// A token is replaced when it is this old, whatever its expiration.
-const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The service accounts of a node's pods, and the tokens that the cluster has issued for providers.
 pub(super) struct ServiceAccounts {
     cluster: Arc<dyn Cluster>,
-    tokens: Mutex<Map<TokenRequest, Kept>>,
-}
-
-/// A token that is used again.
-#[derive(Clone)]
-struct Kept {
-    text: String,
-    expires_at: Timestamp,
-    refresh_at: Timestamp,
+    tokens: Mutex<Map<TokenRequest, KeptToken>>,
 }
 
 /// What a provider gets of a pod's service account. It has no `Debug`: that may end up in logs.
@@ -107,34 +97,31 @@ impl ServiceAccounts {
         Ok(Some(PodAccount { identity, annotations, token }))
     }
 
-    /// A token that was issued, or another one once a fifth of its time is left. An old one is used for as long as it is good if the
-    /// cluster issues no other.
+    /// A token that was issued, or another one once it is to be replaced. An old one is used for as long as it is good if the cluster
+    /// issues no other.
     async fn token(&self, wanted: TokenRequest, now: Timestamp) -> Result<String, String> {
         let kept = self.tokens().get(&wanted).cloned();
-        if let Some(kept) = kept.as_ref().filter(|kept| now < kept.refresh_at) {
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
             return Ok(kept.text.clone());
         }
         let issued = match self.cluster.issue_token(&wanted).await {
             Ok(issued) => issued,
             Err(why) => {
-                let old = kept.filter(|old| now < old.expires_at);
+                let old = kept.filter(|old| old.is_good(now));
                 let old = old.ok_or_else(|| format!("failed to fetch token: {why}"))?;
                 let (pod, account) = (&wanted.pod, &wanted.account);
                 tracing::warn!(pod, account, error = why, "failed to renew a token");
                 return Ok(old.text);
             }
         };
-        let lifetime = issued.expires_at.duration_since(now);
-        let age = (lifetime - lifetime / 5).min(MAX_AGE);
-        let refresh_at = now.saturating_add(age).unwrap_or(Timestamp::MAX);
-        let expires_at = issued.expires_at;
+        let text = issued.text.clone();
         let mut tokens = self.tokens();
-        tokens.retain(|_, other| now < other.expires_at);
-        tokens.insert(wanted, Kept { text: issued.text.clone(), expires_at, refresh_at });
-        Ok(issued.text)
+        tokens.retain(|_, other| other.is_good(now));
+        tokens.insert(wanted, KeptToken::new(issued, now));
+        Ok(text)
     }
 
-    fn tokens(&self) -> MutexGuard<'_, Map<TokenRequest, Kept>> {
+    fn tokens(&self) -> MutexGuard<'_, Map<TokenRequest, KeptToken>> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

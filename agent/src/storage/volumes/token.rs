@@ -2,8 +2,8 @@
 //!
 //! An API server is asked for tokens before the volumes of a pod are prepared. Without one the agent is its own issuer: its key is in
 //! the agent's directory, and `service-account.jwks` beside it
-//! has the public key, by which a program can verify the tokens of its clients. Claims and refresh as in Kubernetes 1.36,
-//! pkg/serviceaccount/claims.go and pkg/kubelet/token/token_manager.go.
+//! has the public key, by which a program can verify the tokens of its clients. Claims as in Kubernetes 1.36,
+//! pkg/serviceaccount/claims.go.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -22,13 +22,11 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use crate::cluster::token::KeptToken;
 use crate::cluster::{Cluster, IssuedToken, TokenRequest};
 
 /// The API's default of `expirationSeconds`.
 const DEFAULT_SECONDS: i64 = 3600;
-/// A token is replaced when it is this old, whatever its expiration.
-const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
-
 /// How long an issuer that refused a new token is left alone while the old one is good.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -62,19 +60,12 @@ pub(crate) struct Tokens {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     key: Option<EcdsaKeyPair>,
-    issued: Map<TokenRequest, Issued>,
+    issued: Map<TokenRequest, KeptToken>,
     /// Why the issuer gave none.
     refused: Map<TokenRequest, String>,
-}
-
-#[derive(Clone, Debug)]
-struct Issued {
-    text: String,
-    expires_at: Timestamp,
-    refresh_at: Timestamp,
 }
 
 /// What a pod's volume wants.
@@ -128,24 +119,21 @@ impl Tokens {
             return;
         }
         for wanted in requests(pod) {
-            if self.state().issued.get(&wanted).is_some_and(|issued| now < issued.refresh_at) {
+            if self.state().issued.get(&wanted).is_some_and(|issued| issued.is_fresh(now)) {
                 continue;
             }
             let answer = self.cluster.issue_token(&wanted).await;
             let state = &mut *self.state();
             match answer {
-                Ok(IssuedToken { text, expires_at }) => {
-                    let refresh_at = refresh_at(now, wanted.seconds);
+                Ok(issued) => {
                     state.refused.remove(&wanted);
-                    state.issued.insert(wanted, Issued { text, expires_at, refresh_at });
+                    state.issued.insert(wanted, KeptToken::new(issued, now));
                 }
                 Err(why) => {
                     let (pod, account) = (pod.full_name(), &wanted.account);
                     tracing::warn!(pod, account, error = why, "failed to fetch a token");
                     match state.issued.get_mut(&wanted) {
-                        Some(old) if now < old.expires_at => {
-                            old.refresh_at = now.saturating_add(RETRY).unwrap_or(old.expires_at);
-                        }
+                        Some(old) if old.is_good(now) => old.retry_after(RETRY, now),
                         Some(_) | None => {
                             state.issued.remove(&wanted);
                             state.refused.insert(wanted, why);
@@ -166,7 +154,7 @@ impl Tokens {
         let wanted = request(pod, wanted);
         let mut state = self.state();
         if let Some(issued) = state.issued.get(&wanted)
-            && (self.cluster.issues_tokens() || now < issued.refresh_at)
+            && (self.cluster.issues_tokens() || issued.is_fresh(now))
         {
             return Ok(issued.text.clone());
         }
@@ -181,13 +169,12 @@ impl Tokens {
         let text = self.signed(&key, pod, &wanted, now);
         state.key = Some(key);
         let seconds = SignedDuration::from_secs(wanted.seconds);
-        let issued = Issued {
+        let issued = IssuedToken {
             text: text?,
             expires_at: now.saturating_add(seconds).unwrap_or(Timestamp::MAX),
-            refresh_at: refresh_at(now, wanted.seconds),
         };
         let text = issued.text.clone();
-        state.issued.insert(wanted, issued);
+        state.issued.insert(wanted, KeptToken::new(issued, now));
         Ok(text)
     }
 
@@ -199,7 +186,7 @@ impl Tokens {
     pub(crate) fn refresh_at(&self, uid: &PodUid) -> Option<Timestamp> {
         let state = self.state();
         let own = state.issued.iter().filter(|(wanted, _)| wanted.uid == *uid);
-        own.map(|(_, issued)| issued.refresh_at).min()
+        own.map(|(_, issued)| issued.refresh_at()).min()
     }
 
     /// Forgets the tokens of a pod that is gone.
@@ -276,13 +263,6 @@ impl Tokens {
             .map_err(|error| failed(error.to_string()))?;
         Ok(key)
     }
-}
-
-/// When a token issued now is replaced: after four fifths of its life, or a day. pkg/kubelet/token/token_manager.go
-/// requiresRefresh, without its jitter.
-fn refresh_at(now: Timestamp, seconds: i64) -> Timestamp {
-    let share = SignedDuration::from_secs(seconds.saturating_mul(4) / 5);
-    now.saturating_add(share.min(MAX_AGE)).unwrap_or(Timestamp::MAX)
 }
 
 /// Writes a file whole or not at all.
@@ -423,6 +403,8 @@ mod tests {
     struct Numbered {
         count: std::sync::atomic::AtomicI64,
         refuses: std::sync::atomic::AtomicBool,
+        /// By how many seconds a token's life is shorter than what was asked for.
+        shorter: i64,
     }
 
     #[async_trait]
@@ -445,7 +427,7 @@ mod tests {
                 return Err("no".to_owned());
             }
             let number = self.count.fetch_add(1, SeqCst);
-            let expires_at = at(number * 800 + wanted.seconds);
+            let expires_at = at(number * 800 + wanted.seconds - self.shorter);
             Ok(IssuedToken { text: format!("{}-{number}", wanted.account), expires_at })
         }
     }
@@ -475,5 +457,19 @@ mod tests {
         let refused = token(1800).unwrap_err();
         assert_eq!(refused.to_string(), "failed to fetch token: no");
         assert!(!root.path().join("service-account.key").exists());
+    }
+
+    /// As one with `--service-account-max-token-expiration`.
+    #[tokio::test]
+    async fn token_that_was_issued_for_less_time_than_asked_is_replaced_in_time() {
+        let root = tempfile::tempdir().unwrap();
+        let issuer = Arc::new(Numbered { shorter: 500, ..Numbered::default() });
+        let tokens = Tokens::new(root.path(), "", "node", issuer);
+        let sources = json!([{"serviceAccountToken": {"path": "token", "audience": "a", "expirationSeconds": 1000}}]);
+        let pod = fixtures::pod(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u1"},
+            "spec": {"containers": [], "serviceAccountName": "robot",
+                "volumes": [{"name": "v", "projected": {"sources": sources}}]}}));
+        tokens.renew(&pod, at(0)).await;
+        assert_eq!(tokens.refresh_at(pod.uid()), Some(at(400)));
     }
 }

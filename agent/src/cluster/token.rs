@@ -1,0 +1,110 @@
+//! ◆ How long an issued token is used again: one rule for the tokens of volumes, of CSI drivers and of credential providers.
+//!
+//! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go requiresRefresh, without its jitter.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::IssuedToken;
+
+/// A token is replaced when it is this old, whatever its expiration.
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+
+/// A token that is used again until it is to be replaced. It has no `Debug`: that may end up in logs.
+#[derive(Clone)]
+pub struct KeptToken {
+    /// The token.
+    pub text: String,
+    /// Until when it is good.
+    pub expires_at: Timestamp,
+    refresh_at: Timestamp,
+}
+
+impl KeptToken {
+    /// Keeps a token that was issued now.
+    #[must_use]
+    pub fn new(issued: IssuedToken, now: Timestamp) -> Self {
+        let IssuedToken { text, expires_at } = issued;
+        Self { text, expires_at, refresh_at: refresh_at(now, expires_at) }
+    }
+
+    /// Whether it is good: a token that is to be replaced is used for as long as that, if no other is issued.
+    #[must_use]
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        now < self.expires_at
+    }
+
+    /// Whether it is not to be replaced yet.
+    #[must_use]
+    pub fn is_fresh(&self, now: Timestamp) -> bool {
+        now < self.refresh_at
+    }
+
+    /// When it is to be replaced.
+    #[must_use]
+    pub fn refresh_at(&self) -> Timestamp {
+        self.refresh_at
+    }
+
+    /// The issuer gave no other: it is asked again after this time.
+    pub fn retry_after(&mut self, delay: SignedDuration, now: Timestamp) {
+        self.refresh_at = now.saturating_add(delay).unwrap_or(self.expires_at);
+    }
+}
+
+/// When a token that is issued now is replaced: when a fifth of its life is left, or after a day.
+fn refresh_at(now: Timestamp, expires_at: Timestamp) -> Timestamp {
+    let life = expires_at.duration_since(now);
+    now.saturating_add((life - life / 5).min(MAX_AGE)).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const HOUR: i64 = 3600;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    /// Of a token that is issued at 100 s.
+    #[rstest]
+    #[case::short(1000, 800)]
+    #[case::default(HOUR, 48 * 60)]
+    #[case::day(24 * HOUR, 24 * HOUR * 4 / 5)]
+    #[case::longest_below_a_day(30 * HOUR, 24 * HOUR)]
+    #[case::longer(31 * HOUR, 24 * HOUR)]
+    #[case::year(365 * 24 * HOUR, 24 * HOUR)]
+    fn token_is_fresh_until_a_fifth_of_its_life_is_left_or_it_is_a_day_old(
+        #[case] life: i64,
+        #[case] fresh: i64,
+    ) {
+        let now = 100;
+        let issued = IssuedToken { text: "t".to_owned(), expires_at: at(now + life) };
+        let kept = KeptToken::new(issued, at(now));
+        assert_eq!(kept.refresh_at(), at(now + fresh));
+        assert!(kept.is_fresh(at(now)) && kept.is_fresh(at(now + fresh - 1)));
+        assert!(!kept.is_fresh(at(now + fresh)));
+        assert!(kept.is_good(at(now + life - 1)) && !kept.is_good(at(now + life)));
+    }
+
+    #[test]
+    fn token_that_has_expired_is_neither_fresh_nor_good() {
+        for expires_at in [Timestamp::MIN, at(0), at(100)] {
+            let kept = KeptToken::new(IssuedToken { text: "t".to_owned(), expires_at }, at(100));
+            assert!(!kept.is_fresh(at(100)) && !kept.is_good(at(100)));
+        }
+    }
+
+    #[test]
+    fn issuer_that_refused_is_asked_again_later() {
+        let issued = IssuedToken { text: "t".to_owned(), expires_at: at(1000) };
+        let mut kept = KeptToken::new(issued, at(0));
+        kept.retry_after(SignedDuration::from_secs(10), at(900));
+        assert!(kept.is_fresh(at(909)) && !kept.is_fresh(at(910)) && kept.is_good(at(910)));
+    }
+}
