@@ -1,13 +1,15 @@
-//! The tokens of service accounts that drivers get, kept until most of their time is over.
+//! The tokens of service accounts that drivers get.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/csi/csi_mounter.go podServiceAccountTokenAttrs; pkg/kubelet/token/token_manager.go.
+//! Source: Kubernetes 1.36, pkg/volume/csi/csi_mounter.go podServiceAccountTokenAttrs; pkg/kubelet/token/token_manager.go
+//! GetServiceAccountToken.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent::cluster::TokenRequest;
+use agent::cluster::token::KeptToken;
 use api::pod::Pod;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::TokenRequest as DriverToken;
 use serde_json::{Map, Value, json};
 
@@ -23,14 +25,7 @@ const DEFAULT_SECONDS: i64 = 3600;
 /// Tokens of pods for drivers.
 pub(crate) struct Tokens {
     cluster: Arc<dyn VolumeCluster>,
-    kept: Mutex<BTreeMap<TokenRequest, Kept>>,
-}
-
-#[derive(Clone)]
-struct Kept {
-    text: String,
-    expires_at: Timestamp,
-    refresh_at: Timestamp,
+    kept: Mutex<BTreeMap<TokenRequest, KeptToken>>,
 }
 
 impl Tokens {
@@ -55,34 +50,148 @@ impl Tokens {
                 audience: (!audience.is_empty()).then(|| audience.clone()),
                 seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
             };
-            let Kept { text, expires_at, .. } = self.get(request, Timestamp::now()).await?;
+            let KeptToken { text, expires_at, .. } = self.get(request, Timestamp::now()).await?;
             let expires = expires_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             tokens.insert(audience, json!({"token": text, "expirationTimestamp": expires}));
         }
         Ok(Strings::from([(NAME.to_owned(), Value::Object(tokens).to_string())]))
     }
 
-    async fn get(&self, request: TokenRequest, now: Timestamp) -> Result<Kept, String> {
+    /// A token that was issued, or another one once it is to be replaced. An old one is used for as long as it is good if the cluster
+    /// issues no other.
+    async fn get(&self, request: TokenRequest, now: Timestamp) -> Result<KeptToken, String> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = kept().get(&request).filter(|found| found.refresh_at > now) {
-            return Ok(found.clone());
+        let old = kept().get(&request).cloned();
+        if let Some(old) = old.as_ref().filter(|old| old.is_fresh(now)) {
+            return Ok(old.clone());
         }
-        let issued = self.cluster.token(&request).await?;
-        let lifetime = issued.expires_at.duration_since(now);
-        // A fifth of its time is left.
-        let refresh_at = now.checked_add(lifetime - lifetime / 5).unwrap_or(now);
-        let found = Kept { text: issued.text, expires_at: issued.expires_at, refresh_at };
+        let issued = match self.cluster.token(&request).await {
+            Ok(issued) => issued,
+            Err(why) => {
+                let old = old.filter(|old| old.is_good(now)).ok_or_else(|| why.clone())?;
+                let (pod, account) = (&request.pod, &request.account);
+                tracing::warn!(pod, account, error = why, "failed to renew a token");
+                return Ok(old);
+            }
+        };
+        let new = KeptToken::new(issued, now);
         let mut kept = kept();
-        kept.retain(|_, other| other.expires_at > now);
-        if lifetime > SignedDuration::ZERO {
-            kept.insert(request, found.clone());
+        kept.retain(|_, other| other.is_good(now));
+        if new.is_good(now) {
+            kept.insert(request, new.clone());
         }
-        Ok(found)
+        Ok(new)
     }
 
     /// Forgets the tokens of a pod.
     pub(crate) fn forget(&self, uid: &str) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|request, _| request.uid.as_str() != uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+    use agent::cluster::IssuedToken;
+    use api::pod::PodUid;
+    use async_trait::async_trait;
+    use compact::Set;
+    use k8s_openapi::api::core::v1::Secret;
+    use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+
+    use super::*;
+    use crate::cluster::NodeDriver;
+
+    const HOUR: i64 = 3600;
+
+    /// A cluster that issues numbered tokens, each of which expires at its number times 1000 hours, until it refuses.
+    #[derive(Default)]
+    struct Numbered {
+        issued: AtomicUsize,
+        refuses: AtomicBool,
+    }
+
+    fn not_asked<T>() -> Result<T, String> {
+        Err("not asked".to_owned())
+    }
+
+    #[async_trait]
+    impl VolumeCluster for Numbered {
+        async fn driver(&self, _name: &str) -> Result<Option<CSIDriver>, String> {
+            not_asked()
+        }
+
+        async fn attachment(&self, _name: &str) -> Result<Option<VolumeAttachment>, String> {
+            not_asked()
+        }
+
+        async fn secret(&self, _namespace: &str, _name: &str) -> Result<Secret, String> {
+            not_asked()
+        }
+
+        async fn claim(&self, _namespace: &str, _name: &str) -> Result<Value, String> {
+            not_asked()
+        }
+
+        async fn set_claim_status(
+            &self,
+            _before: &Value,
+            _after: &Value,
+            _is_current: bool,
+        ) -> Result<Value, String> {
+            not_asked()
+        }
+
+        async fn token(&self, _wanted: &TokenRequest) -> Result<IssuedToken, String> {
+            if self.refuses.load(SeqCst) {
+                return Err("no".to_owned());
+            }
+            let number = self.issued.fetch_add(1, SeqCst) + 1;
+            let expires_at = at(i64::try_from(number).unwrap() * 1000 * HOUR);
+            Ok(IssuedToken { text: format!("token-{number}"), expires_at })
+        }
+
+        async fn install(&self, _driver: &NodeDriver) -> Result<(), String> {
+            not_asked()
+        }
+
+        async fn uninstall(&self, _name: &str) -> Result<(), String> {
+            not_asked()
+        }
+
+        fn set_in_use(&self, _volumes: Set<String>) {}
+
+        async fn in_use_is_shown(&self, _volume: &str) {}
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[tokio::test]
+    async fn token_is_replaced_after_a_day_and_used_while_it_is_good_and_no_other_is_issued() {
+        let cluster = Arc::new(Numbered::default());
+        let tokens = Tokens::new(cluster.clone());
+        let wanted = TokenRequest {
+            uid: PodUid::new("u1"),
+            pod: "p".to_owned(),
+            namespace: "ns".to_owned(),
+            account: "robot".to_owned(),
+            account_uid: None,
+            audience: None,
+            seconds: 1000 * HOUR,
+        };
+        let token = async |now| tokens.get(wanted.clone(), at(now)).await.map(|token| token.text);
+        for (now, expected) in [(0, "token-1"), (24 * HOUR - 1, "token-1"), (24 * HOUR, "token-2")]
+        {
+            assert_eq!(token(now).await.unwrap(), expected);
+        }
+        cluster.refuses.store(true, SeqCst);
+        assert_eq!(token(2000 * HOUR - 1).await.unwrap(), "token-2");
+        assert_eq!(token(2000 * HOUR).await.unwrap_err(), "no");
     }
 }
