@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use tokio::sync::mpsc;
 
 use crate::cri::Cri;
-use crate::objects::directory::ObjectsDirectory;
+use crate::objects::directory::{ObjectsDirectory, TooLarge};
 use crate::objects::{ObjectKind, ObjectMap, ObjectStore};
 use crate::reporting::events::Event;
 use crate::view::AgentView;
@@ -163,10 +163,17 @@ impl Standalone {
     }
 
     /// With the objects of a directory, which is read now and followed while the agent runs. They replace those of `others` that
-    /// have their names.
-    pub async fn of_directory(mut directory: ObjectsDirectory, others: ObjectMap) -> Self {
-        let objects = Arc::new(ObjectStore::new(directory.read(&others).await));
-        Self { objects, directory: Mutex::new(Some((directory, others))) }
+    /// have their names. Can be dropped at any time, which ends the reading.
+    ///
+    /// # Errors
+    ///
+    /// The directory has more than the agent keeps in memory.
+    pub async fn of_directory(
+        mut directory: ObjectsDirectory,
+        others: ObjectMap,
+    ) -> Result<Self, TooLarge> {
+        let objects = Arc::new(ObjectStore::new(directory.read(&others).await?));
+        Ok(Self { objects, directory: Mutex::new(Some((directory, others))) })
     }
 }
 

@@ -115,6 +115,34 @@ impl ObjectMap {
         self.unknown.extend(other.unknown);
     }
 
+    /// Adds the objects of files; of several with a name, the last one stays. Each kind is sorted once: an insertion moves all
+    /// entries after it, which tens of thousands of files must not cost.
+    pub(crate) fn merge_files(&mut self, files: &[&Self]) {
+        fn add<K: Clone + Ord, T: Clone>(
+            map: &mut Map<K, T>,
+            files: &[&ObjectMap],
+            kind: impl Fn(&ObjectMap) -> &Map<K, T>,
+        ) {
+            let mut entries: Vec<(K, T)> = std::mem::take(map).into_iter().collect();
+            for file in files.iter().copied() {
+                let of_file = kind(file).iter();
+                entries.extend(of_file.map(|(key, object)| (key.clone(), object.clone())));
+            }
+            *map = entries.into();
+        }
+        add(&mut self.config_maps, files, |file| &file.config_maps);
+        add(&mut self.secrets, files, |file| &file.secrets);
+        add(&mut self.services, files, |file| &file.services);
+        add(&mut self.endpoint_slices, files, |file| &file.endpoint_slices);
+        add(&mut self.mirrors, files, |file| &file.mirrors);
+        add(&mut self.claims, files, |file| &file.claims);
+        add(&mut self.volumes, files, |file| &file.volumes);
+        add(&mut self.service_accounts, files, |file| &file.service_accounts);
+        add(&mut self.runtime_classes, files, |file| &file.runtime_classes);
+        add(&mut self.priority_classes, files, |file| &file.priority_classes);
+        add(&mut self.trust_bundles, files, |file| &file.trust_bundles);
+    }
+
     /// Notes why it is not known whether there is such an object.
     pub fn set_unknown(&mut self, kind: ObjectKind, namespace: &str, name: &str, why: String) {
         self.unknown.insert((kind, (namespace.to_owned(), name.to_owned())), why);

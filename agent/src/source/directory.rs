@@ -97,34 +97,14 @@ impl DirectorySource {
             tokio::time::sleep(RELIST_UNWATCHED).await;
             return Changed::Unknown;
         };
-        let Ok(first) = tokio::time::timeout_at(relist_at, events.next()).await else {
-            return Changed::Unknown;
-        };
-        let mut names = Set::new();
-        let mut event = first;
-        for taken in 1.. {
-            match event.and_then(Result::ok).and_then(name_of) {
-                Some(name) => names.insert(name),
-                None => {
-                    self.watch = None;
-                    return Changed::Unknown;
-                }
-            };
-            if taken == BURST {
-                break;
+        match tokio::time::timeout_at(relist_at, next_changes(events)).await {
+            Ok(Some(changed)) => changed,
+            Ok(None) => {
+                self.watch = None;
+                Changed::Unknown
             }
-            // Takes what has arrived already: one listing for a burst of changes.
-            event = tokio::select! {
-                biased;
-                event = events.next() => event,
-                () = std::future::ready(()) => break,
-            };
+            Err(_) => Changed::Unknown,
         }
-        // Volumes of Kubernetes switch all their files at once by such a link.
-        if names.iter().any(|name| name.as_bytes().starts_with(b"..")) {
-            return Changed::Unknown;
-        }
-        Changed::Names(names)
     }
 
     /// Lists the manifests. `None` if that failed.
@@ -180,6 +160,27 @@ impl DirectorySource {
         log_duplicates(&new_duplicates(&mut self.duplicates, rejected));
         accepted
     }
+}
+
+/// Waits for events, and takes those that have arrived by then. `None`: the watch has ended, or has lost events.
+pub(crate) async fn next_changes(events: &mut EventStream<[u8; 4096]>) -> Option<Changed> {
+    let mut names = Set::new();
+    let mut event = events.next().await;
+    for taken in 1.. {
+        names.insert(event.and_then(Result::ok).and_then(name_of)?);
+        if taken == BURST {
+            break;
+        }
+        // Takes what has arrived already: one listing for a burst of changes.
+        event = tokio::select! {
+            biased;
+            event = events.next() => event,
+            () = std::future::ready(()) => break,
+        };
+    }
+    // Volumes of Kubernetes switch all their files at once by such a link.
+    let all = names.iter().any(|name| name.as_bytes().starts_with(b".."));
+    Some(if all { Changed::Unknown } else { Changed::Names(names) })
 }
 
 /// The file of an event. `None`: the event is about the directory itself, whose removal ends the watch, or says that

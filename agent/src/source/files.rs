@@ -87,7 +87,7 @@ enum Content {
 
 /// What changes with a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -97,7 +97,7 @@ struct Stamp {
 
 impl Stamp {
     /// `None` for a file that may yet change within the resolution of its time stamps.
-    fn of(file: &Metadata, now: Timestamp) -> Option<Self> {
+    pub(crate) fn of(file: &Metadata, now: Timestamp) -> Option<Self> {
         let changed = Timestamp::from_second(file.ctime()).ok()?;
         let age = Duration::try_from(now.duration_since(changed)).ok()?;
         (age > RACY).then_some(Self {

@@ -323,7 +323,12 @@ impl Serving<'_> {
             (Some(node), _) => Arc::new(node),
             (None, Some(directory)) => {
                 let directory = ObjectsDirectory::new(directory);
-                Arc::new(Standalone::of_directory(directory, objects).await)
+                let read = tokio::select! {
+                    read = Standalone::of_directory(directory, objects) => read,
+                    () = shutdown.cancelled() => return Err(Exit::Interrupted),
+                };
+                let read = read.map_err(|error| format!("--objects: {error}"));
+                Arc::new(or_say(read, Exit::BadInput)?)
             }
             (None, None) => Arc::new(Standalone::new(Arc::new(ObjectStore::new(objects)))),
         };
