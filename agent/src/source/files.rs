@@ -3,6 +3,7 @@
 //! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, what is neither a file nor a
 //! link to one is skipped, and a missing path has no pods.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
@@ -15,11 +16,14 @@ use api::generated_names::hash;
 use api::manifest::static_pod::{self, Location, MAX_BYTES};
 use api::manifest::{self, Strictness};
 use api::pod::Pod;
-use compact::{Map, Set};
+use compact::Set;
 use jiff::Timestamp;
 
 /// A file that changed this recently may change again without another time stamp.
 const RACY: Duration = Duration::from_secs(2);
+
+/// The most files of a directory. A kubelet has no limit; what is read stays in memory, and every pod has a worker.
+const MOST_FILES: usize = 10_000;
 
 /// How manifests are decoded, and which files are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,9 @@ pub enum ListError {
     /// The path leads to a socket, a device or the like.
     #[error("path is not a directory or file")]
     NeitherDirectoryNorFile,
+    /// There are too many files.
+    #[error("the directory has more than {0} manifests: remove some")]
+    TooMany(usize),
     /// The only file is invalid. The reason is in the log.
     #[error("manifest is invalid")]
     Invalid,
@@ -62,10 +69,12 @@ pub enum Changed {
 pub struct ManifestFiles {
     path: PathBuf,
     mode: ManifestMode,
-    known: Map<OsString, ManifestFile>,
+    known: BTreeMap<OsString, ManifestFile>,
     /// The last listing failed: the next one looks at everything.
     incomplete: bool,
     reads: usize,
+    /// The most files of a directory.
+    most: usize,
 }
 
 /// One file: what it was when it was read, and its pods.
@@ -114,7 +123,7 @@ impl ManifestFiles {
     /// The manifests at `path`, of which nothing is read yet.
     #[must_use]
     pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
-        Self { path, mode, known: Map::new(), incomplete: false, reads: 0 }
+        Self { path, mode, known: BTreeMap::new(), incomplete: false, reads: 0, most: MOST_FILES }
     }
 
     /// The directory or file.
@@ -177,9 +186,7 @@ impl ManifestFiles {
     fn list_directory(&mut self, changed: &Changed, now: Timestamp) -> Result<(), ListError> {
         let names = match changed {
             Changed::Unknown => {
-                let names: Set<OsString> = fs::read_dir(&self.path)?
-                    .map(|entry| entry.map(|entry| entry.file_name()))
-                    .collect::<io::Result<_>>()?;
+                let names = self.names()?;
                 self.known.retain(|name, _| names.contains(name));
                 names
             }
@@ -188,6 +195,9 @@ impl ManifestFiles {
         for name in &names {
             if !self.is_manifest(name) {
                 continue;
+            }
+            if self.known.len() >= self.most && !self.known.contains_key(name) {
+                return Err(ListError::TooMany(self.most));
             }
             let path = self.path.join(name);
             // Follows links: a link to a file is a manifest.
@@ -202,6 +212,21 @@ impl ManifestFiles {
             }
         }
         Ok(())
+    }
+
+    /// The names of all manifests.
+    fn names(&self) -> Result<Set<OsString>, ListError> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            if self.is_manifest(&name) {
+                names.push(name);
+            }
+            if names.len() > self.most {
+                return Err(ListError::TooMany(self.most));
+            }
+        }
+        Ok(names.into())
     }
 
     fn is_manifest(&self, name: &OsStr) -> bool {

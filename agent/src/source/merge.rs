@@ -114,8 +114,8 @@ pub struct DuplicatePod {
 /// The pods of one source, with the annotations that a kubelet gives them.
 #[derive(Debug, Default)]
 pub struct SourcePods {
-    /// `None` before the first set.
-    pods: Option<Map<PodUid, Merged>>,
+    /// `None` before the first set. There may be tens of thousands, which each change takes out and puts back.
+    pods: Option<BTreeMap<PodUid, Merged>>,
     /// The pods of the last set, in its order.
     order: Vec<PodUid>,
 }
@@ -142,7 +142,7 @@ impl SourcePods {
         let source = source.as_str();
         let is_first = self.pods.is_none();
         let mut before = self.pods.take().unwrap_or_default();
-        let mut after = Map::new();
+        let mut after = BTreeMap::new();
         let mut changes: Map<PodOp, Vec<Pod>> = Map::new();
         self.order.clear();
         for given in pods {

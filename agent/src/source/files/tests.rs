@@ -127,6 +127,29 @@ fn files_that_just_changed_are_read_again() {
 }
 
 #[test]
+fn directory_with_too_many_files_is_an_error_until_some_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut files = kubelet(dir.path());
+    files.most = 2;
+    // One that is no manifest does not count.
+    for name in ["a", "b", ".hidden"] {
+        fs::write(at(name), manifest(name.trim_start_matches('.'))).unwrap();
+    }
+    assert_eq!(names(&mut files), ["a-n", "b-n"]);
+    fs::write(at("c"), manifest("c")).unwrap();
+    let added = Changed::Names([OsString::from("c")].into());
+    for changed in [added.clone(), Changed::Unknown, added.clone()] {
+        let listed = files.list(&changed, Timestamp::now());
+        assert!(matches!(listed, Err(ListError::TooMany(2))), "{changed:?}");
+    }
+    // What happened meanwhile is found although only one name is known to have changed.
+    fs::remove_file(at("a")).unwrap();
+    let pods = files.list(&added, Timestamp::now()).unwrap();
+    assert_eq!(pods.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["b-n", "c-n"]);
+}
+
+#[test]
 fn oversized_file_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("large.yaml");
