@@ -156,7 +156,7 @@ mod upkeep {
     //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that are too many or too old.
     //! `logs` looks at the logs of running containers every 10 s, rotates them and has the runtime reopen them; `logs::links` keeps links
     //! to all logs in one directory. `pod_cgroups` makes, limits and removes the cgroups of pods, where the agent does.
-    //! `shutdown` ends pods before the machine does; `machine_watch` reports OOM kills and the limits of resolv.conf.
+    //! `shutdown` ends pods before the machine does; `machine_watch` reports OOM kills, cgroup v1, and the limits of resolv.conf.
 
     pub(crate) mod gc;
     pub(crate) mod logs;
@@ -223,7 +223,7 @@ use sync_loop::turns::Turns;
 use sync_loop::{Published, Told};
 use tasks::blocking;
 use upkeep::gc::collector::ContainerCollector;
-use upkeep::machine_watch::{OomCount, check_resolv_conf, watch_oom_kills};
+use upkeep::machine_watch::{OomCount, check_cgroup_version, check_resolv_conf, watch_oom_kills};
 use upkeep::pod_cgroups::{self, PodCgroups, Pods};
 use upkeep::shutdown::{STATE_FILE, ShutdownWatch};
 use view::{ClaimsView, ManagersView, NodeResources};
@@ -428,7 +428,12 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         tasks.spawn(tasks::boxed(watch_oom_kills(kills, node, events.clone(), count.clone())));
         count
     });
-    // The user of a laptop knows its resolv.conf.
+    // The user of a laptop knows its cgroups and its resolv.conf.
+    if config.adopt_node {
+        let (version, name) = (node.cgroup_version, config.node_name.clone());
+        let events = events.clone();
+        tasks.spawn(tasks::boxed(async move { check_cgroup_version(version, &name, &events) }));
+    }
     if let Some(path) = config.resolv_conf.clone().filter(|_| config.adopt_node) {
         let (node, events) = (config.node_name.clone(), events.clone());
         let in_cluster = !config.cluster_domain.is_empty();

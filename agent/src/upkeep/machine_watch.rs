@@ -1,6 +1,7 @@
-//! Events of the node about its machine: OOM kills, and a resolv.conf beyond the limits.
+//! Events of the node about its machine: OOM kills, cgroup v1, and a resolv.conf beyond the limits.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/oom/oom_watcher_linux.go, pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
+//! Source: Kubernetes 1.36, pkg/kubelet/oom/oom_watcher_linux.go, pkg/kubelet/kubelet_linux.go cgroupVersionCheck,
+//! pkg/kubelet/network/dns/dns.go CheckLimitsForResolvConf.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
 use crate::machine::OomKill;
+use crate::node::CgroupVersion;
 use crate::pod_spec::dns::{limit_problem, read_resolv_conf};
 use crate::reporting::events::{EventRecorder, EventType};
 use tasks::brief;
+
+/// pkg/kubelet/cm/container_manager.go CgroupV1DeprecatedWarning.
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
 /// How often the kernel has killed a process because the machine had no memory left. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +49,13 @@ pub(crate) async fn watch_oom_kills(
     }
 }
 
+/// Reports once that the machine has cgroup v1.
+pub(crate) fn check_cgroup_version(version: CgroupVersion, node: &str, events: &EventRecorder) {
+    if version == CgroupVersion::V1 {
+        events.of_node(node, EventType::Warning, "CgroupV1", CGROUP_V1.to_owned());
+    }
+}
+
 /// Reports once what of the node's resolv.conf is too much for pods, to which the cluster adds its own domains.
 pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, events: &EventRecorder) {
     let problem = match brief(|| read_resolv_conf(path)) {
@@ -63,6 +75,19 @@ mod tests {
 
     use super::*;
     use crate::clock::TokioClock;
+
+    #[tokio::test]
+    async fn cgroup_v1_is_an_event_of_the_node() {
+        let clock = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+        let events = EventRecorder::new(Arc::new(clock));
+        let mut seen = events.subscribe();
+        check_cgroup_version(CgroupVersion::V2, "n1", &events);
+        assert!(seen.try_recv().is_err(), "nothing is wrong");
+        check_cgroup_version(CgroupVersion::V1, "n1", &events);
+        let event = seen.try_recv().unwrap();
+        assert_eq!((event.object.name.as_str(), event.reason.as_str()), ("n1", "CgroupV1"));
+        assert_eq!((event.kind, event.message.as_str()), (EventType::Warning, CGROUP_V1));
+    }
 
     #[tokio::test]
     async fn resolv_conf_that_pods_cannot_have_is_an_event_of_the_node() {
