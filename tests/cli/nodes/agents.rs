@@ -176,6 +176,30 @@ async fn agent_follows_a_directory_of_objects() {
     }
 }
 
+#[tokio::test]
+async fn signal_ends_agent_that_reads_many_objects_and_next_agent_has_them_all() {
+    let place = Place::unchecked();
+    let (runtime, endpoint) = place.runtime().await;
+    let shared = Shared { place, endpoint };
+    let objects = shared.place.path("objects");
+    std::fs::create_dir(&objects).unwrap();
+    for number in 0..1000 {
+        let map = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m{number}}}\n");
+        std::fs::write(objects.join(format!("{:04}.yaml", 1000 - number)), map).unwrap();
+    }
+    shared.place.file("pods/pod.yaml", &WAITING.replace("settings", "m999"));
+    let more = ["--objects", objects.to_str().unwrap()];
+    let mut first = shared.start("root", "pods", &more);
+    first.err_line_with("starting").await;
+    // It may have read everything by now.
+    let code = first.interrupt().await.code;
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    let next = shared.start("root", "pods", &more);
+    shared.wait_for("configured").await;
+    next.stop().await;
+    runtime.stop().await;
+}
+
 /// A file of a directory that the agent follows: it is named, and the rest of the directory goes on.
 #[rstest]
 #[case::manifest("pods/bomb.yaml", "kind: Pod", "web")]
