@@ -61,7 +61,7 @@ pub struct Inputs<'a> {
     pub recursive_read_only: bool,
     /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
     pub stop_signals: bool,
-    /// The CPU and memory last actuated at the runtime, where it does not report them.
+    /// The CPU and memory last actuated at the runtime; `None`: what was granted.
     pub actuated: Option<&'a Actuated>,
     /// The conditions of the pod's resize; `None`: there is none.
     pub resize: Option<&'a ResizeConditions>,
@@ -113,7 +113,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     ready::mark_ready(inputs, &mut status);
     status.conditions = filled(conditions::all(inputs, old, &api, &status));
     addresses(inputs, &mut status);
-    resources::of_pod(pod, &mut status);
+    resources::of_pod(pod, inputs.actuated, old, &mut status);
     status
 }
 

@@ -1,6 +1,6 @@
 //! ◆ Requests and limits in statuses: what a pod and its containers were given, and what the kernel enforces.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertContainerStatusResources.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertContainerStatusResources, convertToAPIPodLevelResourcesStatus.
 
 use api::pod::Pod;
 use api::quantity::{Format, Quantity};
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use crate::decide::resize::actuated::CpuMemory;
+use crate::decide::resize::actuated::{Actuated, CpuMemory, PodLimits};
 use crate::managers::DeviceHealth;
 use crate::observed::{ContainerResources, ObservedContainer};
 
@@ -34,19 +34,66 @@ pub(crate) fn device_status(devices: DeviceHealth) -> Vec<ResourceStatus> {
     devices.into_iter().map(status).collect()
 }
 
-/// Sets the pod's own resources.
-///
-/// A kubelet reads the values of a running pod from its cgroup, which hold the same amounts.
-pub(super) fn of_pod(pod: &Pod, status: &mut PodStatus) {
+/// Sets the pod's own resources: what it was granted, and what of that it has. A pod that does not run according to the API server
+/// has what it was granted, as in a kubelet.
+pub(super) fn of_pod(
+    pod: &Pod,
+    actuated: Option<&Actuated>,
+    old: &PodStatus,
+    status: &mut PodStatus,
+) {
     let spec = pod.spec();
-    let (requests, limits) =
-        (totals::of_pod(spec, Kind::Requests), totals::of_pod(spec, Kind::Limits));
+    let requests = totals::of_pod(spec, Kind::Requests);
     status.allocated_resources = filled(requests.clone());
-    status.resources = Some(ResourceRequirements {
+    let phase = pod.api().status.as_ref().and_then(|status| status.phase.as_deref());
+    status.resources = Some(match actuated {
+        Some(actuated) if phase == Some("Running") => of_running(pod, actuated, &requests, old),
+        Some(_) | None => ResourceRequirements {
+            requests: filled(requests),
+            limits: filled(totals::of_pod(spec, Kind::Limits)),
+            claims: spec.resources.as_ref().and_then(|resources| resources.claims.clone()),
+        },
+    });
+}
+
+/// What a running pod has, of which `granted` are the requests.
+///
+/// A kubelet reads the values of the pod's cgroup; they are what was written there last, but for what the kernel rounds. No cgroup has
+/// the memory request: a kubelet keeps the first one as long as the pod runs, here it is the one that the resizes have reached.
+fn of_running(
+    pod: &Pod,
+    actuated: &Actuated,
+    granted: &Amounts,
+    old: &PodStatus,
+) -> ResourceRequirements {
+    let PodLimits { cpu_shares, cpu_quota, cpu_period, memory } = actuated.cgroup;
+    let memory_limit = memory.unwrap_or_default();
+    let cgroup = ContainerResources { cpu_shares, cpu_quota, cpu_period, memory_limit };
+    let resources = pod.spec().resources.clone().unwrap_or_default();
+    let mut requests = resources.requests.unwrap_or_default();
+    let mut limits = resources.limits.unwrap_or_default();
+    let was_running = old.phase.as_deref() == Some("Running");
+    let old = old.resources.as_ref().filter(|_| was_running);
+    let old_requests = old.and_then(|old| old.requests.as_ref());
+    let old_limits = old.and_then(|old| old.limits.as_ref());
+    set_cpu(&mut requests, cpu_request(cgroup), MIN_SHARES, old_requests);
+    match granted.get("memory") {
+        // The sum of the containers.
+        Some(sum) if !requests.contains_key("memory") => {
+            requests.insert("memory".to_owned(), sum.clone());
+        }
+        Some(_) | None => {
+            let told = actuated.pod.memory_request;
+            set_memory_request(&mut requests, Some(told), old_requests);
+        }
+    }
+    set_cpu(&mut limits, cpu_limit(cgroup), MIN_MILLI_CPU_LIMIT, old_limits);
+    set_memory_limit(&mut limits, memory_limit, old_limits);
+    ResourceRequirements {
         requests: filled(requests),
         limits: filled(limits),
-        claims: spec.resources.as_ref().and_then(|resources| resources.claims.clone()),
-    });
+        claims: resources.claims,
+    }
 }
 
 fn filled(amounts: Amounts) -> Option<Amounts> {
@@ -70,29 +117,12 @@ pub(super) fn of_container(
     if let Some(limits) = &mut resources.limits {
         let old = old.and_then(|old| old.limits.as_ref());
         set_cpu(limits, cpu_limit(reported), MIN_MILLI_CPU_LIMIT, old);
-        let memory = (reported.memory_limit > 0)
-            .then(|| Quantity::whole(reported.memory_limit, Format::BinarySi).to_string());
-        match memory {
-            Some(memory) => {
-                limits.insert("memory".to_owned(), ApiQuantity(memory));
-            }
-            None => keep(limits, "memory", old),
-        }
+        set_memory_limit(limits, reported.memory_limit, old);
     }
     if let Some(requests) = &mut resources.requests {
         let old = old.and_then(|old| old.requests.as_ref());
         set_cpu(requests, cpu_request(reported), MIN_SHARES, old);
-        let given = requests.get("memory").map(totals::amount);
-        // No cgroup has it.
-        match told.map(|told| told.memory_request).filter(|told| *told != 0) {
-            // It stays in the format in which it was given.
-            Some(told) if given.is_some_and(|given| given.value() == told) => {}
-            Some(told) => {
-                let memory = Quantity::whole(told, Format::BinarySi);
-                requests.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
-            }
-            None => keep(requests, "memory", old),
-        }
+        set_memory_request(requests, told.map(|told| told.memory_request), old);
     }
     resources
 }
@@ -101,6 +131,29 @@ pub(super) fn of_container(
 fn keep(amounts: &mut Amounts, name: &str, old: Option<&Amounts>) {
     if let Some(amount) = old.and_then(|old| old.get(name)) {
         amounts.insert(name.to_owned(), amount.clone());
+    }
+}
+
+/// Sets the limit of memory that the kernel enforces; 0: it is not known.
+fn set_memory_limit(limits: &mut Amounts, bytes: i64, old: Option<&Amounts>) {
+    if bytes <= 0 {
+        return keep(limits, "memory", old);
+    }
+    let memory = Quantity::whole(bytes, Format::BinarySi);
+    limits.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
+}
+
+/// Sets the memory request that was `told`, which no cgroup has; 0: there was none.
+fn set_memory_request(requests: &mut Amounts, told: Option<i64>, old: Option<&Amounts>) {
+    let given = requests.get("memory").map(totals::amount);
+    match told.filter(|told| *told != 0) {
+        // It stays in the format in which it was given.
+        Some(told) if given.is_some_and(|given| given.value() == told) => {}
+        Some(told) => {
+            let memory = Quantity::whole(told, Format::BinarySi);
+            requests.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
+        }
+        None => keep(requests, "memory", old),
     }
 }
 
@@ -139,6 +192,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures;
+    use crate::node::Node;
 
     fn running(resources: Option<ContainerResources>) -> ObservedContainer {
         let container = fixtures::container("c", "app", fixtures::running());
@@ -215,9 +269,51 @@ mod tests {
             container(json!({"limits": {"memory": "1Gi"}})),
         ]}}));
         let mut status = PodStatus::default();
-        of_pod(&pod, &mut status);
+        of_pod(&pod, None, &PodStatus::default(), &mut status);
         let expected = json!({"limits": {"memory": "2Gi"}, "requests": {"cpu": "50m"}});
         assert_eq!(serde_json::to_value(status.resources).unwrap(), expected);
         assert_eq!(status.allocated_resources.unwrap()["cpu"].0, "50m");
+    }
+
+    fn whole(phase: &str, resources: Value) -> Pod {
+        fixtures::pod(json!({
+            "spec": {"containers": [container(json!({}))], "resources": resources},
+            "status": {"phase": phase},
+        }))
+    }
+
+    #[rstest]
+    #[case::running(
+        "Running",
+        json!({"requests": {"cpu": "500m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}})
+    )]
+    #[case::not_yet_running(
+        "Pending",
+        json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "128Mi"}})
+    )]
+    fn pod_has_what_is_actuated_while_it_runs(#[case] phase: &str, #[case] expected: Value) {
+        let before = json!({"requests": {"cpu": "500m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}});
+        let granted = json!({"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "128Mi"}});
+        let actuated = Actuated::new(&whole(phase, before), &Node::new("n", "/r", "/l"));
+        let mut status = PodStatus::default();
+        of_pod(&whole(phase, granted), Some(&actuated), &PodStatus::default(), &mut status);
+        assert_eq!(serde_json::to_value(&status.resources).unwrap(), expected);
+        assert_eq!(status.allocated_resources.unwrap()["cpu"].0, "1");
+    }
+
+    #[test]
+    fn running_pod_without_resources_of_its_own_has_those_of_its_containers() {
+        let pod = fixtures::pod(json!({
+            "spec": {"containers": [
+                container(json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "50m", "memory": "1Gi"}})),
+            ]},
+            "status": {"phase": "Running"},
+        }));
+        let actuated = Actuated::new(&pod, &Node::new("n", "/r", "/l"));
+        let mut status = PodStatus::default();
+        of_pod(&pod, Some(&actuated), &PodStatus::default(), &mut status);
+        let expected =
+            json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "50m", "memory": "1Gi"}});
+        assert_eq!(serde_json::to_value(status.resources).unwrap(), expected);
     }
 }

@@ -159,6 +159,38 @@ async fn resources_of_a_pod_as_a_whole_change_without_a_restart() {
     assert!(scene.seconds("StartContainer app/1").is_empty());
 }
 
+/// What the pod as a whole has according to its status: requests of CPU and memory, then their limits.
+fn whole(report: &PodReport) -> [String; 4] {
+    let resources = report.status.resources.as_ref().unwrap();
+    let (requests, limits) = (&resources.requests, &resources.limits);
+    let (requests, limits) = (requests.as_ref().unwrap(), limits.as_ref().unwrap());
+    [&requests["cpu"], &requests["memory"], &limits["cpu"], &limits["memory"]]
+        .map(|amount| amount.0.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_of_pod_has_new_resources_when_they_are_actuated() {
+    let scene = Scene::new();
+    scene.run(&sized_as_a_whole(1, both("500m", "64Mi"))).await;
+    scene.fake.fail("UpdatePodSandboxResources", 1, Code::Unknown, "no");
+    // The API server knows by now that it runs.
+    let resized = changed(&sized_as_a_whole(2, both("1", "128Mi")), |api| {
+        api.status = Some(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
+    });
+    scene.want(&[resized]);
+    let failed = |report: &PodReport| {
+        condition(report, "PodResizeInProgress").is_some_and(|of| of.reason.is_some())
+    };
+    scene.until("u1", "failed", failed).await;
+    let report = scene.report("u1");
+    assert_eq!(whole(&report), ["500m", "64Mi", "500m", "64Mi"]);
+    assert_eq!(report.status.allocated_resources.as_ref().unwrap()["cpu"].0, "1");
+    let done =
+        |report: &PodReport| report.status.observed_generation == Some(2) && !resizes(report);
+    scene.until("u1", "resized", done).await;
+    assert_eq!(whole(&scene.report("u1")), ["1", "128Mi", "1", "128Mi"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn policy_restarts_the_container() {
     let scene = Scene::new();
