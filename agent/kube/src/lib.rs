@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
 //! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
-//! | `node` | registration, status (◆ `status`, `declared`) and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
+//! | `node` | registration, status (◆ `status`, `declared`), own `addresses` and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
 //! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
@@ -73,6 +73,7 @@ use client::{ApiClient, Rate};
 use csi::VolumeCluster;
 use dra::ClaimCluster;
 use events::Events;
+use node::addresses::NodeAddresses;
 use node::facts::{NodeFacts, Registration};
 pub use node::limits::NodeLimits;
 use node::machine::boot_time;
@@ -102,7 +103,7 @@ pub struct NodeSettings {
     pub labels: BTreeMap<String, String>,
     /// The taints of a node that is registered for the first time.
     pub taints: Vec<Taint>,
-    /// Its own addresses, the primary one first.
+    /// Its own addresses at the start, the primary one first. They are looked up again for each status.
     pub addresses: Vec<String>,
     /// The port of its server; `None`: it has none.
     pub server_port: Option<u16>,
@@ -116,7 +117,7 @@ pub struct NodeSettings {
     pub registers: bool,
     /// How often the node gives a sign of life.
     pub status: StatusSettings,
-    /// Node addresses given on the command line, for the cloud controller.
+    /// Node addresses given on the command line, also for the cloud controller; empty: the name is looked up.
     pub provided_addresses: Vec<String>,
     /// How many requests it sends for events.
     pub event_rate: Option<Rate>,
@@ -337,7 +338,7 @@ impl Cluster for ClusterNode {
         let events = Events::new(self.client.with_rate(event_rate), &name, self.known.subscribe());
         let node = NodeFacts {
             registration,
-            addresses,
+            addresses: NodeAddresses::new(&name, &self.settings.provided_addresses, addresses),
             server_port,
             most_images: status.most_images,
             gates: self.settings.gates.clone(),

@@ -1,5 +1,6 @@
 //! The node's object and its lease: registration, status, signs of life.
 
+pub(crate) mod addresses;
 pub(crate) mod csi_node;
 pub(crate) mod declared;
 pub(crate) mod facts;

@@ -16,31 +16,54 @@ pub enum NodeAddressError {
     /// No interface has it.
     #[error("{0} is on no network interface of this machine")]
     NotHere(IpAddr),
+    /// The machine has none.
+    #[error(
+        "the node's name resolves to no address of this machine, which has no default route either: set an address of this machine"
+    )]
+    NotFound,
 }
 
 /// The address of the node of this name, as a kubelet finds it. Looks the name up, which may take as long as the resolver takes.
 #[must_use]
 pub fn of_node(name: &str) -> IpAddr {
+    of_name(name).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The addresses of the node of this name, as a kubelet finds them for each status: the `given` ones, if they are still addresses of
+/// this machine, else that of the name. May take as long as the resolver takes.
+///
+/// # Errors
+///
+/// Fails if the machine has no such address.
+pub fn look_up(name: &str, given: &[IpAddr]) -> Result<Vec<IpAddr>, NodeAddressError> {
+    if given.is_empty() {
+        return of_name(name).map(|address| vec![address]).ok_or(NodeAddressError::NotFound);
+    }
+    given.iter().try_for_each(|address| check(*address))?;
+    Ok(given.to_vec())
+}
+
+fn of_name(name: &str) -> Option<IpAddr> {
     if let Ok(address) = name.parse() {
-        return address;
+        return Some(address);
     }
     let found = (name, 0).to_socket_addrs().into_iter().flatten();
     let own = found.map(|found| found.ip()).filter(|address| check(*address).is_ok());
-    preferred(own).unwrap_or_else(of_default_route)
+    preferred(own).or_else(routed)
 }
 
 /// The address that this machine sends from to the rest of the world; 127.0.0.1 without a default route, where a kubelet has
 /// no address and no pod gets one.
 #[must_use]
 pub fn of_default_route() -> IpAddr {
+    routed().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn routed() -> Option<IpAddr> {
     // Addresses for documentation, RFC 5737 and RFC 3849: only the routing table is asked, nothing is sent.
     let anywhere: [IpAddr; 2] =
         [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
-    anywhere
-        .into_iter()
-        .filter_map(source_for)
-        .find(|address| check_kind(*address).is_ok())
-        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    anywhere.into_iter().filter_map(source_for).find(|address| check_kind(*address).is_ok())
 }
 
 /// Checks an address that a user sets (`--node-ip`).
@@ -96,6 +119,21 @@ mod tests {
     fn name_that_is_an_address_is_the_address() {
         assert_eq!(of_node("203.0.113.9"), ip("203.0.113.9"));
         assert_eq!(of_node("fd00::9"), ip("fd00::9"));
+    }
+
+    #[test]
+    fn looked_up_addresses_are_the_given_ones_if_the_machine_has_them() {
+        let loopback = ip("127.0.0.1");
+        assert_eq!(look_up("203.0.113.9", &[]), Ok(vec![ip("203.0.113.9")]));
+        assert_eq!(look_up("n", &[loopback]), Err(NodeAddressError::Kind(loopback)));
+        let gone = ip("203.0.113.9");
+        assert_eq!(look_up("n", &[gone]), Err(NodeAddressError::NotHere(gone)));
+        let routed = routed();
+        if let Some(own) = routed {
+            assert_eq!(look_up("n", &[own]), Ok(vec![own]));
+        }
+        let named = routed.map(|own| vec![own]).ok_or(NodeAddressError::NotFound);
+        assert_eq!(look_up("localhost", &[]), named);
     }
 
     #[test]

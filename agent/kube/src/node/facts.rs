@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Taint;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::addresses::NodeAddresses;
 use super::declared::declared_features;
 use super::limits::{Limits, with_runtime};
 use super::machine::Machine;
@@ -42,7 +43,7 @@ pub(crate) struct Registration {
 /// Where the facts of the node come from.
 pub(crate) struct NodeFacts {
     pub(crate) registration: Registration,
-    pub(crate) addresses: Vec<String>,
+    pub(crate) addresses: NodeAddresses,
     pub(crate) server_port: Option<u16>,
     pub(crate) most_images: usize,
     pub(crate) gates: Gates,
@@ -68,9 +69,10 @@ impl NodeFacts {
             limits = with_runtime(limits, &status);
         }
         let capabilities = self.view.capabilities();
+        let addresses = self.addresses.now().await;
         Facts {
             name: self.registration.name.clone(),
-            addresses: self.addresses.clone(),
+            addresses,
             external_cloud: self.registration.external_cloud,
             server_port: self.server_port,
             machine: Machine::read(Path::new("/")),
