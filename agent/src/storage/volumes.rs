@@ -239,7 +239,11 @@ impl PodDirs {
         } else if let Some(empty) = &volume.empty_dir {
             if is_in_memory(empty) {
                 if !inputs.has_memory_volumes {
-                    return Err(VolumeError::Memory);
+                    let at = in_memory::can_mount(pod).then(|| inputs.in_memory.of_pod(&self.pod));
+                    let at = at.flatten().ok_or(VolumeError::Memory)?;
+                    let group = group::of_pod(pod)?;
+                    let path = directory::prepare_empty_dir(&at, &volume.name, group)?;
+                    return Ok(Found::Host(own_volume(path, false)));
                 }
                 return Ok(Found::Host(HostVolume {
                     host_path: self.empty_dir(&volume.name),
@@ -284,8 +288,9 @@ impl PodDirs {
         of_driver.collect()
     }
 
-    /// What the pod's own volumes and the logs of its containers take on the disk. What cannot be read counts as unused.
-    pub(crate) fn usage(&self, pod: &Pod) -> LocalUsage {
+    /// What the pod's own volumes and the logs of its containers take on the disk, and emptyDirs in memory that the agent keeps there.
+    /// What cannot be read counts as unused.
+    pub(crate) fn usage(&self, pod: &Pod, in_memory: &InMemory) -> LocalUsage {
         let used = |path: &Path| {
             usage::of_tree(path).unwrap_or_else(|error| {
                 tracing::debug!(path = %path.display(), %error, "failed to measure directory");
@@ -294,10 +299,13 @@ impl PodDirs {
         };
         let volumes = pod.spec().volumes.iter().flatten();
         let volumes = volumes.filter_map(|volume| {
-            let path = match content::kind(volume) {
-                Some(kind) => self.pod.join("volumes").join(kind).join(&volume.name),
-                None if volume.empty_dir.is_some() => directory::empty_dir(&self.pod, &volume.name),
-                None => return None,
+            let path = match (content::kind(volume), &volume.empty_dir) {
+                (Some(kind), _) => self.pod.join("volumes").join(kind).join(&volume.name),
+                (None, Some(empty)) if is_in_memory(empty) => {
+                    directory::empty_dir(&in_memory.path(&self.pod)?, &volume.name)
+                }
+                (None, Some(_)) => directory::empty_dir(&self.pod, &volume.name),
+                (None, None) => return None,
             };
             Some((volume.name.clone(), used(&path)))
         });

@@ -1,5 +1,6 @@
 //! Measures what a pod with limits uses of local storage, and evicts one that uses too much.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::pod::Pod;
@@ -52,8 +53,9 @@ impl Worker {
 
     /// What cannot be measured counts as unused, as in a kubelet.
     async fn storage_usage(&self, pod: &Pod, observed: &Observed) -> LocalUsage {
-        let (dirs, of) = (self.dirs.clone(), pod.clone());
-        let LocalUsage { volumes, mut containers } = blocking(move || dirs.usage(&of)).await;
+        let (dirs, of, shared) = (self.dirs.clone(), pod.clone(), Arc::clone(&self.shared));
+        let measured = blocking(move || dirs.usage(&of, &shared.in_memory)).await;
+        let LocalUsage { volumes, mut containers } = measured;
         for seen in &observed.containers {
             match self.shared.cri.writable_layer(&seen.id).await {
                 Ok(used) => *containers.entry(seen.name.clone()).or_default() += used,

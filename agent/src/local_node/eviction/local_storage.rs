@@ -74,7 +74,15 @@ fn of_volumes(pod: &Pod, usage: &LocalUsage) -> Option<String> {
 fn of_pod(pod: &Pod, usage: &LocalUsage) -> Option<String> {
     let limits = totals::of_pod(pod.spec(), Kind::Limits);
     let limit = limits.get(STORAGE)?;
-    is_over(usage.total(), limit).then(|| {
+    let volumes = pod.spec().volumes.iter().flatten();
+    let in_memory = volumes.filter(|volume| {
+        let empty = volume.empty_dir.as_ref();
+        empty.is_some_and(|empty| empty.medium.as_deref() == Some("Memory"))
+    });
+    let in_memory: u64 =
+        in_memory.filter_map(|volume| usage.volumes.get(&volume.name).copied()).sum();
+    // Volumes in memory are no ephemeral storage.
+    is_over(usage.total().saturating_sub(in_memory), limit).then(|| {
         format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
             amount(limit)
@@ -155,6 +163,20 @@ mod tests {
         let expected = expected.map(|(signal, message)| (signal, message.to_owned()));
         assert_eq!(exceeded(&pod("api"), &usage), expected);
         assert_eq!(exceeded(&pod("file"), &usage), None, "a static pod is critical");
+    }
+
+    #[test]
+    fn volume_in_memory_counts_for_its_own_limit_alone() {
+        let pod = fixtures::pod(json!({
+            "metadata": {"name": "p", "annotations": {"kubernetes.io/config.source": "api"}},
+            "spec": {
+                "containers": [{"name": "a", "resources": {"limits": {STORAGE: "10Mi"}}}],
+                "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "20Mi"}}],
+            },
+        }));
+        assert_eq!(exceeded(&pod, &usage(20, 0, 0, 0)), None);
+        let signal = exceeded(&pod, &usage(21, 0, 0, 0)).map(|(signal, _)| signal);
+        assert_eq!(signal, Some("emptydirfs.limit"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Volumes that are kept in memory: those of Secrets, of several sources, and of fields of the pod.
+//! Volumes that are kept in memory: those of Secrets, of several sources, and of fields of the pod; and emptyDirs with medium Memory
+//! where the runtime has none (crib's own mounts them itself).
 //!
 //! A kubelet mounts a tmpfs for each (Kubernetes 1.36, pkg/volume/{secret,projected,downwardapi}, wrappedVolumeSpec). This agent
 //! mounts nothing: the program that starts it gives it one directory for all of them.
@@ -48,9 +49,14 @@ impl InMemory {
         Some(made.as_ref()?.join(pod.file_name()?))
     }
 
+    /// Where a pod with this directory has its volumes in memory, if it has any. Nothing is made.
+    pub(super) fn path(&self, pod: &Path) -> Option<PathBuf> {
+        Some(self.at.join(pod.file_name()?))
+    }
+
     /// Removes the volumes that a pod with this directory has in memory, also those of an earlier agent.
     pub(super) fn remove(&self, pod: &Path) -> Result<(), file_tree::RemoveError> {
-        pod.file_name().map_or(Ok(()), |name| file_tree::remove(&self.at.join(name)))
+        self.path(pod).map_or(Ok(()), |path| file_tree::remove(&path))
     }
 }
 
@@ -64,8 +70,12 @@ pub fn has_volumes(pod: &Pod) -> bool {
 pub(super) fn belongs(pod: &Pod, volume: &Volume) -> bool {
     let is_secret =
         volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some();
-    // One with ids of its own could not mount it.
-    is_secret && (pod.spec().host_users != Some(false) || kernel_maps_ids_of_tmpfs())
+    is_secret && can_mount(pod)
+}
+
+/// Whether containers of the pod can mount volumes in memory. Those of a pod with ids of its own cannot on each kernel.
+pub(super) fn can_mount(pod: &Pod) -> bool {
+    pod.spec().host_users != Some(false) || kernel_maps_ids_of_tmpfs()
 }
 
 /// Whether a mount of a tmpfs can show other ids than it has: Linux 6.3.

@@ -123,6 +123,28 @@ fn secrets_are_in_memory_until_the_pod_ends() {
 }
 
 #[test]
+fn empty_dir_in_memory_is_in_the_directory_of_the_agent_with_other_runtimes() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("root/memory")).unwrap();
+    let mut config = Config::new(root.path().join("root"), root.path().join("logs"));
+    config.volumes_in_memory = Some(|at| Ok(at.to_owned()));
+    let (in_memory, dirs) = (InMemory::new(&config), dirs(root.path()));
+    let pod = pod(json!([{"name": "v", "emptyDir": {"medium": "Memory"}}]));
+    let prepared = prepare_in(&dirs, &pod, &ObjectMap::default(), &in_memory).volumes;
+    let path = root.path().join("root/memory/u1/volumes/kubernetes.io~empty-dir/v");
+    assert_eq!(prepared["v"].host_path, path);
+    assert!(!prepared["v"].in_memory, "the runtime keeps it");
+    assert_eq!(mode(&path), 0o777);
+    fs::write(path.join("f"), vec![1; 1 << 20]).unwrap();
+    prepare_in(&dirs, &pod, &ObjectMap::default(), &in_memory);
+    let used = dirs.usage(&pod, &in_memory).volumes["v"];
+    assert!(used >= 1 << 20, "{used}");
+    let trash = Trash::new(root.path().join("root/trash"));
+    dirs.remove_volumes(&FakeMachine::default(), &trash, &in_memory).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
 fn secrets_are_on_the_disk_where_memory_cannot_be_had() {
     let root = tempfile::tempdir().unwrap();
     let mut config = Config::new(root.path().join("root"), root.path().join("logs"));

@@ -75,7 +75,7 @@ pub struct VolumeUsage {
     pub inodes: u64,
 }
 
-/// What the volumes take that an agent with this root directory keeps for a pod: emptyDirs that are not in memory, ConfigMaps,
+/// What the volumes take that an agent with this root directory keeps for a pod: emptyDirs that the runtime does not keep, ConfigMaps,
 /// Secrets, fields of the pod, and several of them. Others, and those that cannot be read, are left out. It blocks.
 #[must_use]
 pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
@@ -88,10 +88,11 @@ pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
             (Some(kind), _) => [(true, &on_disk), (false, &in_memory)]
                 .map(|(on_disk, of)| (on_disk, of.join("volumes").join(kind).join(&volume.name)))
                 .to_vec(),
-            (None, Some(empty)) if !is_in_memory(empty) => {
-                vec![(true, directory::empty_dir(&on_disk, &volume.name))]
+            (None, Some(empty)) if is_in_memory(empty) => {
+                vec![(false, directory::empty_dir(&in_memory, &volume.name))]
             }
-            (None, _) => Vec::new(),
+            (None, Some(_)) => vec![(true, directory::empty_dir(&on_disk, &volume.name))],
+            (None, None) => Vec::new(),
         };
         paths.into_iter().find_map(|(on_disk, path)| {
             let Sum { bytes, inodes, .. } = sum(&path).ok().flatten()?;
@@ -136,12 +137,16 @@ mod tests {
         let of_secret = root.path().join("memory/u1/volumes/kubernetes.io~secret/login");
         fs::create_dir_all(&of_secret).unwrap();
         fs::write(of_secret.join("password"), "x").unwrap();
+        let of_runtime = json!({"name": "of-runtime", "emptyDir": {"medium": "Memory"}});
+        fs::create_dir_all(root.path().join("memory/u1/volumes/kubernetes.io~empty-dir/memory"))
+            .unwrap();
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"uid": "u1"},
             "spec": {"containers": [], "volumes": [
                 {"name": "data", "emptyDir": {}},
                 {"name": "none", "emptyDir": {}},
                 {"name": "memory", "emptyDir": {"medium": "Memory"}},
+                of_runtime,
                 {"name": "login", "secret": {"secretName": "login"}},
                 {"name": "host", "hostPath": {"path": "/"}},
             ]},
@@ -150,7 +155,7 @@ mod tests {
         let found = of_volumes(root.path(), &pod);
         let names: Vec<(&str, bool, u64)> =
             found.iter().map(|one| (one.name.as_str(), one.on_disk, one.inodes)).collect();
-        assert_eq!(names, [("data", true, 1), ("login", false, 1)]);
+        assert_eq!(names, [("data", true, 1), ("memory", false, 0), ("login", false, 1)]);
         assert!(found[0].bytes >= 1 << 20, "{found:?}");
     }
 }

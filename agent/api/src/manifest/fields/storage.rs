@@ -35,7 +35,7 @@ pub(super) const TYPES: &[Type] = &[
         "sizeLimit",
         &[done(
             "medium",
-            "`Memory` needs crib's runtime with isolation `root` or `rootless`, otherwise the pod does not start; `HugePages` is refused",
+            "`Memory` needs crib's runtime with isolation `root` or `rootless`, or, with another runtime, the agent's directory on tmpfs; otherwise the pod does not start; `HugePages` is refused",
         )],
     ),
     all("HostPathVolumeSource", "path type"),
