@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("csi", &["agent", "api", "cri", "plugins"]),
     ("dra", &["agent", "api", "cri", "plugins"]),
     ("kube-node", &["agent", "api", "csi", "dra", "fetch", "file-tree"]),
-    ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node"]),
+    ("kubelet-server", &["agent", "api", "cri-log", "file-tree", "kube-node", "stream"]),
     ("machine", &["agent", "file-tree"]),
     ("managers", &["agent", "api", "cri", "plugins", "stream"]),
     ("proxy", &["cri", "fuzz-target"]),

@@ -25,7 +25,7 @@ use super::query::Query;
 use super::route::{self, Route};
 use super::streams::{self, Kind};
 use super::system_logs;
-use super::tunnel::{self, Tunnel};
+use super::tunnel::Tunnel;
 use super::zpages::{self, Form};
 
 /// What all requests share.
@@ -156,10 +156,7 @@ impl Client {
             Route::Attach(target) => (Kind::Attach, target),
             Route::PortForward(target) => (Kind::PortForward, target),
         };
-        let pod = exposed.view.pod(&target.namespace, &target.pod);
-        let headers = request.headers();
-        let url = streams::url(exposed, kind, pod, &target, &query, headers).await?;
-        let (answer, tunnel) = tunnel::open(request, &url).await?;
+        let (answer, tunnel) = streams::open(exposed, kind, &target, &query, request).await?;
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
         Ok(answer)
     }

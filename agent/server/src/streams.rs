@@ -2,17 +2,18 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go getExec, getAttach, getPortForward; pkg/kubelet/kubelet_pods.go.
 
-use agent::cri::{Code, Cri, CriError, ListedContainer};
+use agent::cri::{Code, Cri, CriError, ListedContainer, StreamOptions};
 use api::pod::PodUid;
-use http::{HeaderMap, StatusCode};
-use k8s_openapi::api::core::v1::Pod;
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
 
-use super::answer::Refusal;
+use super::answer::{Body, Refusal};
 use super::exposed::Exposed;
 use super::pods;
 use super::query::Query;
 use super::route::Target;
-use super::tunnel::{is_tunnel, is_upgrade, is_websocket};
+use super::translate::{Translation, is_tunnel, is_websocket};
+use super::tunnel::{self, Tunnel, is_upgrade};
 
 /// What the stream is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +26,43 @@ pub(crate) enum Kind {
     PortForward,
 }
 
-/// The runtime's URL for a stream of a pod.
-pub(crate) async fn url(
+/// The runtime's URL for a stream. It is valid for one request.
+struct StreamUrl {
+    url: String,
+    /// What the runtime serves there of a command.
+    options: Option<StreamOptions>,
+}
+
+/// Opens a stream of a pod: the answer to the client and, with an upgrade, a tunnel.
+pub(crate) async fn open(
     exposed: &Exposed,
     kind: Kind,
-    pod: Option<Pod>,
+    target: &Target,
+    query: &Query,
+    request: &mut Request<Incoming>,
+) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
+    let StreamUrl { url, options } = url(exposed, kind, target, query, request.headers()).await?;
+    let (answer, tunnel) = tunnel::open(request, &url, None).await?;
+    let translation = Translation::of(request.headers(), options);
+    // A server like containerd's refuses v5 and tunnels. A kubelet asks for SPDY at once.
+    if tunnel.is_some() || translation.is_none() || !answer.status().is_client_error() {
+        return Ok((answer, tunnel));
+    }
+    let again = self::url(exposed, kind, target, query, request.headers()).await?;
+    tunnel::open(request, &again.url, translation).await
+}
+
+async fn url(
+    exposed: &Exposed,
+    kind: Kind,
     target: &Target,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<String, Refusal> {
+) -> Result<StreamUrl, Refusal> {
     let bad_query = |error: super::query::BadQuery| Refusal::bad_request(error.to_string());
     let streams = match kind {
         Kind::Exec | Kind::Attach => query.streams().map_err(bad_query)?,
-        Kind::PortForward => agent::cri::StreamOptions::default(),
+        Kind::PortForward => StreamOptions::default(),
     };
     let ports = match kind {
         // SPDY, also within a WebSocket, names its ports by streams.
@@ -46,18 +71,20 @@ pub(crate) async fn url(
         }
         Kind::PortForward | Kind::Exec | Kind::Attach => Vec::new(),
     };
+    let pod = exposed.view.pod(&target.namespace, &target.pod);
     let (pod, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
     // Before the runtime makes a URL, and perhaps a process, that nothing would use.
     if !is_upgrade(headers) {
         return Err(Refusal::bad_request("Upgrade request required"));
     }
     let cri = exposed.cri.as_ref();
-    let url = match kind {
+    let (url, options) = match kind {
         Kind::Exec => {
             let container = running(cri, &uid, &target.container).await?;
             let none = || format!("container not found ({:?})", target.container);
             let container = container.ok_or_else(|| Refusal::internal(none()))?;
-            cri.exec(&container.id, &query.all("command"), streams).await
+            let url = cri.exec(&container.id, &query.all("command"), streams).await;
+            (url, Some(streams))
         }
         Kind::Attach => {
             let container = running(cri, &uid, &target.container).await?;
@@ -66,9 +93,8 @@ pub(crate) async fn url(
             let container = container.ok_or_else(|| Refusal::internal(none()))?;
             // A process has a terminal from its start, or has none.
             let tty = pods::has_terminal(&pod, wanted);
-            let streams =
-                agent::cri::StreamOptions { tty, stderr: streams.stderr && !tty, ..streams };
-            cri.attach(&container.id, streams).await
+            let streams = StreamOptions { tty, stderr: streams.stderr && !tty, ..streams };
+            (cri.attach(&container.id, streams).await, Some(streams))
         }
         Kind::PortForward => {
             let sandboxes = cri.list_sandboxes(Some(&uid)).await.map_err(of_runtime)?;
@@ -76,10 +102,11 @@ pub(crate) async fn url(
             let newest = ready.max_by_key(|sandbox| sandbox.created_at);
             let none = || format!("pod not found (\"{}_{}\")", target.pod, target.namespace);
             let newest = newest.ok_or_else(|| Refusal::internal(none()))?;
-            cri.port_forward(&newest.id, &ports).await
+            (cri.port_forward(&newest.id, &ports).await, None)
         }
     };
-    url.map_err(of_runtime)
+    let url = url.map_err(of_runtime)?;
+    Ok(StreamUrl { url, options })
 }
 
 async fn running(

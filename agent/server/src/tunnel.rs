@@ -1,5 +1,5 @@
 //! Exec, attach and port-forward: the runtime gives a URL, and what the client and the runtime's server say to each other there
-//! passes through unread.
+//! passes through unread, unless it is translated.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apimachinery/pkg/util/proxy/upgradeaware.go.
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue,
-    PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 
 use super::answer::{Body, Refusal, whole};
 use super::metrics::http::InFlight;
+use super::translate::{self, Translation};
 
 /// How long the runtime's server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,6 +42,8 @@ pub(crate) struct Tunnel {
     runtime: OnUpgrade,
     /// The connection to the runtime, until it is upgraded.
     _driving: JoinSet<()>,
+    /// For a runtime that speaks only SPDY.
+    translation: Option<Translation>,
     /// The request, which lasts as long.
     in_flight: Option<InFlight>,
 }
@@ -52,25 +55,14 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Whether a request asks for a WebSocket.
-pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
-    headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
-
-/// Whether a WebSocket is to carry SPDY for a port-forward.
-pub(crate) fn is_tunnel(headers: &HeaderMap) -> bool {
-    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let mut offered =
-        offered.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    offered.any(|protocol| protocol.trim() == "SPDY/3.1+portforward.k8s.io")
-}
-
-/// Asks the runtime's server at a URL what the client asked. Its answer is the client's; with an upgrade, there is a tunnel.
+/// Asks the runtime's server at a URL what the client asked, or for SPDY with a translation. Its answer is the client's; with an
+/// upgrade, there is a tunnel.
 pub(crate) async fn open(
     request: &mut Request<Incoming>,
     url: &str,
+    translation: Option<Translation>,
 ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-    let opening = tokio::time::timeout(PATIENCE, asked(request, url)).await;
+    let opening = tokio::time::timeout(PATIENCE, asked(request, url, translation)).await;
     opening.unwrap_or_else(|_| {
         let seconds = PATIENCE.as_secs();
         Err(Refusal::internal(format!(
@@ -82,6 +74,7 @@ pub(crate) async fn open(
 async fn asked(
     request: &mut Request<Incoming>,
     url: &str,
+    translation: Option<Translation>,
 ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
     // The path has a secret, which no message may show.
     let (authority, path) = parts(url).ok_or_else(|| {
@@ -109,6 +102,10 @@ async fn asked(
     forwarded.headers_mut().extend(passed.map(|(name, value)| (name.clone(), value.clone())));
     let host = HeaderValue::from_str(&authority).map_err(|error| failed(error.to_string()))?;
     forwarded.headers_mut().insert(HOST, host);
+    if let Some(translation) = translation {
+        *forwarded.method_mut() = Method::POST;
+        translation.request_spdy(forwarded.headers_mut());
+    }
     let mut answer =
         sender.send_request(forwarded).await.map_err(|error| failed(error.to_string()))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -120,13 +117,20 @@ async fn asked(
         }
         return Ok((Response::from_parts(head, whole(body)), None));
     }
+    if translation.is_some_and(|translation| !translation.is_accepted(answer.headers())) {
+        return Err(failed("it upgraded to another protocol than the requested one".to_owned()));
+    }
     let tunnel = Tunnel {
         client: hyper::upgrade::on(&mut *request),
         runtime: hyper::upgrade::on(&mut answer),
         _driving: driving,
+        translation,
         in_flight: None,
     };
-    let (head, _) = answer.into_parts();
+    let (mut head, _) = answer.into_parts();
+    if let Some(translation) = translation {
+        head.headers = translation.answer(request.headers());
+    }
     Ok((Response::from_parts(head, whole(Bytes::new())), Some(tunnel)))
 }
 
@@ -152,14 +156,23 @@ impl Tunnel {
     /// Carries bytes until both sides have closed.
     pub(crate) async fn run(self) -> hyper::Result<()> {
         let (client, runtime) = tokio::try_join!(self.client, self.runtime)?;
-        carry(TokioIo::new(client), TokioIo::new(runtime)).await;
+        let (client, runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+        match self.translation {
+            None => carry(client, runtime).await,
+            Some(Translation::Command(options)) => {
+                translate::command(client, runtime, options).await;
+            }
+            Some(Translation::PortForward) => {
+                carry(translate::tunnelled(client).await, runtime).await;
+            }
+        }
         Ok(())
     }
 }
 
 /// A side that has closed gets what the other one still sends, and the other one is given a while to close too. A connection is
 /// not closed while its client sends: the kernel would reset it, and what the client has not read would be lost.
-async fn carry<S: AsyncRead + AsyncWrite>(client: S, runtime: S) {
+async fn carry(client: impl AsyncRead + AsyncWrite, runtime: impl AsyncRead + AsyncWrite) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_runtime, mut to_runtime) = split(runtime);
     // Errors are those of a side that has gone: the other direction ends by itself.
@@ -184,9 +197,17 @@ async fn carry<S: AsyncRead + AsyncWrite>(client: S, runtime: S) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use hyper::server;
+    use hyper::service::service_fn;
     use rstest::rstest;
+    use stream::websocket_config;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
+    use tokio_tungstenite::WebSocketStream;
+    use tokio_tungstenite::tungstenite::protocol::Role;
 
     use super::*;
 
@@ -220,6 +241,82 @@ mod tests {
         ending.await.unwrap();
         drop(client);
         tokio::time::timeout(LINGER / 2, carrying).await.unwrap().unwrap();
+    }
+
+    /// Reads to the end of the headers: what follows is not HTTP.
+    async fn head(io: &mut TcpStream) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(io.read_u8().await.unwrap());
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    #[tokio::test]
+    async fn websocket_of_a_port_forward_is_translated_to_spdy() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/portforward/token", listener.local_addr().unwrap());
+        let runtime = async {
+            let (mut io, _) = listener.accept().await.unwrap();
+            let asked = head(&mut io).await;
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
+                X-Stream-Protocol-Version: portforward.k8s.io\r\n\r\n";
+            io.write_all(answer.as_bytes()).await.unwrap();
+            let mut bytes = [0; 5];
+            io.read_exact(&mut bytes).await.unwrap();
+            io.write_all(&bytes).await.unwrap();
+            asked
+        };
+        let (mut client, to_client) = pair().await;
+        let opened = Mutex::new(None);
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let (url, opened) = (&url, &opened);
+            async move {
+                let translation = Some(Translation::PortForward);
+                let (answer, tunnel) = open(&mut request, url, translation).await.unwrap();
+                *opened.lock().unwrap() = tunnel;
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let serving = async {
+            let connection = server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(to_client), service)
+                .with_upgrades();
+            connection.await.unwrap();
+            let tunnel = opened.lock().unwrap().take();
+            tunnel.unwrap().run().await.unwrap();
+        };
+        let asking = async {
+            let request = "GET /portForward/default/p HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\n\
+                Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer secret\r\n\
+                Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io\r\n\r\n";
+            client.write_all(request.as_bytes()).await.unwrap();
+            let answer = head(&mut client).await;
+            let config = Some(websocket_config());
+            let socket = WebSocketStream::from_raw_socket(client, Role::Client, config).await;
+            let mut tunnel = stream::Tunnel::new(socket);
+            tunnel.write_all(b"hello").await.unwrap();
+            tunnel.flush().await.unwrap();
+            let mut echo = [0; 5];
+            tunnel.read_exact(&mut echo).await.unwrap();
+            assert_eq!(&echo, b"hello");
+            answer
+        };
+        let (asked, (), answer) = tokio::join!(runtime, serving, asking);
+        assert!(asked.starts_with("POST /portforward/token HTTP/1.1\r\n"), "{asked}");
+        let asked = asked.to_ascii_lowercase();
+        assert!(asked.contains("\r\nupgrade: spdy/3.1\r\n"), "{asked}");
+        assert!(asked.contains("\r\nx-stream-protocol-version: portforward.k8s.io\r\n"), "{asked}");
+        assert!(!asked.contains("websocket") && !asked.contains("secret"), "{asked}");
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        for header in [
+            "\r\nupgrade: websocket\r\n",
+            "\r\nsec-websocket-protocol: SPDY/3.1+portforward.k8s.io\r\n",
+            "\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n",
+        ] {
+            assert!(answer.contains(header), "{header}: {answer}");
+        }
     }
 
     #[rstest]

@@ -13,8 +13,8 @@
 //! | `authority` ◆ | requests with an authority that h2 takes |
 //! | `requests` | a gRPC client's connection, as hyper can read it |
 //!
-//! Read in the order of the table. This package depends on no other package; the runtime's servers, the sockets of a node and the
-//! harness's clients depend on it.
+//! Read in the order of the table. This package depends on no other package; the runtime's servers, the sockets and the
+//! server of a node and the harness's clients depend on it.
 //!
 //! Nothing here spawns a task: a connection is a future that its owner drives, and dropping it drops everything.
 //! Memory is bounded: a slow reader makes the peer wait, by the connection's own flow control.
