@@ -2,15 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs,
+    fmt,
+    fs::{self, File},
+    io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rustix::{
-    fs::{Access, AtFlags, CWD, accessat},
-    thread::CapabilitySet,
-};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::kernel::cgroup::{
     CgroupPath, CgroupPlan, DeviceRule, InvalidCgroup, Limits, cleanup,
@@ -21,6 +20,7 @@ use crate::kernel::cgroup::{
     plan::{Now, writes},
     program,
 };
+use crate::kernel::failure::plain;
 
 /// How long killed processes may take to exit.
 const LAST: Duration = Duration::from_secs(5);
@@ -81,10 +81,11 @@ impl Cgroups {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let found = mounted(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
         let mut cgroups = Self::of(&found, name, rules);
-        let own = rustix::thread::capabilities(None).map(|sets| sets.effective);
-        let may_restrict = own.is_ok_and(|own| own.contains(CapabilitySet::SYS_ADMIN));
-        if cgroups.devices == Devices::Lines && !may_restrict {
-            cgroups.devices = Devices::Unavailable("root has no CAP_SYS_ADMIN here".to_owned());
+        if cgroups.devices == Devices::Lines
+            && let Some(branch) = cgroups.tree.branch(Controller::Devices)
+            && let Some(reason) = refusal(try_line(&branch.base))
+        {
+            cgroups.devices = Devices::Unavailable(reason);
         }
         cgroups
     }
@@ -301,6 +302,22 @@ fn branch(hierarchy: &Hierarchy, rules: bool, v2: bool) -> Result<Option<Branch>
     best.map(Some).ok_or("this user can make no cgroups")
 }
 
+/// Writes an invalid device rule, which changes nothing: before it reads a rule, the kernel checks for CAP_SYS_ADMIN of the
+/// machine, which root of a user namespace lacks (Linux, security/device_cgroup.c, `devcgroup_update_access`).
+fn try_line(base: &Path) -> io::Result<()> {
+    File::options().write(true).open(base.join("devices.allow"))?.write_all(b"x")
+}
+
+/// Why the kernel takes no device rules, after [`try_line`].
+fn refusal(tried: io::Result<()>) -> Option<String> {
+    let error = tried.err()?;
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => None,
+        Some(libc::EPERM) => Some("root lacks CAP_SYS_ADMIN of the machine".to_owned()),
+        _ => Some(format!("failed to write devices.allow: {}", plain(&error))),
+    }
+}
+
 fn writable(directory: &Path) -> bool {
     let write = |path: &Path| accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
     write(directory) && write(&directory.join("cgroup.procs"))
@@ -324,4 +341,27 @@ fn given(base: &Path) -> BTreeSet<Controller> {
         return known(&read("cgroup.subtree_control"));
     }
     there
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::taken(None, None)]
+    #[case::may_write(Some(libc::EINVAL), None)]
+    #[case::user_namespace(Some(libc::EPERM), Some("root lacks CAP_SYS_ADMIN of the machine"))]
+    #[case::no_file(
+        Some(libc::ENOENT),
+        Some("failed to write devices.allow: no such file or directory")
+    )]
+    fn device_rules_are_refused_unless_only_the_rule_is_invalid(
+        #[case] error: Option<i32>,
+        #[case] expected: Option<&str>,
+    ) {
+        let tried = error.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)));
+        assert_eq!(refusal(tried).as_deref(), expected);
+    }
 }
