@@ -59,12 +59,20 @@ pub(crate) fn fill(isolation: IsolationMode, dev: BorrowedFd<'_>) -> Step {
     Ok(())
 }
 
-/// Mounts the host's devices on the empty files that [`fill`] made.
+/// Mounts the host's devices on the empty files that [`fill`] made. Of the devices that the host lacks, containers need
+/// `/dev/null` only: the others are left out.
 pub(crate) fn bind(root: &Root) -> Step {
     for (name, ..) in DEVICES {
         let path = Path::new("/dev").join(name);
-        let tree = clone_tree(&path, false)
-            .context(format_args!("share the host's {}", path.display()))?;
+        let tree = match clone_tree(&path, false) {
+            Err(Errno::NOENT) if name != "null" => {
+                let dev = root.directory(Path::new("/dev"))?;
+                rustix::fs::unlinkat(&dev, name, AtFlags::empty())
+                    .context(format_args!("leave out {}", path.display()))?;
+                continue;
+            }
+            tree => tree.context(format_args!("share the host's {}", path.display()))?,
+        };
         attach(tree.as_fd(), root.file(&path)?.as_fd())
             .context(format_args!("mount {}", path.display()))?;
     }
