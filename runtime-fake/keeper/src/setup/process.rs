@@ -200,35 +200,8 @@ fn drop_privileges(
     let own = rustix::thread::capabilities(None).context("read the capabilities")?.permitted;
     let wanted = capability_set(&plan.capabilities) & own;
     bound(wanted, own)?;
-    let no_ids = |what: &str, error| match error {
-        Errno::INVAL | Errno::PERM => Failure::new(
-            FailureKind::Invalid,
-            format!(
-                "failed to {what}: the id is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or run as user 0"
-            ),
-        ),
-        error => {
-            Failure::new(FailureKind::System, format!("failed to {what}: {}", plain(&error.into())))
-        }
-    };
-    rustix::thread::set_keep_capabilities(true).context("keep capabilities")?;
-    let groups: Vec<Gid> = ids.additional_gids.iter().map(|g| Gid::from_raw(*g)).collect();
-    match rustix::thread::set_thread_groups(&groups) {
-        Ok(()) => {}
-        // A user namespace with one mapped id cannot set groups: only its own exists, group 0.
-        Err(Errno::PERM) if ids.additional_gids.iter().all(|g| *g == 0) => {}
-        Err(error) => {
-            return Err(no_ids(&format!("set the groups {:?}", ids.additional_gids), error));
-        }
-    }
-    let gid = Gid::from_raw(ids.gid);
-    rustix::thread::set_thread_res_gid(gid, gid, gid)
-        .map_err(|e| no_ids(&format!("become group {}", ids.gid), e))?;
-    let uid = Uid::from_raw(ids.uid);
-    rustix::thread::set_thread_res_uid(uid, uid, uid)
-        .map_err(|e| no_ids(&format!("become user {}", ids.uid), e))?;
-    let effective = if ids.uid == 0 { wanted } else { capability_set(&plan.ambient) };
     let ambient = capability_set(&plan.ambient) & wanted;
+    let effective = if ids.uid == 0 { wanted } else { ambient };
     // Loading a filter without no_new_privs needs this capability. `execve` drops it: root then gets the bounding set,
     // and other users the ambient set.
     let to_filter = if filtered && !plan.no_new_privileges {
@@ -243,8 +216,28 @@ fn drop_privileges(
         permitted: granted.permitted | to_filter,
         ..granted
     };
+    // Only a change from user 0 to another one clears them.
+    if ids.uid != 0 && !sets.permitted.is_empty() {
+        keep_capabilities(ids.uid)?;
+    }
+    let groups: Vec<Gid> = ids.additional_gids.iter().map(|g| Gid::from_raw(*g)).collect();
+    match rustix::thread::set_thread_groups(&groups) {
+        Ok(()) => {}
+        // A user namespace with one mapped id cannot set groups: only its own exists, group 0.
+        Err(Errno::PERM) if ids.additional_gids.iter().all(|g| *g == 0) => {}
+        Err(error) => {
+            let what = format!("set the groups {:?}", ids.additional_gids);
+            return Err(ids_refused(&what, error, own, SETGID));
+        }
+    }
+    let gid = Gid::from_raw(ids.gid);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)
+        .map_err(|e| ids_refused(&format!("become group {}", ids.gid), e, own, SETGID))?;
+    let uid = Uid::from_raw(ids.uid);
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+        .map_err(|e| ids_refused(&format!("become user {}", ids.uid), e, own, SETUID))?;
     rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
-    for number in plan.ambient.iter().filter(|n| own.intersects(capability_set(&[**n]))) {
+    for number in plan.ambient.iter().filter(|n| ambient.intersects(capability_set(&[**n]))) {
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
             .context("raise ambient capabilities")?;
     }
@@ -257,10 +250,49 @@ fn drop_privileges(
     Ok((sets.permitted != granted.permitted).then_some(granted))
 }
 
+const SETGID: (&str, CapabilitySet) = ("CAP_SETGID", CapabilitySet::SETGID);
+const SETUID: (&str, CapabilitySet) = ("CAP_SETUID", CapabilitySet::SETUID);
+
+/// Why a process with the capabilities `own` cannot take a user's ids, which needs the capability `needed` too.
+fn ids_refused(
+    what: &str,
+    error: Errno,
+    own: CapabilitySet,
+    (name, needed): (&str, CapabilitySet),
+) -> Failure {
+    let (kind, cause) = match error {
+        Errno::PERM if !own.contains(needed) => (
+            FailureKind::Invalid,
+            format!("the runtime lacks {name}: give it this capability, or run as user and group 0"),
+        ),
+        Errno::INVAL | Errno::PERM => (
+            FailureKind::Invalid,
+            "the id is not mapped into the user namespace; give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap) or run as user 0".to_owned(),
+        ),
+        error => (FailureKind::System, plain(&error.into())),
+    };
+    Failure::new(kind, format!("failed to {what}: {cause}"))
+}
+
+/// Keeps the permitted capabilities when this process becomes the user `uid`.
+fn keep_capabilities(uid: u32) -> Step {
+    match rustix::thread::set_keep_capabilities(true) {
+        // The kernel refuses any change of a locked bit (capabilities(7)), also one to the value that it has.
+        Err(Errno::PERM) if rustix::thread::get_keep_capabilities() == Ok(true) => Ok(()),
+        Err(Errno::PERM) => Err(Failure::new(
+            FailureKind::Invalid,
+            format!(
+                "failed to keep capabilities for user {uid}: the runtime's securebits forbid it (keep_caps_locked); run as user 0, or without ambient capabilities and with allowPrivilegeEscalation: false"
+            ),
+        )),
+        kept => kept.context("keep capabilities"),
+    }
+}
+
 /// Drops all capabilities except `wanted` from the bounding set of a process that has `own`.
 pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
-    // Root of a box that may neither make namespaces nor drop these: what it runs has what the box leaves it.
-    if !own.intersects(CapabilitySet::SETPCAP | CapabilitySet::SYS_ADMIN) {
+    // Without namespaces root may lack this capability: then its containers have the bounding set of the runtime.
+    if !own.contains(CapabilitySet::SETPCAP) {
         return Ok(());
     }
     for number in 0..=LAST_CAPABILITY {
@@ -395,4 +427,26 @@ impl Ready {
 
 fn file(path: &CString) -> &Path {
     Path::new(OsStr::from_bytes(path.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::not_mapped(Errno::INVAL, CapabilitySet::empty(), "not mapped into the user namespace")]
+    #[case::no_groups_in_namespace(Errno::PERM, CapabilitySet::SETGID, "subordinate ids")]
+    #[case::no_capability(Errno::PERM, CapabilitySet::SETUID, "the runtime lacks CAP_SETGID")]
+    #[case::forbidden_call(Errno::NOSYS, CapabilitySet::all(), "function not implemented")]
+    fn refused_ids_name_the_cause(
+        #[case] error: Errno,
+        #[case] own: CapabilitySet,
+        #[case] expected: &str,
+    ) {
+        let failure = ids_refused("become group 7", error, own, SETGID);
+        assert!(failure.message.starts_with("failed to become group 7: "), "{failure}");
+        assert!(failure.message.contains(expected), "{failure}");
+    }
 }
