@@ -121,6 +121,20 @@ pub enum EnterError {
     /// The state directory cannot be made private.
     #[error("failed to keep what containers write from other users")]
     Private(#[from] PrivateError),
+    /// No isolation works without openat2(2).
+    #[error(
+        "the system call openat2 is unavailable, which crib needs in every isolation: allow it in the seccomp filter around this process, or use Linux 5.6 or later"
+    )]
+    NoOpenat2 {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Not even plain processes can be set up as containers.
+    #[error("isolation process is unavailable: {reason}")]
+    NoProcess {
+        /// The step that failed.
+        reason: String,
+    },
     /// A user namespace is unavailable.
     #[error(
         "isolation rootless is unavailable: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
@@ -136,31 +150,48 @@ pub enum EnterError {
 /// no pods.
 ///
 /// # Errors
-/// When the machine does not allow exactly what was requested; [`IsolationRequest::Auto`] always has a last mode. When
+/// When the machine does not allow exactly what was requested, or, for [`IsolationRequest::Auto`], not even plain processes. When
 /// `state_dir` belongs to another user, or cannot be made private.
 ///
 /// Call it before any thread is started: the kernel only moves a single-threaded process.
 pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     // Files created for containers must have exactly the modes given: the containers' users are not this process's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    ensure_openat2()?;
     // Before reading anything in it.
     if let Some(state_dir) = state_dir {
         private::make(state_dir)?;
     }
     let uid = nix::unistd::geteuid().as_raw();
     match request {
-        IsolationRequest::Process => Ok(Isolation::Process),
+        IsolationRequest::Process => as_process(state_dir),
         IsolationRequest::Root => as_root(uid),
         IsolationRequest::Rootless => as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok),
         IsolationRequest::Auto => {
             // Root of a container that may not do all that pods need may still make user namespaces.
             let strongest = as_root(uid).ok().or_else(|| as_mapped_root(uid));
             match strongest.map_or_else(|| rootless(state_dir), Ok) {
-                Err(EnterError::NoUserNamespace { .. }) => Ok(Isolation::Process),
+                Err(EnterError::NoUserNamespace { .. }) => as_process(state_dir),
                 found => found,
             }
         }
     }
+}
+
+/// Checks that this process may call openat2(2), without which it could not even remove its directories.
+///
+/// # Errors
+/// If it may not.
+pub fn ensure_openat2() -> Result<(), EnterError> {
+    file_tree::try_open_scoped().map_err(|errno| EnterError::NoOpenat2 { source: errno.into() })
+}
+
+/// The last isolation. Without a state directory there are no containers to set up.
+fn as_process(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
+    if state_dir.is_some() {
+        userns::probe(IsolationMode::Process).map_err(|reason| EnterError::NoProcess { reason })?;
+    }
+    Ok(Isolation::Process)
 }
 
 /// Moves this process into a user namespace.

@@ -87,7 +87,9 @@ pub use config::{Config, Streams, Unprivileged};
 pub use handler::{Handler, Handlers, NotAName};
 pub use id::instance_name;
 pub use image::archives_in;
-pub use isolation::{EnterError, Isolation, IsolationRequest, UnknownIsolation, enter};
+pub use isolation::{
+    EnterError, Isolation, IsolationRequest, UnknownIsolation, ensure_openat2, enter,
+};
 pub use keeper::contract::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
 pub use keeper::{keeper_main, set_close_on_exec, take_short_turns};
 pub use keeper_client::Deadlines;

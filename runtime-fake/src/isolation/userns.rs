@@ -17,7 +17,7 @@ use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},
 };
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags};
 
 use super::{
     Isolation,
@@ -36,7 +36,7 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Tries in a child whether this process may set up pods with the isolation `mode`.
+/// Tries in a child whether this process may set up containers with the isolation `mode`.
 pub(super) fn probe(mode: IsolationMode) -> Result<(), Reason> {
     in_child(|| set_up(mode))
 }
@@ -114,7 +114,11 @@ fn make() -> Result<Isolation, Reason> {
                             run_tool("newuidmap", target, &mapping::arguments(uid, uids))
                                 && run_tool("newgidmap", target, &mapping::arguments(gid, gids))
                         }
-                        None => map_own(target, "uid_map") && map_own(target, "gid_map"),
+                        None => {
+                            may_map_ids()
+                                && map_own(target, "uid_map")
+                                && map_own(target, "gid_map")
+                        }
                     };
                 std::process::exit(i32::from(!mapped));
             }
@@ -133,6 +137,13 @@ fn make() -> Result<Isolation, Reason> {
     }
     unshare(UnshareFlags::NEWUSER).map_err(because("make a user namespace"))?;
     map_single(uid, gid)
+}
+
+/// Whether this process may map several user ids and group ids. With one map only, not even a single id could follow: each map
+/// can be written once.
+fn may_map_ids() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(needed))
 }
 
 /// Maps the ids of this namespace that images have to themselves, in that of `pid`.
@@ -203,7 +214,9 @@ fn in_child(work: impl FnOnce() -> Result<(), Reason>) -> Result<(), Reason> {
             match waitpid(child, None) {
                 Ok(WaitStatus::Exited(_, 0)) => Ok(()),
                 Ok(_) if !reason.is_empty() => Err(reason),
-                Ok(_) | Err(_) => Err("the trial of namespaces ended unexpectedly".to_owned()),
+                Ok(_) | Err(_) => {
+                    Err("the trial of a container's set-up ended unexpectedly".to_owned())
+                }
             }
         }
     }

@@ -32,7 +32,7 @@ use rustix::path::Arg;
 
 pub use group::{give_to_group, is_of_group};
 pub use remove::{RemoveError, remove, remove_at};
-pub use scoped::open_scoped;
+pub use scoped::{open_scoped, try_open_scoped};
 pub use space::{FsUsage, Space, space, usage};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};

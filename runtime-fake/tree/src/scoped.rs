@@ -32,6 +32,17 @@ pub fn open_scoped(
     Err(Errno::AGAIN)
 }
 
+/// Tries [`open_scoped`] as for paths of containers: a seccomp filter, or a kernel before Linux 5.6, may not allow openat2(2).
+///
+/// # Errors
+/// What the kernel says.
+pub fn try_open_scoped() -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, Mode::empty())?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    open_scoped(root, Path::new("."), flags, Mode::empty(), resolve).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -81,6 +81,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     let started = Instant::now();
     // Its runtime needs as many.
     or_complain(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
+    // Before its directory is made, which it could not remove.
+    or_complain(runtime_fake::ensure_openat2(), Exit::NoRuntime)?;
     if args.watch && args.manifests().iter().any(|path| path.as_os_str() == "-") {
         say("--watch: standard input cannot be watched: give files or directories");
         return Err(Exit::BadInput);

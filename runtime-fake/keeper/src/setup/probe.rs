@@ -1,23 +1,28 @@
 //! Tries what pods need from the machine, with the system calls of their set-up, in a process that ends afterwards.
 
-use std::{fs::File, os::fd::AsFd as _, path::Path};
+use std::{fs::File, io, os::fd::AsFd as _, path::Path};
 
 use rustix::{
+    io::Errno,
     mount::{MountAttrFlags, MountPropagationFlags, mount_change},
+    process::Gid,
     thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags},
 };
 
 use crate::contract::plan::IsolationMode;
-use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
+use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
 use crate::kernel::mount::{attach, clone_tree, in_namespace, new_mount, open_dir, pivot};
 use crate::kernel::secure_join::Root;
-use crate::kernel::sys::{set_read_only, unshare};
+use crate::kernel::sys::{die_with_parent, hide, set_read_only, unshare};
+use crate::setup::process;
 use crate::setup::root::devices;
 
 /// Without one of these the daemon cannot unpack images, or its keepers cannot set up pods or kill their processes.
-const REQUIRED: [(&str, CapabilitySet); 6] = [
+const REQUIRED: [(&str, CapabilitySet); 8] = [
     ("CAP_CHOWN", CapabilitySet::CHOWN),
     ("CAP_KILL", CapabilitySet::KILL),
+    ("CAP_SETGID", CapabilitySet::SETGID),
+    ("CAP_SETUID", CapabilitySet::SETUID),
     ("CAP_SETPCAP", CapabilitySet::SETPCAP),
     ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
     ("CAP_SYS_CHROOT", CapabilitySet::SYS_CHROOT),
@@ -33,11 +38,19 @@ fn missing(own: CapabilitySet, isolation: IsolationMode) -> Vec<&'static str> {
     required.filter(|(_, one)| !own.contains(*one)).map(|(name, _)| name).collect()
 }
 
-/// Makes all namespaces of a pod, and a root file system with devices, and enters it. The process is of no use afterwards.
+/// Does what the start of a container does: makes all namespaces of a pod, if the isolation has any, and a root file system with
+/// devices, and enters it; then gives up privileges. The process is of no use afterwards.
 ///
 /// # Errors
 /// The first step that the machine does not allow, or the capabilities that this process lacks.
 pub fn try_set_up(isolation: IsolationMode) -> Step {
+    if isolation != IsolationMode::Process {
+        enter_namespaces(isolation)?;
+    }
+    give_up_privileges(isolation)
+}
+
+fn enter_namespaces(isolation: IsolationMode) -> Step {
     let own = rustix::thread::capabilities(None).context("read the capabilities")?.effective;
     let missing = missing(own, isolation);
     if !missing.is_empty() {
@@ -86,7 +99,48 @@ fn enter_root(isolation: IsolationMode) -> Step {
     pivot(root.fd())
 }
 
+/// Makes the calls that every container's first process makes before its program.
+fn give_up_privileges(isolation: IsolationMode) -> Step {
+    allowed("be ended with the keeper", "prctl", die_with_parent())?;
+    hide()?;
+    allowed("start a session", "setsid", rustix::process::setsid())?;
+    // The containers of an ordinary user keep the user's ids and capabilities.
+    let uid = rustix::process::geteuid();
+    if !uid.is_root() {
+        return Ok(());
+    }
+    let sets = rustix::thread::capabilities(None).context("read the capabilities")?;
+    process::bound(CapabilitySet::empty(), sets.permitted)?;
+    match rustix::thread::set_thread_groups(&[Gid::ROOT]) {
+        // Without the right to set groups, containers have those of the runtime.
+        Err(Errno::PERM) if isolation != IsolationMode::Root => {}
+        set => allowed("set groups", "setgroups", set)?,
+    }
+    // Its own ids: whether others may be set depends on the container.
+    let gid = rustix::process::getegid();
+    let set = rustix::thread::set_thread_res_gid(gid, gid, gid);
+    allowed("set group ids", "setresgid", set)?;
+    let set = rustix::thread::set_thread_res_uid(uid, uid, uid);
+    allowed("set user ids", "setresuid", set)?;
+    allowed("set capabilities", "capset", rustix::thread::set_capabilities(None, sets))
+}
+
+/// Names the system call `call` if it failed. Called so that only a filter forbids it.
+fn allowed<T>(what: &str, call: &str, result: Result<T, impl Into<io::Error>>) -> Step {
+    let Err(error) = result else { return Ok(()) };
+    let error: io::Error = error.into();
+    let cause = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
+            format!(": a seccomp filter around this process forbids the system call {call}")
+        }
+        _ => String::new(),
+    };
+    let message = format!("failed to {what}: {}{cause}", plain(&error));
+    Err(Failure::new(FailureKind::System, message))
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use rstest::rstest;
 
@@ -104,7 +158,7 @@ mod tests {
     #[case::none(
         CapabilitySet::empty(),
         IsolationMode::Rootless,
-        "CAP_CHOWN CAP_KILL CAP_SETPCAP CAP_NET_ADMIN CAP_SYS_CHROOT CAP_SYS_ADMIN"
+        "CAP_CHOWN CAP_KILL CAP_SETGID CAP_SETUID CAP_SETPCAP CAP_NET_ADMIN CAP_SYS_CHROOT CAP_SYS_ADMIN"
     )]
     fn missing_capabilities_are_those_of_mode(
         #[case] own: CapabilitySet,
@@ -112,5 +166,15 @@ mod tests {
         #[case] expected: &str,
     ) {
         assert_eq!(missing(own, isolation).join(" "), expected);
+    }
+
+    #[rstest]
+    #[case::forbidden(Errno::PERM, "operation not permitted: a seccomp filter")]
+    #[case::unknown(Errno::NOSYS, "forbids the system call setsid")]
+    #[case::other(Errno::NOMEM, "failed to start a session: out of memory")]
+    fn failed_call_names_filter_if_forbidden(#[case] error: Errno, #[case] expected: &str) {
+        let failed = allowed("start a session", "setsid", Err::<(), _>(error)).unwrap_err();
+        assert!(failed.message.contains(expected), "{failed}");
+        assert_eq!(failed.message.contains("seccomp"), error != Errno::NOMEM, "{failed}");
     }
 }
