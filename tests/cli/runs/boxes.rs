@@ -15,9 +15,18 @@ const PODMAN_WITH_NETWORKS: &str = "-all,+chown,+dac_override,+fowner,+fsetid,+k
 
 /// A command for a box with these capabilities at most.
 fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::Command {
+    let bounds = format!("--bounding-set={capabilities}");
+    by_setpriv(place, [bounds.as_str(), "--inh-caps=-all"], words)
+}
+
+fn by_setpriv<const N: usize>(
+    place: &Place,
+    flags: [&str; N],
+    words: &[&str],
+) -> tokio::process::Command {
     let crib = place.command(words);
     let mut command = tokio::process::Command::new("setpriv");
-    command.args([&format!("--bounding-set={capabilities}"), "--inh-caps=-all", "--"]);
+    command.args(flags).arg("--");
     command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
     for (name, value) in crib.as_std().get_envs() {
         command.env(name, value.unwrap_or_default());
@@ -43,6 +52,10 @@ fn in_box(place: &Place, capabilities: &str, words: &[&str]) -> tokio::process::
 #[case::root_that_drops_no_capabilities("-setpcap", "auto", "rootless (65536 ids)")]
 #[case::root_that_kills_no_others("-kill", "auto", "rootless (65536 ids)")]
 #[case::root_that_gives_no_files_away("-chown", "auto", "rootless (65536 ids)")]
+#[case::root_that_becomes_no_other_user("-setuid", "auto", "rootless (a single id)")]
+#[case::root_that_becomes_no_other_group("-setgid", "auto", "rootless (a single id)")]
+#[case::plain_root_that_drops_no_capabilities("-setpcap", "process", "process")]
+#[case::plain_root_with_namespaces_only("-all,+sys_admin", "process", "process")]
 #[case::root_without_other_rights("-sys_ptrace,-sys_resource,-net_raw", "auto", "root")]
 #[case::root_with_all_rights("+all", "root", "root")]
 #[case::root_with_all_rights_by_name("+all", "rootless", "rootless (65536 ids)")]
@@ -78,8 +91,40 @@ async fn isolation_that_was_asked_for_is_named_with_what_is_missing(
     ended.err_has(said);
 }
 
+#[rstest]
+#[case::user("-setuid", "runAsUser: 1000", "become user 1000: the runtime lacks CAP_SETUID")]
+#[case::group("-setgid", "runAsUser: 0, runAsGroup: 1000", "the runtime lacks CAP_SETGID")]
+#[tokio::test]
+async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
+    #[case] capabilities: &str,
+    #[case] security: &str,
+    #[case] said: &str,
+) {
+    harness::needs!(Root);
+    let place = Place::new();
+    let manifest = format!("{}    securityContext: {{{security}}}\n", pod("p", "true"));
+    let manifest = place.file("p.yaml", &manifest);
+    let run = ["run", "--isolation", "process", &manifest];
+    let ended = place.end(in_box(&place, capabilities, &run)).await.exits(1);
+    ended.err_has(said);
+}
+
+#[rstest]
+#[tokio::test]
+async fn locked_securebits_do_not_hinder_containers_of_user_0(
+    #[values("root", "process")] isolation: &str,
+) {
+    harness::needs!(Root, Namespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo it runs as $(id -u)"));
+    let run = ["run", "--isolation", isolation, &manifest];
+    let command = by_setpriv(&place, ["--securebits=+keep_caps_locked"], &run);
+    place.end(command).await.exits(0).out_has("it runs as 0");
+}
+
 /// Root of `unshare -Ur` is not root of the machine, whatever it may do.
 #[rstest]
+#[case::process("process", Some("process"))]
 #[case::root("root", None)]
 #[case::rootless("rootless", Some("rootless (a single id)"))]
 #[case::auto("auto", Some("rootless (a single id)"))]
@@ -200,6 +245,81 @@ const WITHOUT_USER_NAMESPACES: &str = "set -- unshare --user --map-current-user 
 /// A copy has no set-user-ID bit.
 const FILE_CAPABILITIES: &str = "for id in u g; do cp /usr/bin/new${id}idmap /tmp/map && mv /tmp/map /usr/bin/new${id}idmap && \
     setcap cap_set${id}id=ep /usr/bin/new${id}idmap || exit 99; done; USER";
+
+/// A job whose seccomp filter forbids one system call, with an error number.
+fn job_without(place: &Place, call: &str, error: u32, security: &str, setup: &str) -> [String; 2] {
+    let profile = format!(
+        r#"{{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{{"names": ["{call}"], "action": "SCMP_ACT_ERRNO", "errnoRet": {error}}}]}}"#
+    );
+    let profile = place.file("seccomp/job.json", &profile);
+    let directory = profile.trim_end_matches("/job.json").to_owned();
+    let security =
+        format!("seccompProfile: {{type: Localhost, localhostProfile: job.json}}, {security}");
+    let job = JOB
+        .replace("SECURITY", &security)
+        .replace("SETUP", setup)
+        .replace("HOST_USERS", "true")
+        .replace("CRIB", env!("CARGO_BIN_EXE_crib"));
+    [directory, place.file("job.yaml", &job)]
+}
+
+/// No directory of the run may be left.
+const REFUSED: &str =
+    "\"$@\"; [ $? = 3 ] || exit 9; [ \"$(ls /own | grep -c crib-run-)\" = 0 ] || exit 8; exit 0";
+const ENOSYS: u32 = 38;
+const EPERM: u32 = 1;
+
+#[rstest]
+#[case::openat2("openat2", ENOSYS, "runAsUser: 0", "the system call openat2 is unavailable")]
+#[case::openat2_of_user("openat2", EPERM, "runAsUser: 1000", "openat2 is unavailable")]
+#[case::setsid("setsid", EPERM, "runAsUser: 0", "forbids the system call setsid")]
+#[case::setsid_of_user("setsid", EPERM, "runAsUser: 1000", "forbids the system call setsid")]
+#[case::capset("capset", EPERM, "runAsUser: 0", "forbids the system call capset")]
+#[tokio::test]
+async fn box_where_no_container_can_start_is_refused_at_once(
+    #[case] call: &str,
+    #[case] error: u32,
+    #[case] security: &str,
+    #[case] said: &str,
+) {
+    harness::needs!(Root, Namespaces);
+    let place = Place::new();
+    let [profiles, job] = job_without(&place, call, error, security, REFUSED);
+    let run = ["run", "--quiet", "--seccomp-profile-root", &profiles, &job];
+    let ended = place.crib(&run).await.exits(0);
+    ended.out_has(said);
+}
+
+/// Without namespaces the containers of an ordinary user need neither call.
+#[rstest]
+#[case::setgroups("setgroups", ENOSYS)]
+#[case::capset("capset", EPERM)]
+#[tokio::test]
+async fn box_of_user_without_calls_of_root_gets_process(#[case] call: &str, #[case] error: u32) {
+    harness::needs!(Root, Namespaces);
+    let place = Place::new();
+    let [profiles, job] = job_without(&place, call, error, "runAsUser: 1000", "");
+    let run = ["run", "--quiet", "--seccomp-profile-root", &profiles, &job];
+    let ended = place.crib(&run).await.exits(0);
+    ended.out_has("crib: isolation: process");
+    ended.out_has("it runs as ");
+}
+
+#[tokio::test]
+async fn rootless_pods_run_where_the_host_has_no_tty() {
+    harness::needs!(Root, Namespaces, UserNamespaces);
+    let place = Place::new();
+    let setup = format!("rm -f /dev/tty; {USER}");
+    let job = JOB
+        .replace("SECURITY", "")
+        .replace("SETUP", &setup)
+        .replace("HOST_USERS", "true")
+        .replace("CRIB", env!("CARGO_BIN_EXE_crib"));
+    let manifest = place.file("job.yaml", &job);
+    let ended = place.crib(&["run", "--quiet", &manifest]).await.exits(0);
+    ended.out_has("crib: isolation: rootless (");
+    ended.out_has("it runs as 0");
+}
 
 /// docs/ci.md has a line for each: the isolation, whether limits hold, and whether pods reach other hosts. `CRIB_UPDATE_DOCS=1`
 /// writes these into the line that begins with the description.
