@@ -90,7 +90,7 @@ pub use image::archives_in;
 pub use isolation::{
     EnterError, Isolation, IsolationRequest, UnknownIsolation, ensure_openat2, enter,
 };
-pub use keeper::contract::open_files::{TooFewFiles, ensure_open_files, raise_open_files};
+pub use keeper::contract::open_files::{OpenFilesError, ensure_open_files, raise_open_files};
 pub use keeper::{keeper_main, set_close_on_exec, take_short_turns};
 pub use keeper_client::Deadlines;
 pub use network::{EGRESS_COMMAND, serve_egress};
