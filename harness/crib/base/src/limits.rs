@@ -82,12 +82,24 @@ pub fn ensure_threads(count: usize) -> Result<(), String> {
         let start = |_| thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, wait);
         (0..count).map(start).find_map(Result::err)
     })
-    .map_or(Ok(()), |error| Err(format!("{}, and {count} are needed", no_thread(&error))))
+    .map_or(Ok(()), |error| {
+        let forbidden = error.raw_os_error() == Some(nix::libc::EPERM);
+        let needed = if forbidden { String::new() } else { format!(", and {count} are needed") };
+        Err(format!("{}{needed}", no_thread(&error)))
+    })
 }
 
+/// glibc tries clone only where clone3 is missing (ENOSYS), not where it is forbidden.
 fn no_thread(error: &io::Error) -> String {
-    format!("failed to start a thread: {error}: raise {PROCESSES}")
+    let error = match error.raw_os_error() {
+        Some(nix::libc::EPERM) => format!("{error}: allow {THREAD_CALLS}"),
+        _ => explained(error),
+    };
+    format!("failed to start a thread: {error}")
 }
+
+const THREAD_CALLS: &str =
+    "the system calls clone3 and clone in the seccomp profile, or make it fail clone3 with ENOSYS";
 
 const PROCESSES: &str = "the limit of processes (ulimit -u, pids.max of the cgroup)";
 const FILES: &str = "the limit of open files (ulimit -n)";
@@ -113,6 +125,7 @@ fn shortage(panic: &str) -> Option<String> {
     let error = io::Error::from_raw_os_error(code);
     match code {
         nix::libc::EAGAIN => Some(no_thread(&error)),
+        nix::libc::EPERM if panic.contains("spawn") => Some(no_thread(&error)),
         nix::libc::EMFILE | nix::libc::ENFILE => {
             Some(format!("failed to open a file: {}", explained(&error)))
         }
@@ -138,6 +151,21 @@ mod tests {
     }
 
     #[rstest]
+    #[case::too_many(
+        nix::libc::EAGAIN,
+        ": raise the limit of processes (ulimit -u, pids.max of the cgroup)"
+    )]
+    #[case::forbidden(
+        nix::libc::EPERM,
+        ": allow the system calls clone3 and clone in the seccomp profile, or make it fail clone3 with ENOSYS"
+    )]
+    #[case::other(nix::libc::EINVAL, "Invalid argument (os error 22)")]
+    fn thread_that_cannot_start_names_cause(#[case] code: i32, #[case] end: &str) {
+        let text = no_thread(&io::Error::from_raw_os_error(code));
+        assert!(text.starts_with("failed to start a thread: ") && text.ends_with(end), "{text}");
+    }
+
+    #[rstest]
     #[case(
         "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
         "ulimit -u"
@@ -146,6 +174,12 @@ mod tests {
         "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"R\" }",
         "ulimit -u"
     )]
+    #[case("OS can't spawn worker thread: Operation not permitted (os error 1)", "clone3")]
+    #[case(
+        "failed to spawn thread: Os { code: 1, kind: PermissionDenied, message: \"O\" }",
+        "clone3"
+    )]
+    #[case("called `Result::unwrap()` on an `Err` value: Os { code: 1, kind: X }", "")]
     #[case("failed to create UnixStream: Os { code: 24, kind: Uncategorized }", "ulimit -n")]
     #[case("x: Os { code: 12, kind: OutOfMemory }", "ulimit -v")]
     #[case("called `Result::unwrap()` on an `Err` value: Os { code: 2, kind: NotFound }", "")]
