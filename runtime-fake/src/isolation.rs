@@ -1,5 +1,6 @@
 //! Selects the isolation by probing what the machine allows. It is never silently weaker than requested.
 
+mod host_files;
 mod mapping;
 mod userns;
 
@@ -8,6 +9,8 @@ use std::{fmt, path::Path, str::FromStr};
 use file_tree::private::{self, PrivateError};
 use keeper::contract::plan::IsolationMode;
 use serde::{Deserialize, Serialize};
+
+pub use host_files::{HostFilesError, ensure_host_files};
 
 use crate::keepers;
 

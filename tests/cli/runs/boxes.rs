@@ -387,3 +387,31 @@ fn assert_documented(description: &str, [isolation, limits, hosts]: [&str; 3]) {
     }
     assert!(text.contains(&row), "docs/ci.md has `{line}`; CRIB_UPDATE_DOCS=1 writes `{row}`");
 }
+
+/// A command after `setup` in a mount namespace of its own.
+fn in_mount_namespace(place: &Place, setup: &str, words: &[&str]) -> tokio::process::Command {
+    let crib = place.command(words);
+    let mut command = tokio::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &format!("{setup} && exec \"$@\""), "sh"]);
+    command.arg(crib.as_std().get_program()).args(crib.as_std().get_args());
+    for (name, value) in crib.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
+#[rstest]
+#[case::null("mount -t tmpfs none /dev", "crib: /dev/null does not exist: create it (mknod")]
+#[case::proc("umount -R -l /proc", "crib: /proc is not mounted: mount it (mount -t proc")]
+#[tokio::test]
+async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] said: &str) {
+    harness::needs!(Root, Namespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let run = in_mount_namespace(&place, setup, &["run", &manifest]);
+    place.end(run).await.exits(3).err_begins(said);
+    let state = place.path("state");
+    let runtime = ["runtime", "--state-dir", state.to_str().unwrap()];
+    let runtime = in_mount_namespace(&place, setup, &runtime);
+    place.end(runtime).await.exits(3).err_begins(said);
+}

@@ -79,6 +79,7 @@ const THREADS: usize = 32;
 /// Runs the pods. Called while the process has one thread.
 pub fn run(args: &RunArgs) -> Result<Exit, Exit> {
     let started = Instant::now();
+    or_complain(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
     // Its runtime needs as many.
     or_complain(runtime_fake::ensure_open_files(), Exit::NoRuntime)?;
     // Before its directory is made, which it could not remove.

@@ -107,6 +107,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     logging::to_stderr(args.log);
     let file = args.config.as_deref().map_or_else(|| Ok(File::default()), File::read);
     let file = or_complain(file, Exit::BadInput)?;
+    or_complain(runtime_fake::ensure_host_files(), Exit::NoRuntime)?;
     or_complain(runtime_fake::raise_open_files(), Exit::NoRuntime)?;
     let root = nix::unistd::geteuid().is_root();
     let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
