@@ -1,7 +1,9 @@
 //! Selects the isolation by probing what the machine allows. It is never silently weaker than requested.
 
+mod advice;
 mod host_files;
 mod mapping;
+mod restrictions;
 mod userns;
 
 use std::{fmt, path::Path, str::FromStr};
@@ -106,12 +108,12 @@ pub enum EnterError {
         uid: u32,
     },
     /// Root may not do what pods need.
-    #[error(
-        "isolation root is unavailable: {reason}; use --isolation auto, or run as root of the machine or of a privileged container"
-    )]
+    #[error("isolation root is unavailable: {reason}; {remedy}, or use --isolation auto")]
     NoNamespaces {
         /// The step that failed, or the missing capabilities.
         reason: String,
+        /// What to change, as far as the cause is known.
+        remedy: String,
     },
     /// It is unknown whether pods of an earlier daemon run.
     #[error(
@@ -139,12 +141,12 @@ pub enum EnterError {
         reason: String,
     },
     /// A user namespace is unavailable.
-    #[error(
-        "isolation rootless is unavailable: {reason}; allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns) or use --isolation process"
-    )]
+    #[error("isolation rootless is unavailable: {reason}; {remedy}, or use --isolation process")]
     NoUserNamespace {
         /// The operation that failed.
         reason: String,
+        /// What to change, as far as the cause is known.
+        remedy: String,
     },
 }
 
@@ -199,8 +201,10 @@ fn as_process(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
 
 /// Moves this process into a user namespace.
 fn rootless(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
-    userns::enter(&living(state_dir)?, state_dir)
-        .map_err(|reason| EnterError::NoUserNamespace { reason })
+    userns::enter(&living(state_dir)?, state_dir).map_err(|reason| {
+        let remedy = remedy(IsolationMode::Rootless, &reason);
+        EnterError::NoUserNamespace { reason, remedy }
+    })
 }
 
 /// The running keepers. From another user namespace than theirs this process would have no power over them.
@@ -214,7 +218,10 @@ fn as_root(uid: u32) -> Result<Isolation, EnterError> {
     if uid != 0 {
         return Err(EnterError::NotRoot { uid });
     }
-    let unavailable = |reason| EnterError::NoNamespaces { reason };
+    let unavailable = |reason: String| {
+        let remedy = remedy(IsolationMode::Root, &reason);
+        EnterError::NoNamespaces { reason, remedy }
+    };
     if own_ids() != mapping::Mapped::Everything {
         return Err(unavailable("this is root of a user namespace only".to_owned()));
     }
@@ -231,6 +238,10 @@ fn as_mapped_root(uid: u32) -> Option<Isolation> {
         }
         mapping::Mapped::Some(_) | mapping::Mapped::Everything => None,
     }
+}
+
+fn remedy(mode: IsolationMode, reason: &str) -> String {
+    advice::remedy(mode, reason, &restrictions::of_this_process())
 }
 
 /// The ids of this process's user namespace.

@@ -415,3 +415,36 @@ async fn missing_file_of_host_is_named_at_start(#[case] setup: &str, #[case] sai
     let runtime = in_mount_namespace(&place, setup, &runtime);
     place.end(runtime).await.exits(3).err_begins(said);
 }
+
+#[rstest]
+#[case::root(
+    "root",
+    "this process lacks CAP_SYS_ADMIN; give crib these capabilities, or use --isolation auto"
+)]
+#[case::rootless(
+    "rootless",
+    "; give crib CAP_SETFCAP, without which root cannot be mapped, or use --isolation process"
+)]
+#[tokio::test]
+async fn refusal_says_what_to_give(#[case] asked: &str, #[case] said: &str) {
+    harness::needs!(Root, UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let run = ["run", "--isolation", asked, &manifest];
+    place.end(in_box(&place, "-sys_admin,-setfcap", &run)).await.exits(3).err_has(said);
+}
+
+#[tokio::test]
+async fn refusal_in_chroot_says_so() {
+    harness::needs!(Root, Namespaces, UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let jail = place.path("jail");
+    std::fs::create_dir(&jail).unwrap();
+    let jail = jail.display();
+    let setup = format!("mount --rbind / {jail} && set -- chroot {jail} \"$@\"");
+    let run = ["run", "--isolation", "rootless", &manifest];
+    let ended = place.end(in_mount_namespace(&place, &setup, &run)).await.exits(3);
+    ended.err_has("failed to make a user namespace: Operation not permitted");
+    ended.err_has("; run crib without the chroot or security module that forbids it, or use");
+}

@@ -82,3 +82,15 @@ async fn requested_namespaces_are_refused_with_what_to_allow() {
     refused.err_has("sysctl user.max_user_namespaces");
     assert_eq!(refused.out, "");
 }
+
+#[rstest]
+#[tokio::test]
+async fn refusal_names_sysctl_that_allows_no_namespace(#[values("user", "pid", "net")] kind: &str) {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let run = ["run", "--isolation", "rootless", &manifest];
+    let refused = crib_without(kind, &place, &run).await.exits(3);
+    let remedy = format!("; raise the sysctl user.max_{kind}_namespaces, or use --isolation");
+    refused.err_has(&remedy);
+}
