@@ -135,10 +135,12 @@ pub enum EnterError {
         source: std::io::Error,
     },
     /// Not even plain processes can be set up as containers.
-    #[error("isolation process is unavailable: {reason}")]
+    #[error("isolation process is unavailable: {reason}; {remedy}")]
     NoProcess {
         /// The step that failed.
         reason: String,
+        /// What to change, as far as the cause is known.
+        remedy: String,
     },
     /// A user namespace is unavailable.
     #[error("isolation rootless is unavailable: {reason}; {remedy}, or use --isolation process")]
@@ -194,7 +196,10 @@ pub fn ensure_openat2() -> Result<(), EnterError> {
 /// The last isolation. Without a state directory there are no containers to set up.
 fn as_process(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     if state_dir.is_some() {
-        userns::probe(IsolationMode::Process).map_err(|reason| EnterError::NoProcess { reason })?;
+        userns::probe(IsolationMode::Process).map_err(|reason| {
+            let remedy = remedy(IsolationMode::Process, &reason);
+            EnterError::NoProcess { reason, remedy }
+        })?;
     }
     Ok(Isolation::Process)
 }

@@ -37,7 +37,7 @@ const APPARMOR: &str = "kernel.apparmor_restrict_unprivileged_userns";
 const USER_NAMESPACES: &str = "user.max_user_namespaces";
 
 /// The system calls of the steps, by how a step begins.
-const CALLS: [(&str, &str); 18] = [
+const CALLS: [(&str, &str); 19] = [
     ("make a user namespace", "unshare"),
     ("make namespaces", "unshare"),
     ("separate mounts from the host's", "mount"),
@@ -56,6 +56,7 @@ const CALLS: [(&str, &str); 18] = [
     ("set capabilities", "capset"),
     ("drop capabilities", "prctl"),
     ("keep capabilities", "prctl"),
+    ("hide from the container", "prctl"),
 ];
 
 /// What to do so that the isolation `mode`, whose trial failed for `reason`, becomes available.
@@ -63,6 +64,9 @@ const CALLS: [(&str, &str); 18] = [
 pub(super) fn remedy(mode: IsolationMode, reason: &str, restrictions: &Restrictions) -> String {
     if reason.starts_with("this process lacks CAP_") {
         return "give crib these capabilities".to_owned();
+    }
+    if reason.contains("a seccomp filter around this process forbids") {
+        return "allow it in the seccomp profile".to_owned();
     }
     let Some((step, errno)) = failed_step(reason) else {
         return general(mode).to_owned();
@@ -324,6 +328,18 @@ mod tests {
         "failed to share the host's /dev/zero: no such file or directory",
         Restrictions::default(),
         "create the host's /dev/zero"
+    )]
+    #[case::named_call(
+        IsolationMode::Process,
+        "failed to start a session: operation not permitted: a seccomp filter around this process forbids the system call setsid",
+        with_filter(),
+        "allow it in the seccomp profile"
+    )]
+    #[case::plain_process(
+        IsolationMode::Process,
+        "failed to drop capabilities: operation not permitted",
+        with_filter(),
+        "allow prctl in the seccomp profile"
     )]
     #[case::other_error(
         ROOTLESS,
