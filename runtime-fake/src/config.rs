@@ -22,6 +22,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The isolation that [`crate::enter`] found.
     pub isolation: Isolation,
+    /// Why no stronger isolation is available, if known.
+    pub isolation_reason: Option<String>,
     /// Image archives and layouts, or directories of them, for `PullImage`.
     pub image_archives: Vec<PathBuf>,
     /// Images that act out a behaviour script, in place of what an archive or a registry has under their names.
@@ -97,6 +99,7 @@ impl Config {
         Self {
             state_dir,
             isolation,
+            isolation_reason: None,
             image_archives: Vec::new(),
             scripts: Vec::new(),
             handlers: Handlers::default(),

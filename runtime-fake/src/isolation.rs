@@ -96,6 +96,21 @@ impl fmt::Display for Isolation {
     }
 }
 
+/// The isolation that [`enter`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entered {
+    /// The isolation.
+    pub isolation: Isolation,
+    /// Why no stronger isolation is available, if [`IsolationRequest::Auto`] selected [`Isolation::Process`].
+    pub reason: Option<String>,
+}
+
+impl From<Isolation> for Entered {
+    fn from(isolation: Isolation) -> Self {
+        Self { isolation, reason: None }
+    }
+}
+
 /// Why the requested isolation is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
@@ -152,6 +167,21 @@ pub enum EnterError {
     },
 }
 
+impl EnterError {
+    /// The isolation and why it is unavailable, in few words.
+    fn brief(&self) -> String {
+        match self {
+            Self::NotRoot { uid } => format!("root: this is user {uid}"),
+            Self::NoNamespaces { reason, .. } => format!("root: {reason}"),
+            Self::NoUserNamespace { reason, remedy } => format!("rootless: {reason}: {remedy}"),
+            Self::Pods { .. }
+            | Self::Private(_)
+            | Self::NoOpenat2 { .. }
+            | Self::NoProcess { .. } => self.to_string(),
+        }
+    }
+}
+
 /// Selects the isolation for `request`. The process of an ordinary user, or of root without the power over namespaces, is moved
 /// into a user namespace: the one of an earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
 /// no pods.
@@ -161,7 +191,7 @@ pub enum EnterError {
 /// `state_dir` belongs to another user, or cannot be made private.
 ///
 /// Call it before any thread is started: the kernel only moves a single-threaded process.
-pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
+pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
     // Files created for containers must have exactly the modes given: the containers' users are not this process's.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     ensure_openat2()?;
@@ -170,18 +200,29 @@ pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Isol
         private::make(state_dir)?;
     }
     let uid = nix::unistd::geteuid().as_raw();
-    match request {
-        IsolationRequest::Process => as_process(state_dir),
-        IsolationRequest::Root => as_root(uid),
-        IsolationRequest::Rootless => as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok),
-        IsolationRequest::Auto => {
-            // Root of a container that may not do all that pods need may still make user namespaces.
-            let strongest = as_root(uid).ok().or_else(|| as_mapped_root(uid));
-            match strongest.map_or_else(|| rootless(state_dir), Ok) {
-                Err(EnterError::NoUserNamespace { .. }) => as_process(state_dir),
-                found => found,
-            }
+    let isolation = match request {
+        IsolationRequest::Process => as_process(state_dir)?,
+        IsolationRequest::Root => as_root(uid)?,
+        IsolationRequest::Rootless => {
+            as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok)?
         }
+        IsolationRequest::Auto => return strongest(uid, state_dir),
+    };
+    Ok(isolation.into())
+}
+
+fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
+    let no_root = match as_root(uid) {
+        Ok(isolation) => return Ok(isolation.into()),
+        Err(error) => error,
+    };
+    // Root of a container that may not do all that pods need may still make user namespaces.
+    match as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok) {
+        Err(no_rootless @ EnterError::NoUserNamespace { .. }) => {
+            let reason = format!("{}; {}", no_root.brief(), no_rootless.brief());
+            Ok(Entered { isolation: as_process(state_dir)?, reason: Some(reason) })
+        }
+        found => found.map(Entered::from),
     }
 }
 
@@ -259,6 +300,18 @@ fn own_ids() -> mapping::Mapped {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_isolations_are_told_in_few_words() {
+        let texts = |reason: &str| (reason.to_owned(), "allow it".to_owned());
+        let (reason, remedy) = texts("this process lacks CAP_KILL");
+        let no_root = EnterError::NoNamespaces { reason, remedy };
+        assert_eq!(no_root.brief(), "root: this process lacks CAP_KILL");
+        let (reason, remedy) = texts("failed to make namespaces: no space");
+        let no_rootless = EnterError::NoUserNamespace { reason, remedy };
+        assert_eq!(no_rootless.brief(), "rootless: failed to make namespaces: no space: allow it");
+        assert_eq!(EnterError::NotRoot { uid: 1000 }.brief(), "root: this is user 1000");
+    }
 
     #[test]
     fn isolation_request_round_trips_as_text() {

@@ -29,6 +29,8 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     if verbose {
         info.extend(network::info(runtime).await);
         info.insert("isolation".to_owned(), isolation.to_string());
+        let reason = runtime.config.isolation_reason.clone();
+        info.extend(reason.map(|reason| ("isolationReason".to_owned(), reason)));
         info.insert("cgroups".to_owned(), runtime.cgroups.describe());
         info.extend(
             runtime.cgroups.lack().map(|lack| ("limitsNotApplied".to_owned(), lack.limits())),

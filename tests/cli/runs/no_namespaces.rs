@@ -94,3 +94,23 @@ async fn refusal_names_sysctl_that_allows_no_namespace(#[values("user", "pid", "
     let remedy = format!("; raise the sysctl user.max_{kind}_namespaces, or use --isolation");
     refused.err_has(&remedy);
 }
+
+#[tokio::test]
+async fn selected_process_is_explained_unless_requested() {
+    harness::needs!(UserNamespaces);
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "true"));
+    let unavailable = "crib: stronger isolation is unavailable: ";
+    let ended = crib_without("pid", &place, &["run", &manifest]).await.exits(0);
+    let line = ended.err.lines().nth(1).unwrap_or_default();
+    assert!(line.starts_with(&format!("{unavailable}root: this is user ")), "{}", ended.err);
+    let rootless = "; rootless: failed to make namespaces: no space left on device: \
+        raise the sysctl user.max_pid_namespaces";
+    assert!(line.ends_with(rootless), "{}", ended.err);
+
+    for more in [&["--isolation", "process"][..], &["--quiet"]] {
+        let run = [&["run", &manifest][..], more].concat();
+        let ended = crib_without("pid", &place, &run).await.exits(0);
+        assert!(!ended.err.contains(unavailable), "{more:?}: {}", ended.err);
+    }
+}

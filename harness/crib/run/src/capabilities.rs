@@ -44,6 +44,8 @@ impl IdMapper {
 pub(crate) struct RuntimeCapabilities {
     /// `root`, `rootless (65536 ids)` or `process`.
     pub(crate) isolation: String,
+    /// Why no stronger isolation is available, if the runtime had the choice.
+    pub(crate) isolation_reason: Option<String>,
     /// The resources whose limits are not applied, with the reason.
     not_applied: Option<(Vec<String>, String)>,
     /// Why pods do not reach other hosts, if they do not.
@@ -68,6 +70,7 @@ impl RuntimeCapabilities {
         });
         Self {
             isolation: info.get("isolation").cloned().unwrap_or_default(),
+            isolation_reason: info.get("isolationReason").cloned(),
             not_applied,
             no_egress: info.get("egressMissing").cloned(),
             host: info.get("hostAddress").and_then(|text| text.parse().ok()),

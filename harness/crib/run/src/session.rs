@@ -179,6 +179,9 @@ async fn announce(
         .map_err(|status| format!("failed to get the runtime's status: {}", status.message()))?;
     if !args.quiet {
         say(&format!("isolation: {}", capabilities.isolation));
+        if let Some(reason) = &capabilities.isolation_reason {
+            say(&format!("stronger isolation is unavailable: {reason}"));
+        }
         if let Some(remedy) = capabilities.single_id(IdMapper::of_process()) {
             say(remedy);
         }

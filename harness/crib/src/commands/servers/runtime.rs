@@ -16,7 +16,7 @@ use crib_base::report::{complain, event_loop, or_complain, or_failed, or_say};
 use crib_run::{REMOVING, RunLock, remove_root};
 use image::NamedScript;
 use nix::unistd::Gid;
-use runtime_fake::{Config, Deadlines, Isolation, IsolationRequest};
+use runtime_fake::{Config, Deadlines, Entered, Isolation, IsolationRequest};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
@@ -118,8 +118,8 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
         let uid = nix::unistd::geteuid().as_raw();
         default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
     });
-    let isolation = runtime_fake::enter(args.isolation, Some(&state_dir));
-    let isolation = or_complain(isolation, Exit::NoRuntime)?;
+    let entered = runtime_fake::enter(args.isolation, Some(&state_dir));
+    let Entered { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
     // Until its end: nobody else removes what it removes then.
     let _lock = args.remove_at_end.as_deref().and_then(|dir| RunLock::share(dir).ok());
     let group = args.socket_group.as_deref().map(|name| group_here(group_of(name)?, isolation));
@@ -145,6 +145,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
         None => None,
     };
     let mut config = Config::new(state_dir, isolation);
+    config.isolation_reason = reason;
     config.image_archives.clone_from(&args.image_archive);
     config.scripts.clone_from(&args.behave);
     config.ephemeral = ephemeral;
