@@ -88,8 +88,8 @@ pub use handler::{Handler, Handlers, NotAName};
 pub use id::instance_name;
 pub use image::archives_in;
 pub use isolation::{
-    EnterError, Entered, HostFilesError, Isolation, IsolationRequest, UnknownIsolation, ensure_host_files,
-    ensure_openat2, enter,
+    EnterError, Entered, HostFilesError, Isolation, IsolationRequest, UnknownIsolation,
+    ensure_host_files, ensure_openat2, enter,
 };
 pub use keeper::contract::open_files::{OpenFilesError, ensure_open_files, raise_open_files};
 pub use keeper::{keeper_main, set_close_on_exec, take_short_turns};

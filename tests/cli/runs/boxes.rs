@@ -448,3 +448,22 @@ async fn refusal_in_chroot_says_so() {
     ended.err_has("failed to make a user namespace: Operation not permitted");
     ended.err_has("; run crib without the chroot or security module that forbids it, or use");
 }
+
+#[rstest]
+#[case::limits("prlimit64", EPERM, "auto", "failed to read the limit of open files: EPERM")]
+#[case::threads("clone3", EPERM, "auto", "allow the system calls clone3 and clone in the seccomp")]
+#[case::mounts("open_tree", ENOSYS, "rootless", "allow open_tree in the seccomp profile")]
+#[tokio::test]
+async fn refusal_names_forbidden_call(
+    #[case] call: &str,
+    #[case] error: u32,
+    #[case] asked: &str,
+    #[case] said: &str,
+) {
+    harness::needs!(Root, Namespaces, UserNamespaces);
+    let place = Place::new();
+    let setup = REFUSED.replacen("\"$@\"", &format!("\"$@\" --isolation {asked}"), 1);
+    let [profiles, job] = job_without(&place, call, error, "runAsUser: 0", &setup);
+    let run = ["run", "--quiet", "--seccomp-profile-root", &profiles, &job];
+    place.crib(&run).await.exits(0).out_has(said);
+}
