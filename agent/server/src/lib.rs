@@ -16,7 +16,7 @@
 //! | `route` ◆, `query` ◆ | what a URL asks for |
 //! | `logs`, `pods`, `streams`, `commands` | logs, pods, the runtime's URLs of exec, attach and port-forward; commands without a stream, and checkpoints |
 //! | `system_logs`, `zpages` ◆ | the machine's logs; what this process is |
-//! | `tunnel`, `translate` | passes an upgraded connection through; translates a WebSocket for a runtime that speaks only SPDY |
+//! | `tunnel` | passes an upgraded connection through, or translates a WebSocket for a runtime that speaks only SPDY |
 //!
 //! It knows the agent by its [`agent::AgentView`] and the runtime by [`agent::cri::Cri`].
 //!
@@ -52,7 +52,6 @@ mod streams;
 mod subject;
 mod system_logs;
 mod tls;
-mod translate;
 mod tunnel;
 mod zpages;
 

@@ -12,7 +12,7 @@ use super::exposed::Exposed;
 use super::pods;
 use super::query::Query;
 use super::route::Target;
-use super::translate::{Translation, is_tunnel, is_websocket};
+use super::tunnel::translate::{Translation, is_tunnel, is_websocket};
 use super::tunnel::{self, Tunnel, is_upgrade};
 
 /// What the stream is of.

@@ -3,6 +3,8 @@
 //!
 //! Source: Kubernetes 1.36, k8s.io/apimachinery/pkg/util/proxy/upgradeaware.go.
 
+pub(crate) mod translate;
+
 use std::pin::pin;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use tokio::task::JoinSet;
 
 use super::answer::{Body, Refusal, whole};
 use super::metrics::http::InFlight;
-use super::translate::{self, Translation};
+use translate::Translation;
 
 /// How long the runtime's server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
