@@ -248,7 +248,7 @@ mod tests {
         fs::write(directory.join("secret"), "s").unwrap();
         remove_orphans_in(parent.path());
         assert!(directory.exists(), "its root is there");
-        assert_eq!(roots_in(parent.path()), [root.clone()]);
+        assert_eq!(roots_in(parent.path()), [root.as_path()]);
         let holder = File::open(&directory).unwrap();
         flock(&holder, FlockOperation::NonBlockingLockShared).unwrap();
         file_tree::remove(&root).unwrap();
