@@ -118,6 +118,7 @@ fn known_cause(
     let restricts = |name: &str| restrictions.sysctls.contains(&name);
     let user_namespace = step.starts_with("make a user namespace");
     let remedy = match step {
+        "fork" => "raise the limit of processes (ulimit -u, pids.max of the cgroup)".to_owned(),
         _ if user_namespace && exhausted => format!("raise the sysctl {USER_NAMESPACES}"),
         _ if user_namespace && errno == Some(Errno::EINVAL) => {
             "use a kernel with user namespaces (CONFIG_USER_NS)".to_owned()
@@ -340,6 +341,12 @@ mod tests {
         "failed to drop capabilities: operation not permitted",
         with_filter(),
         "allow prctl in the seccomp profile"
+    )]
+    #[case::processes(
+        IsolationMode::Process,
+        "failed to fork: Resource temporarily unavailable (os error 11)",
+        Restrictions::default(),
+        "raise the limit of processes (ulimit -u, pids.max of the cgroup)"
     )]
     #[case::other_error(
         ROOTLESS,
