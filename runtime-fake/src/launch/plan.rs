@@ -101,12 +101,11 @@ pub(crate) fn pod(
         ));
     }
     let linux = config.linux.as_ref();
-    let mut sysctls: BTreeMap<String, String> =
+    let sysctls: BTreeMap<String, String> =
         linux.map(|l| l.sysctls.clone().into_iter().collect()).unwrap_or_default();
     for name in sysctls.keys() {
         sysctl::check(name, own(requested.network), own(requested.ipc))?;
     }
-    sysctl::limit_groups(allowed, &mut sysctls);
     let hostname = if own(requested.network) {
         hostname(config)?
     } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {
@@ -125,6 +124,7 @@ pub(crate) fn pod(
     } else {
         Vec::new()
     };
+    let sysctl = sysctl::writes(allowed, user_namespace.as_ref(), sysctls)?;
     Ok(PodPlan {
         isolation,
         directory,
@@ -136,7 +136,7 @@ pub(crate) fn pod(
         user_namespace,
         shared_pids: requested.pid == NamespaceMode::Pod as i32
             && isolation != IsolationMode::Process,
-        sysctl: sysctls.into_iter().collect(),
+        sysctl,
         default_sysctl,
         // In the host's network a pod's ports are the host's already (as in containerd and CRI-O).
         host_ports: if requested.network == NamespaceMode::Node as i32 {

@@ -1,4 +1,4 @@
-//! ◆ Decides which kernel parameters a pod may set. Pure.
+//! ◆ Decides which kernel parameters a pod may set, and what the keeper writes for them. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,12 @@ const LAST_GROUP: u32 = i32::MAX as u32;
 
 /// The groups that may send echo requests without `CAP_NET_RAW`.
 const PING: &str = "net.ipv4.ping_group_range";
+
+/// The first port that needs no privilege.
+const FIRST_PORT: &str = "net.ipv4.ip_unprivileged_port_start";
+
+/// The ports that the kernel chooses from.
+const LOCAL_PORTS: &str = "net.ipv4.ip_local_port_range";
 
 /// What pods may do by default.
 #[derive(Debug, Clone, Copy)]
@@ -47,30 +53,84 @@ pub(super) fn defaults(
     };
     let groups = format!("{} {}", groups.0, groups.1.min(LAST_GROUP));
     let Allowed { ports, ping, .. } = allowed;
-    let asked: Vec<String> = asked.keys().map(|name| name.replace('/', ".")).collect();
-    [(ports, "net.ipv4.ip_unprivileged_port_start", "0"), (ping, PING, &groups)]
+    [(ports, FIRST_PORT, "0"), (ping, PING, &groups)]
         .into_iter()
-        .filter(|(on, name, _)| *on && !asked.iter().any(|asked| asked == name))
+        .filter(|(on, name, _)| *on && !asked.keys().any(|asked| is(asked, name)))
         .map(|(_, name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
-/// Ends a range of groups that a pod asks for at the last group of the daemon's user namespace: the kernel refuses groups
-/// that are not mapped, and manifests ask for all groups as they do where none is missing.
-pub(super) fn limit_groups(allowed: Allowed, sysctls: &mut BTreeMap<String, String>) {
-    for (name, value) in sysctls {
-        if name.replace('/', ".") != PING {
-            continue;
-        }
-        let mut words = value.split_whitespace().map(str::parse::<u32>);
-        if let (Some(Ok(first)), Some(Ok(last)), None) = (words.next(), words.next(), words.next())
-            && first <= allowed.last_group
-            && allowed.last_group < last
-            && last <= LAST_GROUP
-        {
-            *value = format!("{first} {}", allowed.last_group);
-        }
+/// What the keeper writes, in this order, for the parameters that a pod asks for.
+pub(super) fn writes(
+    allowed: Allowed,
+    users: Option<&IdMappings>,
+    asked: BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, Invalid> {
+    let asks_for = |wanted: &str| asked.keys().any(|name| is(name, wanted));
+    let mut writes = Vec::new();
+    // The kernel refuses each of the two while the other one's current value would put a local port below the first port
+    // without privilege. From 0 on, it takes any range, and then every first port that fits this range.
+    if asks_for(FIRST_PORT) && asks_for(LOCAL_PORTS) {
+        writes.push((FIRST_PORT.to_owned(), "0".to_owned()));
     }
+    let (first_port, others): (Vec<_>, Vec<_>) =
+        asked.into_iter().partition(|(name, _)| is(name, FIRST_PORT));
+    for (name, value) in others.into_iter().chain(first_port) {
+        let value = if is(&name, PING) { groups(allowed, users, value)? } else { Some(value) };
+        writes.extend(value.map(|value| (name, value)));
+    }
+    Ok(writes)
+}
+
+/// The range of groups to write for one that a pod asks for; `None` where the kernel's default is the same and cannot be
+/// written. It ends at the last mapped group: the kernel refuses groups that are not mapped, and manifests ask for all groups
+/// as they do where none is missing.
+fn groups(
+    allowed: Allowed,
+    users: Option<&IdMappings>,
+    asked: String,
+) -> Result<Option<String>, Invalid> {
+    let mut words = asked.split_whitespace().map(str::parse::<u32>);
+    let (Some(Ok(first)), Some(Ok(last)), None) = (words.next(), words.next(), words.next()) else {
+        return match users {
+            // The kernel refuses it.
+            None => Ok(Some(asked)),
+            Some(_) => invalid(format!("sysctl {PING}: {asked:?} is not a range of groups")),
+        };
+    };
+    if first > last {
+        // No group may ping, as in every new network namespace. The kernel takes mapped groups only, here too.
+        return Ok((allowed.last_group > 0).then(|| "1 0".to_owned()));
+    }
+    let Some(users) = users else {
+        let ends_early = first <= allowed.last_group && allowed.last_group < last.min(LAST_GROUP);
+        return Ok(Some(if ends_early {
+            format!("{first} {}", allowed.last_group)
+        } else {
+            asked
+        }));
+    };
+    // The pod counts in its own groups, and the keeper, which writes the range, in those of the daemon's user namespace.
+    let maps = &users.gid_mappings;
+    let of_daemon = |group: u32| {
+        maps.iter().find_map(|map| {
+            let offset = group.checked_sub(map.container_id)?;
+            (offset < map.size).then(|| map.host_id.saturating_add(offset))
+        })
+    };
+    let ends = maps.iter().map(|map| map.container_id.saturating_add(map.size.saturating_sub(1)));
+    let end = last.min(ends.max().unwrap_or(0));
+    let (Some(first), Some(end)) = (of_daemon(first), of_daemon(end)) else {
+        return invalid(format!(
+            "sysctl {PING}: {asked:?} begins at a group that is not mapped into the pod's user namespace"
+        ));
+    };
+    Ok(Some(format!("{first} {end}")))
+}
+
+/// Whether `name` is the parameter `dotted`. Clients write names with dots or slashes.
+fn is(name: &str, dotted: &str) -> bool {
+    name.replace('/', ".") == dotted
 }
 
 /// Allows only parameters of the pod's own namespaces (Kubernetes calls the others node-level).
@@ -104,6 +164,12 @@ mod tests {
 
     const PORTS: &str = "net.ipv4.ip_unprivileged_port_start=0";
 
+    /// The mappings of a pod: its first id on the host, and how many.
+    fn users((host_id, size): (u32, u32)) -> IdMappings {
+        let map = vec![LinuxIdMapping { container_id: 0, host_id, size }];
+        IdMappings { uid_mappings: map.clone(), gid_mappings: map }
+    }
+
     #[rstest]
     #[case::of_the_host("0 0 4294967295", None, "", &[PORTS, "net.ipv4.ping_group_range=0 2147483647"])]
     #[case::of_one_group("0 1000 1", None, "", &[PORTS, "net.ipv4.ping_group_range=0 0"])]
@@ -116,10 +182,7 @@ mod tests {
         #[case] asked: &str,
         #[case] expected: &[&str],
     ) {
-        let users = pod.map(|(host_id, size)| {
-            let map = vec![LinuxIdMapping { container_id: 0, host_id, size }];
-            IdMappings { uid_mappings: map.clone(), gid_mappings: map }
-        });
+        let users = pod.map(users);
         let asked = BTreeMap::from([(asked.to_owned(), String::new())]);
         let get = |ports, ping| {
             let allowed = Allowed::new(ports, ping, gid_map);
@@ -131,24 +194,77 @@ mod tests {
         assert_eq!(get(false, true), expected[1..]);
     }
 
+    /// What is written for parameters that a pod asks for.
+    fn written(
+        gid_map: &str,
+        pod: Option<(u32, u32)>,
+        asked: &[(&str, &str)],
+    ) -> Result<Vec<String>, Invalid> {
+        let users = pod.map(users);
+        let asked = asked.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let all = writes(Allowed::new(true, true, gid_map), users.as_ref(), asked.collect())?;
+        Ok(all.iter().map(|(name, value)| format!("{name}={value}")).collect())
+    }
+
     #[rstest]
     #[case::all_groups("0 2147483647", "0 65536")]
     #[case::with_a_tab("5\t70000\n", "5 65536")]
     #[case::mapped("0 65536", "0 65536")]
     #[case::no_group("1 0", "1 0")]
     #[case::no_mapped_group("70000 80000", "70000 80000")]
-    #[case::more_than_the_kernel_takes("0 4294967295", "0 4294967295")]
+    #[case::more_than_the_kernel_takes("0 2147483648", "0 65536")]
+    #[case::all_numbers("0 4294967295", "0 65536")]
+    #[case::no_number("0 4294967296", "0 4294967296")]
     #[case::no_range("0", "0")]
     fn asked_range_ends_at_the_last_mapped_group(#[case] asked: &str, #[case] expected: &str) {
-        let limited = |name: &str, gid_map: &str| {
-            let mut sysctls = BTreeMap::from([(name.to_owned(), asked.to_owned())]);
-            limit_groups(Allowed::new(true, true, gid_map), &mut sysctls);
-            sysctls.remove(name).unwrap()
-        };
+        let only = |name: &str, gid_map: &str| written(gid_map, None, &[(name, asked)]).unwrap();
         let mapped = "0 1000 1\n1 100000 65536";
-        assert_eq!(limited(PING, mapped), expected);
-        assert_eq!(limited("net/ipv4/ping_group_range", mapped), expected);
-        assert_eq!(limited("net.ipv4.ip_local_port_range", mapped), asked);
-        assert_eq!(limited(PING, "0 0 4294967295"), asked);
+        for name in [PING, "net/ipv4/ping_group_range"] {
+            assert_eq!(only(name, mapped), [format!("{name}={expected}")]);
+        }
+        assert_eq!(only(LOCAL_PORTS, mapped), [format!("{LOCAL_PORTS}={asked}")]);
+        assert_eq!(only(PING, "0 0 4294967295"), [format!("{PING}={asked}")]);
+    }
+
+    #[rstest]
+    #[case::part("0 1000", Some("131072 132072"))]
+    #[case::part_after_the_first("5 1000", Some("131077 132072"))]
+    #[case::all_mapped("0 65535", Some("131072 196607"))]
+    #[case::one_more("0 65536", Some("131072 196607"))]
+    #[case::all_groups("0 2147483647", Some("131072 196607"))]
+    #[case::no_group("1 0", Some("1 0"))]
+    #[case::no_mapped_group("70000 80000", None)]
+    #[case::no_range("0", None)]
+    fn asked_range_counts_in_groups_of_pod(#[case] asked: &str, #[case] expected: Option<&str>) {
+        let written = written("0 0 4294967295", Some((131_072, 65536)), &[(PING, asked)]).ok();
+        assert_eq!(written, expected.map(|range| vec![format!("{PING}={range}")]));
+    }
+
+    /// The groups 1 and 0 cannot be written there, and a new network namespace has the same range.
+    #[rstest]
+    #[case::no_group("1 0")]
+    #[case::no_group_of_others("10 0")]
+    fn empty_range_is_kernels_default_where_one_group_is_mapped(#[case] asked: &str) {
+        for pod in [None, Some((0, 1))] {
+            assert_eq!(written("0 1000 1", pod, &[(PING, asked)]), Ok(Vec::new()));
+        }
+        assert_eq!(
+            written("0 0 4294967295", None, &[(PING, asked)]),
+            Ok(vec![format!("{PING}=1 0")])
+        );
+    }
+
+    #[rstest]
+    #[case::dots("net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start")]
+    #[case::slashes("net/ipv4/ip_local_port_range", "net/ipv4/ip_unprivileged_port_start")]
+    #[case::slashes_in_the_range("net/ipv4/ip_local_port_range", FIRST_PORT)]
+    #[case::slashes_in_the_first_port(LOCAL_PORTS, "net/ipv4/ip_unprivileged_port_start")]
+    fn local_ports_are_set_while_no_port_needs_privilege(#[case] range: &str, #[case] first: &str) {
+        let range_value = (range, "200 300");
+        let expected = vec![PORTS.to_owned(), format!("{range}=200 300"), format!("{first}=100")];
+        assert_eq!(written("0 0 1", None, &[range_value, (first, "100")]), Ok(expected));
+        assert_eq!(written("0 0 1", None, &[range_value]), Ok(vec![format!("{range}=200 300")]));
+        let alone = Ok(vec![format!("{first}=100")]);
+        assert_eq!(written("0 0 1", None, &[(first, "100")]), alone);
     }
 }

@@ -76,6 +76,25 @@ async fn root_in_user_namespace_has_power_over_pod_only() {
     assert_eq!(out, "mounted\np\nother\n1\n80\n1\n0\n0\n0\n0\n");
 }
 
+/// A pod's sysctl is in the groups of its own programs.
+#[tokio::test]
+async fn asked_ping_range_counts_in_groups_of_user_namespace() {
+    harness::needs!(UserIds);
+    let runtime = Runtime::start().await.unwrap();
+    let mapped = ids(&runtime).await;
+    let all = format!("0 {}", mapped.2 - 1);
+    let cases = [("part", "5 1000", "5 1000"), ("all", "0 2147483647", all.as_str())];
+    for (name, asked, expected) in cases {
+        let mut config = with(runtime.sandbox(name), user_namespace(NamespaceMode::Pod, &[mapped]));
+        let linux = config.linux.as_mut().unwrap();
+        linux.sysctls.insert("net.ipv4.ping_group_range".to_owned(), asked.to_owned());
+        let pod = Pod::run(&runtime.client, config).await.unwrap();
+        let script = pod.script("c", "cat /proc/sys/net/ipv4/ping_group_range");
+        let out = pod.output(script).await.unwrap();
+        assert_eq!(split_words(&out).join(" "), expected);
+    }
+}
+
 /// Inside, files of an image and new files have the image's ids; on disk they have the mapped ids.
 #[tokio::test]
 async fn image_files_keep_owners_in_user_namespace() {

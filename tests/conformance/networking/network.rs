@@ -81,6 +81,44 @@ async fn ordinary_program_has_low_ports_and_pings_in_network_of_its_own() {
     assert_eq!(seen(&runtime, runtime.sandbox("off")).await, "tried\n");
 }
 
+/// An empty range is valid where only one group is mapped too.
+#[rstest]
+#[case::as_the_kernels("1 0")]
+#[case::from_another_group("10 0")]
+#[tokio::test]
+async fn empty_ping_range_lets_no_group_ping(#[case] range: &str) {
+    harness::needs!(Namespaces);
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    let sysctls = &mut config.linux.get_or_insert_default().sysctls;
+    sysctls.insert("net.ipv4.ping_group_range".to_owned(), range.to_owned());
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = r#"exec perl -e 'socket(P, 2, 2, 1) and print "pings\n"; print "tried\n"'"#;
+    assert_eq!(pod.output(pod.script("c", script)).await.unwrap(), "tried\n");
+}
+
+/// The kernel refuses local ports below the first port without privilege, of which the pod asks for another one.
+#[rstest]
+#[case::below_the_default("100", "200 300")]
+#[case::above_it("40000", "50000 60000")]
+#[tokio::test]
+async fn local_ports_and_first_unprivileged_port_are_set_together(
+    #[case] first: &str,
+    #[case] range: &str,
+) {
+    harness::needs!(Namespaces);
+    let runtime = Runtime::start().await.unwrap();
+    let mut config = runtime.sandbox("p");
+    let sysctls = &mut config.linux.get_or_insert_default().sysctls;
+    sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), first.to_owned());
+    sysctls.insert("net.ipv4.ip_local_port_range".to_owned(), range.to_owned());
+    let pod = Pod::run(&runtime.client, config).await.unwrap();
+    let script = "cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start ip_local_port_range";
+    let out = pod.output(pod.script("c", script)).await.unwrap();
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert_eq!(words.join(" "), format!("{first} {range}"));
+}
+
 /// The hardware addresses in the neighbour table of a pod, by address, when it has this one.
 pub(crate) async fn neighbours(pod: &Pod, has: &str) -> BTreeMap<String, String> {
     let script = format!(
