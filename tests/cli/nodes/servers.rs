@@ -96,6 +96,26 @@ async fn runtime_serves_when_log_is_not_writable() {
     place.wait_until_clean().await;
 }
 
+/// Its keepers work in other directories.
+#[tokio::test]
+async fn runtime_runs_pods_with_relative_state_directory() {
+    let place = Place::new();
+    let socket = place.path("s");
+    let socket = socket.to_str().unwrap();
+    let mut command =
+        place.command(&["runtime", "--listen", socket, "--state-dir", "state", "--ephemeral"]);
+    command.current_dir(place.path(""));
+    let mut runtime = Running::start(command);
+    runtime.line_with("listening").await;
+    let endpoint = format!("unix://{socket}");
+    let metadata = r#"{"name": "p", "namespace": "default", "uid": "u"}"#;
+    let config = place.file("pod.json", &format!(r#"{{"metadata": {metadata}}}"#));
+    place.crib(&["--runtime-endpoint", &endpoint, "runp", &config]).await.exits(0);
+    assert!(place.path("state").is_dir());
+    runtime.stop().await;
+    place.wait_until_clean().await;
+}
+
 #[tokio::test]
 async fn agent_exits_3_when_runtime_is_missing() {
     let place = Place::unchecked();

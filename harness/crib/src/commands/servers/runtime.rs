@@ -113,6 +113,8 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     let state_dir = args.state_dir.clone().map_or_else(|| default_dir("crib"), Ok);
     let remedy = |problem| format!("{problem}: set a directory for state with --state-dir");
     let state_dir = or_say(state_dir.map_err(remedy), Exit::BadInput)?;
+    // Keepers leave this working directory, and get paths below this one.
+    let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
     let endpoint = args.listen.clone().unwrap_or_else(|| {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let uid = nix::unistd::geteuid().as_raw();
