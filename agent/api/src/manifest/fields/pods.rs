@@ -2,7 +2,6 @@
 
 use super::{Type, all, done, no_effect, refused, some, warned};
 
-const API_SERVER: &str = "set by an API server";
 const KEPT: &str = "no API server stores the object";
 const SCHEDULER: &str = "there is no scheduler";
 const ONE_NODE: &str = "all pods run on one node";
@@ -16,7 +15,10 @@ pub(super) const TYPES: &[Type] = &[
         "ObjectMeta",
         "annotations generation labels name namespace uid",
         &[
-            no_effect("creationTimestamp", API_SERVER),
+            done(
+                "creationTimestamp",
+                "of a pod: `crib agent` admits pods in the order of it, `crib run` in the order of the manifests",
+            ),
             done("deletionGracePeriodSeconds", "set by an API server"),
             done(
                 "deletionTimestamp",
