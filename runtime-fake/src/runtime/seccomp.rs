@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs,
-    io::{self, Read as _},
+    io::Read as _,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -13,6 +13,7 @@ use cri::v1::{ContainerConfig, LinuxContainerSecurityContext};
 use keeper::contract::host;
 use keeper::contract::plan::ProcessPlan;
 use keeper::kernel::seccomp::{Arch, HostContext};
+use serde::de::IgnoredAny;
 
 use super::{Error, Runtime, blocking};
 use crate::launch::{
@@ -42,16 +43,17 @@ impl Runtime {
         if let ProfileRequest::File(path) = request {
             let made = blocking(move || -> Result<Arc<[u8]>, Error> {
                 let name = path.display().to_string();
-                let text = read(&path).map_err(|unreadable| {
-                    let message =
-                        format!("failed to read the seccomp profile {name}: {unreadable}");
-                    match unreadable {
-                        // Another pod may install it: the same request can succeed later.
-                        Unreadable::Missing(_) => Error::Unable(message),
-                        Unreadable::Other(_) => Invalid(message).into(),
-                    }
+                // The path is the host's, and another pod may install the profile: the same request can succeed later.
+                let text = read(&path).map_err(|reason| {
+                    Error::Unable(format!("failed to read the seccomp profile {name}: {reason}"))
                 })?;
-                Ok(filters.get(Some(text), &name, capabilities)?)
+                let is_whole = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+                let filter = filters.get(Some(text), &name, capabilities);
+                filter.map_err(|invalid| match is_whole {
+                    true => invalid.into(),
+                    // Another pod may be writing it.
+                    false => Error::Unable(invalid.to_string()),
+                })
             });
             return made.await.map(Some);
         }
@@ -106,35 +108,21 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
     Ok(filter.to_bytes())
 }
 
-/// Why a profile cannot be read.
-#[derive(Debug, thiserror::Error)]
-enum Unreadable {
-    /// The file, or a directory above it, is missing.
-    #[error("{0}")]
-    Missing(io::Error),
-    #[error("{0}")]
-    Other(String),
-}
-
-impl From<io::Error> for Unreadable {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::NotFound {
-            Self::Missing(error)
-        } else {
-            Self::Other(error.to_string())
-        }
-    }
-}
-
-fn read(path: &Path) -> Result<String, Unreadable> {
-    let file = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+/// The text of a profile, or why it cannot be read.
+fn read(path: &Path) -> Result<String, String> {
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| error.to_string())?;
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err(Unreadable::Other("it is not a regular file".to_owned()));
+        return Err("it is not a regular file".to_owned());
     }
     let mut text = String::new();
-    file.take(LONGEST_PROFILE + 1).read_to_string(&mut text)?;
+    let read = file.take(LONGEST_PROFILE + 1).read_to_string(&mut text);
+    read.map_err(|error| error.to_string())?;
     if text.len() as u64 > LONGEST_PROFILE {
-        return Err(Unreadable::Other(format!("it is longer than {LONGEST_PROFILE} bytes")));
+        return Err(format!("it is longer than {LONGEST_PROFILE} bytes"));
     }
     Ok(text)
 }

@@ -99,8 +99,12 @@ async fn seccomp_profile_of_the_node_is_looked_for_when_its_container_is_created
 }
 
 /// As where a DaemonSet installs the profiles of other pods.
+#[rstest]
+#[case::missing(None)]
+#[case::empty(Some(""))]
+#[case::half_written(Some(r#"{"defaultAction":"#))]
 #[tokio::test]
-async fn seccomp_profile_that_is_missing_is_waited_for() {
+async fn seccomp_profile_that_is_not_whole_is_waited_for(#[case] before: Option<&str>) {
     harness::needs!(Namespaces);
     let place = Place::new();
     let directory = place.path("profiles");
@@ -109,12 +113,18 @@ async fn seccomp_profile_that_is_missing_is_waited_for() {
         + "    securityContext: {seccompProfile: {type: Localhost, localhostProfile: of/mine.json}}\n";
     let manifest = place.file("p.yaml", &manifest);
     let root = directory.display().to_string();
+    if let Some(before) = before {
+        std::fs::create_dir(directory.join("of")).unwrap();
+        std::fs::write(directory.join("of/mine.json"), before).unwrap();
+    }
     let mut running = place.start(&["run", "--seccomp-profile-root", &root, &manifest]);
     running.err_line_with("as in Kubernetes, it is retried").await;
     let profile = r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#;
     let (of, new) = (directory.join("of"), directory.join("new.json"));
     std::fs::write(&new, profile).unwrap();
-    std::fs::create_dir(&of).unwrap();
+    if before.is_none() {
+        std::fs::create_dir(&of).unwrap();
+    }
     std::fs::rename(new, of.join("mine.json")).unwrap();
     running.end().await.exits(0).out_has("Seccomp:");
 }

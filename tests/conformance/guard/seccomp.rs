@@ -129,6 +129,8 @@ async fn profile_applies_without_namespaces() {
 
 #[rstest]
 #[case::missing(None, Code::FailedPrecondition, "No such file")]
+#[case::empty(Some(""), Code::FailedPrecondition, "EOF while parsing")]
+#[case::half_written(Some(r#"{"defaultAction":"#), Code::FailedPrecondition, "EOF while parsing")]
 #[case::not_a_profile(Some("{}"), Code::InvalidArgument, "defaultAction")]
 #[case::notify_action(
     Some(r#"{"defaultAction":"SCMP_ACT_NOTIFY"}"#),
@@ -162,9 +164,16 @@ async fn create_rejects_profile_reference_that_is_no_file() {
     let place = tempfile::tempdir().unwrap();
     let (_runtime, pod) = with_pod().await;
     let directory = place.path().to_str().unwrap();
-    for reference in ["", "profile.json", "localhost/profile.json", directory, "/dev/zero"] {
+    // A file may replace what a path leads to.
+    for (reference, expected) in [
+        ("", Code::InvalidArgument),
+        ("profile.json", Code::InvalidArgument),
+        ("localhost/profile.json", Code::InvalidArgument),
+        (directory, Code::FailedPrecondition),
+        ("/dev/zero", Code::FailedPrecondition),
+    ] {
         let config = with(fixture::forever("c"), ProfileType::Localhost, reference);
-        assert_eq!(code(pod.create(config).await), Code::InvalidArgument);
+        assert_eq!(code(pod.create(config).await), expected, "{reference}");
     }
     for path in ["localhost/x", "runtime", "/profile.json"] {
         let config = with_path(fixture::forever("c"), path);
