@@ -149,6 +149,24 @@ async fn missing_host_path_is_created() {
     assert_eq!(mode & 0o7777, 0o755);
 }
 
+/// A dangling link may lead to a directory later: the same request can succeed then.
+#[tokio::test]
+async fn dangling_link_in_place_of_a_host_path_can_be_mended() {
+    harness::needs!(Namespaces);
+    let (runtime, pod) = with_pod().await;
+    let volume = directory(&runtime, "volume");
+    symlink("target", volume.join("link")).unwrap();
+    let mut config = pod.script("c", "echo fine > /mnt/file");
+    config.mounts = vec![of(&volume.join("link"), "/mnt")];
+    let reason = "no directory can be made in its place";
+    rejected(pod.create(config.clone()).await, Code::FailedPrecondition, reason);
+    config.mounts = vec![of(&volume.join("link/below"), "/mnt")];
+    rejected(pod.create(config.clone()).await, Code::FailedPrecondition, reason);
+    fs::create_dir(volume.join("target")).unwrap();
+    pod.output(config).await.unwrap();
+    assert_eq!(fs::read_to_string(volume.join("target/below/file")).unwrap(), "fine\n");
+}
+
 #[rstest]
 #[case::file_over_directory("/etc/hostname", "/etc", "the one is a file, the other a directory")]
 #[case::directory_over_file("/etc", "/etc/passwd", "the one is a directory, the other a file")]

@@ -202,7 +202,7 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
     made.map_err(|error| {
         Failure::new(
-            FailureKind::Invalid,
+            missing_kind(error.kind()),
             format!(
                 "failed to mount {} of the host at {}: it is not there, and no directory can be made in its place: {}",
                 path.display(),
@@ -211,6 +211,17 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
             ),
         )
     })
+}
+
+/// The kind of a failure to create a missing host path. Where a file or a dangling link is in the way, another pod may make what
+/// is missing.
+fn missing_kind(error: std::io::ErrorKind) -> FailureKind {
+    match error {
+        std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
+            FailureKind::NotInstalled
+        }
+        _ => FailureKind::Invalid,
+    }
 }
 
 struct Sharing {
