@@ -199,9 +199,8 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
-        // The request stays the same, but another container may make what it lacks.
-        let may_end = error.message.contains(nested_mounts::NO_MOUNT_POINT)
-            && nested_mounts::may_appear(&job.pod, container);
+        // The request stays the same, but another container may make or replace a mount point.
+        let may_end = nested_mounts::may_be_mended(&job.pod, container, &error.message);
         let not_started = if error.is_refusal() && !may_end { refused } else { failed };
         not_started("CreateContainerError", message)
     })?;

@@ -1,4 +1,5 @@
-//! ◆ Mounts below read-only mounts: a runtime can make no mount point there, so the mounted volume must have it already.
+//! ◆ Mounts below other mounts. Below a read-only one, a runtime can make no mount point, so the mounted volume must have it
+//! already.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -6,18 +7,28 @@ use api::pod::{ContainerKind, Pod, is_sidecar};
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 /// How crib's runtime ends the message of a CreateContainer that found no mount point below a read-only mount.
-pub(crate) const NO_MOUNT_POINT: &str = "it is below a read-only mount";
+const NO_MOUNT_POINT: &str = "it is below a read-only mount";
 
-/// Whether a mount point that the container lacks below a read-only mount may appear while its creation is retried: another
-/// container that runs at the same time may make it, or whatever else uses the volume.
-pub(crate) fn may_appear(pod: &Pod, container: &Container) -> bool {
+/// What its message has if the mount point is a file and the volume a directory, or the other way round.
+const WRONG_MOUNT_POINT: &str = ": the one is ";
+
+/// Whether a CreateContainer that crib's runtime refused with this message may succeed when it is retried: another container that
+/// runs at the same time may make or replace the mount point, or whatever else uses the volume.
+pub(crate) fn may_be_mended(pod: &Pod, container: &Container, message: &str) -> bool {
+    let is_wrong = message.contains(WRONG_MOUNT_POINT);
+    if !is_wrong && !message.contains(NO_MOUNT_POINT) {
+        return false;
+    }
     let beside = |volume: &str| {
         others(pod, container)
             .filter(|(kind, other)| *kind != ContainerKind::Init || is_sidecar(other))
             .any(|(_, other)| writes(other, volume))
     };
     nested(container).into_iter().any(|(_, outer)| match volume(pod, &outer.name) {
-        Some(volume) if volume.empty_dir.is_some() => is_read_only(outer) && beside(&outer.name),
+        // The runtime makes what is missing below a writable mount.
+        Some(volume) if volume.empty_dir.is_some() => {
+            (is_wrong || is_read_only(outer)) && beside(&outer.name)
+        }
         Some(volume) => changes_from_outside(volume),
         None => false,
     })
@@ -156,7 +167,7 @@ mod tests {
         pod_of("u1", "p", json!({"initContainers": inits, "containers": apps, "volumes": volumes}))
     }
 
-    /// Whether the mount of the last container, or of an init container `it`, may become possible.
+    /// Whether the mount of the last container, or of an init container `it`, may become possible: without a mount point.
     #[rstest]
     #[case::alone("b: ro-e /e, f /e/x", false)]
     #[case::in_itself("b: ro-e /e, e /e/x", false)]
@@ -174,10 +185,36 @@ mod tests {
         #[case] containers: &str,
         #[case] expected: bool,
     ) {
+        let message = "the mount point /e/x does not exist, and cannot be made: it is below a read-only mount";
+        assert_eq!(is_retried(containers, message), expected);
+    }
+
+    /// With a mount point of the wrong kind.
+    #[rstest]
+    #[case::alone("b: e /e, f /e/x", false)]
+    #[case::beside_a_writer("a: e /w; b: e /e, f /e/x", true)]
+    #[case::read_only_beside_a_writer("a: e /w; b: ro-e /e, f /e/x", true)]
+    #[case::beside_a_reader("a: ro-e /w; b: e /e, f /e/x", false)]
+    #[case::beside_a_sidecar("s: e /w; b: e /e, f /e/x", true)]
+    #[case::after_an_init_container("i: e /w; b: e /e, f /e/x", false)]
+    #[case::before_a_writer("it: e /e, f /e/x; b: e /w", false)]
+    #[case::of_the_host("b: host /e, f /e/x", true)]
+    #[case::with_files("a: map /m; b: map /e, f /e/x", false)]
+    #[case::of_the_image("a: f /w; b: f /etc/passwd", false)]
+    fn mount_point_of_the_wrong_kind_may_be_replaced(
+        #[case] containers: &str,
+        #[case] expected: bool,
+    ) {
+        let message = "failed to mount /v at /e/x: the one is a directory, the other a file";
+        assert_eq!(is_retried(containers, message), expected);
+        assert!(!is_retried(containers, "failed to mount /v at /e/x: inside /proc"));
+    }
+
+    fn is_retried(containers: &str, message: &str) -> bool {
         let pod = pod(containers);
         let last = pod.containers().last();
         let container = pod.container("it").map(|(_, container)| container).or(last).unwrap();
-        assert_eq!(may_appear(&pod, container), expected);
+        may_be_mended(&pod, container, message)
     }
 
     /// The mounts of all containers that must fail.

@@ -433,9 +433,17 @@ async fn explain_run_foresees_mounts_without_mount_point() {
     assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
 }
 
-/// The other container makes the mount point only when it has seen that it is missed.
+/// The other container makes or replaces the mount point only when it has seen that it is missed.
+#[rstest]
+#[case::missing("mkdir /e/x", "true", "readOnly: true", "below a read-only mount")]
+#[case::a_file("rm /e/x; mkdir /e/x", "touch /e/x", "readOnly: false", "the other a file")]
 #[tokio::test]
-async fn mount_point_that_another_container_makes_is_waited_for() {
+async fn mount_point_that_another_container_makes_is_waited_for(
+    #[case] make: &str,
+    #[case] before: &str,
+    #[case] outer: &str,
+    #[case] missed: &str,
+) {
     harness::needs!(Namespaces);
     let place = Place::new();
     let go = place.path("go");
@@ -446,15 +454,20 @@ kind: Pod
 metadata: {{name: p}}
 spec:
   restartPolicy: Never
+  initContainers:
+  - name: first
+    image: crib.local/host
+    command: [sh, -c, '{before}']
+    volumeMounts: [{{name: e, mountPath: /e}}]
   containers:
   - name: maker
     image: crib.local/host
-    command: [sh, -c, 'until [ -e /go/now ]; do sleep 0.1; done; mkdir /e/x']
+    command: [sh, -c, 'until [ -e /go/now ]; do sleep 0.1; done; {make}']
     volumeMounts: [{{name: e, mountPath: /e}}, {{name: go, mountPath: /go}}]
   - name: user
     image: crib.local/host
     command: [sh, -c, 'ls -d /e/x']
-    volumeMounts: [{{name: e, mountPath: /e, readOnly: true}}, {{name: f, mountPath: /e/x}}]
+    volumeMounts: [{{name: e, mountPath: /e, {outer}}}, {{name: f, mountPath: /e/x}}]
   volumes:
   - {{name: e, emptyDir: {{}}}}
   - {{name: f, emptyDir: {{}}}}
@@ -463,7 +476,7 @@ spec:
         go.display()
     );
     let mut running = place.start(&["run", &place.file("m.yaml", &manifest)]);
-    running.err_line_with("below a read-only mount; as in Kubernetes, it is retried").await;
+    running.err_line_with(&format!("{missed}; as in Kubernetes, it is retried")).await;
     fs::write(go.join("now"), "").unwrap();
     running.end().await.exits(0).out_has("/e/x");
 }

@@ -148,14 +148,22 @@ async fn refused_create_is_reported_and_retried() {
     assert!(!scene.report("u1").containers[0].refused);
 }
 
-/// A mount point that is missing below a read-only mount: another container of the pod may make it, if it can write to the volume.
+const MISSING: &str = "the mount point /e/x does not exist: it is below a read-only mount";
+const WRONG: &str = "failed to mount /f at /e/x: the one is a directory, the other a file";
+
+/// A mount point that is missing below a read-only mount, or of the wrong kind: another container of the pod may mend it, if it can
+/// write to the volume.
 #[rstest]
-#[case::writer(false)]
-#[case::reader(true)]
+#[case::writer(MISSING, false)]
+#[case::reader(MISSING, true)]
+#[case::writer_of_another_kind(WRONG, false)]
+#[case::reader_of_another_kind(WRONG, true)]
 #[tokio::test(start_paused = true)]
-async fn create_that_another_container_can_make_possible_is_not_refused(#[case] refused: bool) {
+async fn create_that_another_container_can_make_possible_is_not_refused(
+    #[case] message: &str,
+    #[case] refused: bool,
+) {
     let scene = Scene::new();
-    let message = "the mount point /e/x does not exist: it is below a read-only mount";
     let mount = |volume: &str, path: &str, read_only: bool| json!({"name": volume, "mountPath": path, "readOnly": read_only});
     let below = json!([mount("e", "/e", true), mount("f", "/e/x", false)]);
     let spec = json!({

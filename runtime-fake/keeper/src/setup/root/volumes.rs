@@ -375,6 +375,7 @@ fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
+/// Whether a volume can be mounted at what is there. The agent knows the message: another container may replace the mount point.
 fn fits(plan: &MountPlan, source: FileType, there: FileType) -> Step {
     let (source, there) = (source == FileType::Directory, there == FileType::Directory);
     let words = |directory| if directory { "a directory" } else { "a file" };
