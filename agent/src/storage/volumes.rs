@@ -468,7 +468,7 @@ fn write_files(
     make_dir(path, 0o777)?;
     // First, as in a kubelet, where a file of the same name is hidden; and in what replaces the content, if it leads there.
     let mount_points = nested::mount_points(pod, &volume.name);
-    nested::make(path, &mount_points)?;
+    nested::make(path, mount_points.iter().filter(|mount_point| mount_point.precedes(&files)))?;
     let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));
     let owner = files.values().find_map(|file| file.owner);
     let wanted = group.map(|group| ("fsGroup", group));

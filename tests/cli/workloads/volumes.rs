@@ -386,6 +386,39 @@ async fn volumes_are_mounted_below_volumes_with_files() {
     assert_eq!(lines, ["12nested1below", "below", "below", "below", "part"]);
 }
 
+/// A volume below a part of a volume with files, while another container mounts the whole.
+#[tokio::test]
+async fn volume_below_a_part_of_a_volume_leaves_its_files() {
+    harness::needs!(Namespaces);
+    let place = Place::new();
+    let manifest = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: m}
+data: {a: "of the map"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: part
+    image: crib.local/host
+    command: [sh, -c, 'cat /c/a /c/in/name']
+    volumeMounts: [{name: c, mountPath: /c, subPath: dir}, {name: d, mountPath: /c/in}]
+  - name: whole
+    image: crib.local/host
+    command: [cat, /d/dir/a]
+    volumeMounts: [{name: c, mountPath: /d}]
+  volumes:
+  - {name: c, configMap: {name: m, items: [{key: a, path: dir/a}]}}
+  - {name: d, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
+"#;
+    let ended = run(&place, manifest).await.exits(0);
+    ended.out_has("of the mapp");
+    assert_eq!(ended.out.matches("of the map").count(), 2, "{}", ended.out);
+}
+
 /// As on a node: the run says why, and ends.
 #[tokio::test]
 async fn volume_below_read_only_volume_of_a_pod_ends_the_run() {

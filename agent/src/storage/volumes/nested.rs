@@ -1,6 +1,7 @@
 //! Mount points inside volumes that the agent writes: containers cannot make any there.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/util/nested_volumes.go, MakeNestedMountpoints.
+//! Source: Kubernetes 1.36, pkg/volume/util/nested_volumes.go, MakeNestedMountpoints. It takes no account of subPath; the agent makes
+//! such mount points in the part that is mounted.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -10,14 +11,33 @@ use compact::Set;
 use k8s_openapi::api::core::v1::Container;
 
 use super::VolumeError;
+use super::content::Payload;
 use super::directory::make_dir;
 
-/// ◆ Where containers mount other volumes below this one: paths in the volume. What is below another mount is not the volume's.
-pub(super) fn mount_points(pod: &Pod, volume: &str) -> Set<PathBuf> {
+/// A path in a volume at which a container mounts another one.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MountPoint {
+    path: PathBuf,
+    /// Whether the container mounts only a part of the volume.
+    in_part: bool,
+}
+
+impl MountPoint {
+    /// ◆ Whether to make it before the files are written, so that it hides a file of the same name, as in a kubelet. One in a part is
+    /// made in the directory of the files: instead of the link to that directory, it would hide the files of the part.
+    pub(super) fn precedes(&self, files: &Payload) -> bool {
+        let first = self.path.iter().next();
+        let mut in_directories = files.keys().filter(|file| file.iter().nth(1).is_some());
+        !self.in_part || in_directories.all(|file| file.iter().next() != first)
+    }
+}
+
+/// ◆ Where containers mount other volumes below this one. What is below another mount is not the volume's.
+pub(super) fn mount_points(pod: &Pod, volume: &str) -> Set<MountPoint> {
     pod.all_containers().flat_map(|(_, container)| of_container(container, volume)).collect()
 }
 
-fn of_container(container: &Container, volume: &str) -> Vec<PathBuf> {
+fn of_container(container: &Container, volume: &str) -> Vec<MountPoint> {
     let mounts = || container.volume_mounts.iter().flatten();
     let mut all: Vec<PathBuf> = mounts().map(|mount| clean(&mount.mount_path)).collect();
     all.sort();
@@ -29,7 +49,8 @@ fn of_container(container: &Container, volume: &str) -> Vec<PathBuf> {
         for inner in all.iter().filter(|inner| **inner != at) {
             let Ok(below) = inner.strip_prefix(&at) else { continue };
             if last.is_none_or(|last| !inner.starts_with(last)) {
-                found.push(part.join(below));
+                let in_part = part.components().next().is_some();
+                found.push(MountPoint { path: part.join(below), in_part });
                 last = Some(inner);
             }
         }
@@ -51,10 +72,13 @@ fn clean(path: &str) -> PathBuf {
 }
 
 /// Makes the mount points. What is there already stays, a file too: a file may be mounted over it.
-pub(super) fn make(volume: &Path, mount_points: &Set<PathBuf>) -> Result<(), VolumeError> {
-    for path in mount_points {
+pub(super) fn make<'m>(
+    volume: &Path,
+    mount_points: impl IntoIterator<Item = &'m MountPoint>,
+) -> Result<(), VolumeError> {
+    for mount_point in mount_points {
         let mut at = volume.to_owned();
-        for name in path {
+        for name in &mount_point.path {
             at.push(name);
             if fs::metadata(&at).is_err() {
                 make_dir(&at, 0o755)?;
@@ -97,6 +121,7 @@ mod tests {
         });
         let pod = pod_of("u1", "p", json!({"containers": containers.collect::<Vec<_>>()}));
         let found = mount_points(&pod, "v");
-        assert!(found.iter().map(PathBuf::as_path).eq(expected.iter().map(Path::new)), "{found:?}");
+        let paths = found.iter().map(|found| found.path.as_path());
+        assert!(paths.eq(expected.iter().map(Path::new)), "{found:?}");
     }
 }

@@ -260,6 +260,38 @@ fn mount_points_outlive_what_the_volume_shows() {
     }
 }
 
+/// The part stays a link to the files, which are there in the whole volume too.
+#[rstest]
+#[case::of_a_part("d", "in", true)]
+#[case::of_a_deeper_part("d/e", "in", true)]
+#[case::of_a_part_without_files("x", "in", true)]
+#[case::of_the_whole("", "d/in", false)]
+fn mount_points_in_a_part_leave_its_files(
+    #[case] part: &str,
+    #[case] below: &str,
+    #[case] has_files: bool,
+) {
+    let root = tempfile::tempdir().unwrap();
+    let dirs = dirs(root.path());
+    let items = json!([{"key": "k", "path": "d/e/k"}]);
+    let volumes = json!([{"name": "m", "configMap": {"name": "m", "items": items}}, {"name": "e", "emptyDir": {}}]);
+    let mounts = json!([
+        {"name": "m", "mountPath": "/c", "subPath": part},
+        {"name": "e", "mountPath": format!("/c/{below}")},
+    ]);
+    let containers = json!([{"name": "c", "volumeMounts": mounts}]);
+    let pod = fixtures::pod_of("u1", "p", json!({"containers": containers, "volumes": volumes}));
+    for text in ["1", "1", "2"] {
+        let prepared = prepare_with(&dirs, &pod, &config_map(text));
+        assert!(prepared.failed.is_empty(), "{:?}", prepared.failed);
+        let volume = &prepared.volumes["m"].host_path;
+        assert!(volume.join(part).join(below).is_dir());
+        assert_eq!(volume.join("d").is_symlink(), has_files);
+        let found = fs::read_to_string(volume.join("d/e/k")).ok();
+        assert_eq!(found.as_deref(), has_files.then_some(text));
+    }
+}
+
 #[test]
 fn volume_that_no_container_mounts_is_not_prepared() {
     let root = tempfile::tempdir().unwrap();
