@@ -4,7 +4,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use api::pod::{ContainerKind, Pod, is_sidecar};
-use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, KeyToPath, Volume, VolumeMount};
+
+use crate::objects::ObjectMap;
 
 /// How crib's runtime ends the message of a CreateContainer that found no mount point below a read-only mount.
 const NO_MOUNT_POINT: &str = "it is below a read-only mount";
@@ -54,6 +56,57 @@ pub fn impossible<'p>(
             && !is_sub_path(pod, container, inner, outer)
     });
     found
+}
+
+/// The mounts of single files that must fail, each with the mount that it is below: one of a volume whose files the agent writes, in
+/// which it makes a directory for each mount.
+#[must_use]
+pub fn files_over_directories<'p>(
+    pod: &'p Pod,
+    container: &'p Container,
+    objects: &ObjectMap,
+) -> Vec<(&'p VolumeMount, &'p VolumeMount)> {
+    let is_whole = |mount: &VolumeMount| {
+        mount.sub_path.as_ref().is_none_or(|part| clean(part).as_os_str().is_empty())
+    };
+    let mut found = nested(container);
+    found.retain(|(inner, outer)| {
+        let is_written = volume(pod, &outer.name)
+            .is_some_and(|volume| !changes_from_outside(volume) && volume.image.is_none());
+        is_written
+            && is_whole(outer)
+            && outer.sub_path_expr.is_none()
+            && is_file(pod, inner, objects)
+    });
+    found
+}
+
+/// Whether the mount is known to be one of a single file.
+fn is_file(pod: &Pod, mount: &VolumeMount, objects: &ObjectMap) -> bool {
+    let (Some(part), Some(volume)) = (&mount.sub_path, volume(pod, &mount.name)) else {
+        return false;
+    };
+    let among = |items: &[KeyToPath]| items.iter().any(|item| item.path == *part);
+    if let Some(source) = &volume.config_map {
+        return match &source.items {
+            Some(items) => among(items),
+            None => objects.config_map(pod.namespace(), &source.name).is_some_and(|map| {
+                map.data.as_ref().is_some_and(|data| data.contains_key(part))
+                    || map.binary_data.as_ref().is_some_and(|data| data.contains_key(part))
+            }),
+        };
+    }
+    if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        return match &source.items {
+            Some(items) => among(items),
+            None => objects.secret(pod.namespace(), name).is_some_and(|secret| {
+                secret.data.as_ref().is_some_and(|data| data.contains_key(part))
+            }),
+        };
+    }
+    let fields = volume.downward_api.iter().filter_map(|source| source.items.as_ref());
+    fields.flatten().any(|field| field.path == *part)
 }
 
 /// Whether the agent makes the mount point, because a container mounts that part of the volume.
@@ -215,6 +268,30 @@ mod tests {
         let last = pod.containers().last();
         let container = pod.container("it").map(|(_, container)| container).or(last).unwrap();
         may_be_mended(&pod, container, message)
+    }
+
+    #[rstest]
+    #[case::new_name("b: map /e, map /e/x k", &["/e/x"])]
+    #[case::name_of_a_file("b: map /e, map /e/k k", &["/e/k"])]
+    #[case::missing_key("b: map /e, map /e/x none", &[])]
+    #[case::whole("b: map /e, map /e/x", &[])]
+    #[case::below_a_part("b: map /e p, map /e/x k", &[])]
+    #[case::below_an_empty_volume("b: e /e, map /e/x k", &[])]
+    #[case::of_the_host("b: map /e, host /e/x k", &[])]
+    fn files_below_volumes_with_files_are_foreseen(
+        #[case] containers: &str,
+        #[case] expected: &[&str],
+    ) {
+        let pod = pod(containers);
+        let map = json!({"metadata": {"name": "m", "namespace": "default"}, "data": {"k": "1"}});
+        let mut objects = ObjectMap::default();
+        objects.insert_config_map(serde_json::from_value(map).unwrap());
+        let found: Vec<&str> = pod
+            .all_containers()
+            .flat_map(|(_, container)| files_over_directories(&pod, container, &objects))
+            .map(|(inner, _)| inner.mount_path.as_str())
+            .collect();
+        assert_eq!(found, expected);
     }
 
     /// The mounts of all containers that must fail.

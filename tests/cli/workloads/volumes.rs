@@ -466,6 +466,37 @@ async fn explain_run_foresees_mounts_without_mount_point() {
     assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
 }
 
+/// crib makes a directory for each mount below a volume with files.
+#[tokio::test]
+async fn explain_run_foresees_files_below_volumes_with_files() {
+    let place = Place::new();
+    let manifest = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: m}
+data: {a: "1", b: "2"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: c
+    image: crib.local/host
+    volumeMounts:
+    - {name: v, mountPath: /c}
+    - {name: w, mountPath: /c/new, subPath: b}
+    - {name: w, mountPath: /c/all}
+    - {name: w, mountPath: /alone, subPath: b}
+  volumes:
+  - {name: v, configMap: {name: m}}
+  - {name: w, configMap: {name: m}}
+"#;
+    let explained = place.crib(&["explain-run", &place.file("m.yaml", manifest)]).await.exits(0);
+    explained.out_has("pod default/p: container c cannot be created: its mount /c/new is below /c");
+    assert_eq!(explained.out.matches("cannot be created").count(), 1, "{}", explained.out);
+}
+
 /// The other container makes or replaces the mount point only when it has seen that it is missed.
 #[rstest]
 #[case::missing("mkdir /e/x", "true", "readOnly: true", "below a read-only mount")]

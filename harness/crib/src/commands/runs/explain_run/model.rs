@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agent::objects::ObjectMap;
 use agent::pod_spec::nested_mounts;
 use api::manifest::{Problem, Workload, WorkloadObject};
 use api::pod::{ContainerKind, Pod, is_sidecar};
@@ -118,7 +119,7 @@ impl Explained {
             warnings: {
                 let examples = inputs.workloads.iter().map(Workload::example);
                 let pods = inputs.pods.iter().map(Pod::clone).chain(examples);
-                let below = pods.flat_map(|pod| impossible_mounts(&pod));
+                let below = pods.flat_map(|pod| impossible_mounts(&pod, &inputs.objects));
                 let without_room = without_room(&inputs.workloads);
                 inputs.warnings.iter().cloned().chain(without_room).chain(below).collect()
             },
@@ -157,11 +158,11 @@ fn without_room(workloads: &[Workload]) -> Vec<String> {
 }
 
 /// The mounts of a pod that must fail, each in a sentence.
-fn impossible_mounts(pod: &Pod) -> Vec<String> {
+fn impossible_mounts(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     let of_container = |container: &Container| {
-        let line = |(inner, outer): (&VolumeMount, &VolumeMount)| {
+        let line = |(inner, outer): (&VolumeMount, &VolumeMount), why: &str| {
             format!(
-                "pod {}/{}: container {} cannot be created: its mount {} is below {}, which is read-only and empty",
+                "pod {}/{}: container {} cannot be created: its mount {} is below {}, {why}",
                 pod.namespace(),
                 pod.name(),
                 container.name,
@@ -169,8 +170,14 @@ fn impossible_mounts(pod: &Pod) -> Vec<String> {
                 outer.mount_path
             )
         };
-        let mounts = nested_mounts::impossible(pod, container).into_iter();
-        mounts.map(line).collect::<Vec<_>>()
+        let empty = nested_mounts::impossible(pod, container).into_iter();
+        let files = nested_mounts::files_over_directories(pod, container, objects).into_iter();
+        empty
+            .map(|mounts| line(mounts, "which is read-only and empty"))
+            .chain(files.map(|mounts| {
+                line(mounts, "where its mount point is a directory, but it is a file")
+            }))
+            .collect::<Vec<_>>()
     };
     pod.all_containers().flat_map(|(_, container)| of_container(container)).collect()
 }
