@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::cursor::{Cursor, Problem, suggestion};
 use super::path::FieldPath;
 
+/// How deep `(` and `not` may nest: reading and testing a condition are recursive, and the stack of a thread is finite.
+const MAX_NESTING: usize = 64;
+
 /// What must hold for a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Condition {
@@ -45,8 +48,17 @@ impl Condition {
         cursor: &mut Cursor<'_>,
         method: &MethodDescriptor,
     ) -> Result<Self, Problem> {
+        Self::parse_nested(cursor, method, 0)
+    }
+
+    /// As [`Self::parse`], within so many `(` and `not`.
+    fn parse_nested(
+        cursor: &mut Cursor<'_>,
+        method: &MethodDescriptor,
+        depth: usize,
+    ) -> Result<Self, Problem> {
         joined(cursor, "or", Self::Any, |cursor| {
-            joined(cursor, "and", Self::All, |cursor| one(cursor, method))
+            joined(cursor, "and", Self::All, |cursor| one(cursor, method, depth))
         })
     }
 
@@ -124,12 +136,21 @@ fn joined(
     Ok(if all.len() == 1 { all.remove(0) } else { join(all) })
 }
 
-fn one(cursor: &mut Cursor<'_>, method: &MethodDescriptor) -> Result<Condition, Problem> {
+fn one(
+    cursor: &mut Cursor<'_>,
+    method: &MethodDescriptor,
+    depth: usize,
+) -> Result<Condition, Problem> {
+    let at = cursor.at();
+    if depth > MAX_NESTING {
+        let why = format!("( and `not` may nest at most {MAX_NESTING} levels deep");
+        return Err(Problem { at, why });
+    }
     if cursor.takes_word("not") {
-        return Ok(Condition::Not(Box::new(one(cursor, method)?)));
+        return Ok(Condition::Not(Box::new(one(cursor, method, depth + 1)?)));
     }
     if cursor.takes("(") {
-        let inner = Condition::parse(cursor, method)?;
+        let inner = Condition::parse_nested(cursor, method, depth + 1)?;
         if !cursor.takes(")") {
             return Err(cursor.problem(") is missing"));
         }
@@ -348,5 +369,26 @@ mod tests {
         let method = method("/runtime.v1.RuntimeService/ContainerStatus").unwrap();
         let problem = Condition::parse(&mut Cursor::new(text), &method).unwrap_err();
         assert_eq!((problem.at, problem.why.as_str()), (at, why));
+    }
+
+    #[rstest]
+    #[case::parentheses("(", ")", 65)]
+    #[case::negations("not ", "", 260)]
+    fn condition_nests_up_to_its_limit(
+        #[case] open: &str,
+        #[case] close: &str,
+        #[case] limit: usize,
+    ) {
+        let method = method("/runtime.v1.RuntimeService/ContainerStatus").unwrap();
+        let parse = |depth: usize| {
+            let text = format!("{}status.id == \"x\"{}", open.repeat(depth), close.repeat(depth));
+            Condition::parse(&mut Cursor::new(&text), &method)
+        };
+        parse(MAX_NESTING).unwrap();
+        for depth in [MAX_NESTING + 1, 100_000] {
+            let problem = parse(depth).unwrap_err();
+            assert_eq!(problem.at, limit);
+            assert_eq!(problem.why, "( and `not` may nest at most 64 levels deep");
+        }
     }
 }
