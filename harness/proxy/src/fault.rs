@@ -54,7 +54,7 @@ mod cursor;
 mod path;
 mod set;
 
-use cursor::{Cursor, Problem, suggestion};
+use cursor::{Cursor, Problem, excerpt, suggestion};
 
 pub(super) use action::{Action, Status};
 pub(super) use condition::{Condition, Side};
@@ -127,7 +127,11 @@ impl FromStr for Fault {
     fn from_str(text: &str) -> Result<Self, BadFault> {
         parse(text).map_err(|problem| {
             let before = text.get(..problem.at).unwrap_or(text);
-            BadFault { text: text.to_owned(), column: before.chars().count() + 1, why: problem.why }
+            BadFault {
+                text: excerpt(text).into_owned(),
+                column: before.chars().count() + 1,
+                why: problem.why,
+            }
         })
     }
 }
@@ -173,7 +177,7 @@ fn methods(cursor: &mut Cursor<'_>) -> Result<Vec<MethodDescriptor>, Problem> {
         }
         if chosen.len() == before {
             let similar = suggestion(name, known.iter().map(MethodDescriptor::name));
-            let why = format!("the CRI has no call {name:?}{similar}");
+            let why = format!("the CRI has no call {:?}{similar}", excerpt(name));
             return Err(Problem { at, why });
         }
         if !cursor.takes(",") {
@@ -229,7 +233,10 @@ fn range(cursor: &mut Cursor<'_>) -> Result<RangeInclusive<usize>, Problem> {
         (Ok(first), Ok(last)) if 1 <= first && first <= last => Ok(first..=last),
         _ => Err(Problem {
             at,
-            why: format!("{word:?} is not a message number or range, such as 1, 2..4 or 3.."),
+            why: format!(
+                "{:?} is not a message number or range, such as 1, 2..4 or 3..",
+                excerpt(word)
+            ),
         }),
     }
 }

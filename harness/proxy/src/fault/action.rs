@@ -6,7 +6,7 @@ use prost_reflect::{MethodDescriptor, Value as Field};
 use tonic::Code;
 
 use super::condition::{Side, side_and_path};
-use super::cursor::{Cursor, Problem, suggestion};
+use super::cursor::{Cursor, Problem, excerpt, suggestion};
 use super::path::FieldPath;
 
 /// The message of a status that the proxy makes.
@@ -123,7 +123,7 @@ impl Action {
             "" => return Err(problem("an action is missing".to_owned())),
             other => {
                 let similar = suggestion(other, ACTIONS);
-                return Err(problem(format!("unknown action {other:?}{similar}")));
+                return Err(problem(format!("unknown action {:?}{similar}", excerpt(other))));
             }
         })
     }
@@ -237,6 +237,7 @@ fn code(cursor: &mut Cursor<'_>) -> Result<Code, Problem> {
     found.copied().ok_or_else(|| {
         let names: Vec<_> = codes.iter().map(|code| constant(*code)).collect();
         let similar = suggestion(name, names.iter().map(String::as_str));
+        let name = excerpt(name);
         Problem { at, why: format!("{name:?} is not a gRPC code, such as NOT_FOUND{similar}") }
     })
 }

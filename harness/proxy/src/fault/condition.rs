@@ -5,7 +5,7 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::cursor::{Cursor, Problem, suggestion};
+use super::cursor::{Cursor, Problem, excerpt, suggestion};
 use super::path::FieldPath;
 
 /// How deep `(` and `not` may nest: reading and testing a condition are recursive, and the stack of a thread is finite.
@@ -184,7 +184,10 @@ fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Is, bool), P
         (true, Value::String(prefix)) => Ok((Is::Prefix(prefix), false)),
         (_, value) => Err(Problem {
             at,
-            why: format!("`prefix` needs a field and a value that are text, not {value}"),
+            why: format!(
+                "`prefix` needs a field and a value that are text, not {}",
+                excerpt(&value.to_string())
+            ),
         }),
     }
 }
@@ -257,6 +260,7 @@ fn side_with(
     let fields: Vec<_> = input.fields().chain(output.fields()).collect();
     let similar = suggestion(name, fields.iter().map(FieldDescriptor::name));
     let (input, output) = (input.name(), output.name());
+    let name = excerpt(name);
     Err(format!("neither {input} nor {output} has a field {name:?}{similar}"))
 }
 

@@ -1,8 +1,14 @@
 //! Reads the text of a rule from left to right, and says where it is wrong. ◆
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use serde_json::Value;
+
+/// How much of a text an error shows, in characters.
+const MAX_SHOWN: usize = 256;
+/// The longest name, in bytes, for which a similar one is looked for: the comparison takes time and memory in proportion to it.
+const MAX_COMPARED: usize = 64;
 
 /// A place in a text.
 #[derive(Debug, Clone)]
@@ -101,7 +107,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn number<T: FromStr>(&mut self, what: &str) -> Result<T, Problem> {
         let at = self.at();
         let word = self.word();
-        word.parse().map_err(|_| Problem { at, why: format!("{word:?} is not {what}") })
+        word.parse().map_err(|_| Problem { at, why: format!("{:?} is not {what}", excerpt(word)) })
     }
 
     /// A JSON value.
@@ -114,8 +120,9 @@ impl<'a> Cursor<'a> {
         }
         if !rest.starts_with(['"', '[', '{']) {
             let word = self.take_while(|c| !c.is_whitespace() && c != ')' && c != ',');
-            return serde_json::from_str(word)
-                .map_err(|_| problem(format!("{word:?} is not a JSON value: is it in quotes?")));
+            return serde_json::from_str(word).map_err(|_| {
+                problem(format!("{:?} is not a JSON value: is it in quotes?", excerpt(word)))
+            });
         }
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         match values.next() {
@@ -135,13 +142,24 @@ impl<'a> Cursor<'a> {
         if rest.is_empty() || rest.starts_with('#') {
             Ok(())
         } else {
-            Err(self.problem(format!("unexpected {:?}", self.rest())))
+            Err(self.problem(format!("unexpected {:?}", excerpt(rest))))
         }
+    }
+}
+
+/// The beginning of a text, for an error: a rule may have megabytes.
+pub(super) fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_SHOWN) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
     }
 }
 
 /// The words of a sentence that propose the candidate which resembles a name: `: did you mean "x"?`, or nothing.
 pub(super) fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    if name.len() > MAX_COMPARED {
+        return String::new();
+    }
     let lower = name.to_lowercase();
     let distance = |candidate: &str| strsim::damerau_levenshtein(&lower, &candidate.to_lowercase());
     candidates
@@ -184,5 +202,16 @@ mod tests {
         assert_eq!(suggestion("ContainerStats", all), ": did you mean \"ContainerStatus\"?");
         assert_eq!(suggestion("status", all), ": did you mean \"Status\"?");
         assert_eq!(suggestion("Dance", all), "");
+        let long = "a".repeat(MAX_COMPARED);
+        let longer = format!("{long}a");
+        assert_eq!(suggestion(&long, [longer.as_str()]), format!(": did you mean {longer:?}?"));
+        assert_eq!(suggestion(&longer, [longer.as_str()]), "");
+    }
+
+    #[test]
+    fn excerpt_ends_at_its_limit() {
+        let fits = "é".repeat(MAX_SHOWN);
+        assert_eq!(excerpt(&fits), fits);
+        assert_eq!(excerpt(&format!("{fits}é")), format!("{fits}…"));
     }
 }

@@ -6,7 +6,7 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-use super::cursor::{Cursor, Problem, suggestion};
+use super::cursor::{Cursor, Problem, excerpt, suggestion};
 
 /// What may follow the key of a map that is written as `labels.a.b/c`.
 const KEY_ENDS: [char; 6] = [' ', '\t', ')', '=', '!', ','];
@@ -75,7 +75,9 @@ impl FieldPath {
         }
         let list = typed(&self.leaf, &Value::Array(vec![value.clone()]))?;
         let element = list.as_list().and_then(|list| list.first());
-        element.cloned().ok_or_else(|| format!("{value} is not a single element"))
+        element
+            .cloned()
+            .ok_or_else(|| format!("{} is not a single element", excerpt(&value.to_string())))
     }
 
     /// The value that the field gets.
@@ -112,7 +114,7 @@ fn field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, Str
     message.get_field_by_name(name).ok_or_else(|| {
         let fields: Vec<_> = message.fields().collect();
         let similar = suggestion(name, fields.iter().map(FieldDescriptor::name));
-        format!("{} has no field {name:?}{similar}", message.name())
+        format!("{} has no field {:?}{similar}", message.name(), excerpt(name))
     })
 }
 
@@ -146,7 +148,11 @@ fn typed(field: &FieldDescriptor, value: &Value) -> Result<Field, String> {
     parent.insert(field.name().to_owned(), value.clone());
     let message =
         DynamicMessage::deserialize(field.parent_message().clone(), Value::Object(parent))
-            .map_err(|error| format!("{value} is not a value of {}: {error}", field.name()))?;
+            .map_err(|error| {
+                let (value, error) = (value.to_string(), error.to_string());
+                let (value, error) = (excerpt(&value), excerpt(&error));
+                format!("{value} is not a value of {}: {error}", field.name())
+            })?;
     Ok(message.get_field(field).into_owned())
 }
 
@@ -156,7 +162,7 @@ fn known_value(all: &EnumDescriptor, name: &str) -> Result<(), String> {
     }
     let values: Vec<_> = all.values().collect();
     let similar = suggestion(name, values.iter().map(|value| value.name()));
-    Err(format!("{} has no value {name:?}{similar}", all.name()))
+    Err(format!("{} has no value {:?}{similar}", all.name(), excerpt(name)))
 }
 
 fn any(message: &DynamicMessage, steps: &[Step], test: &dyn Fn(&Field) -> bool) -> bool {

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::Fault;
+use super::cursor::excerpt;
 
 /// The rules of one proxy.
 ///
@@ -51,7 +52,7 @@ impl FromStr for RuleSet {
                     set.seed = seed.parse().map_err(|_| {
                         bad(
                             line.find("seed").unwrap_or_default() + 6,
-                            format!("{seed:?} is not a number"),
+                            format!("{:?} is not a number", excerpt(seed)),
                         )
                     })?;
                 }

@@ -195,3 +195,24 @@ fn bad_fault_is_refused_with_place_and_reason(
     let expected = format!("invalid fault {text:?}, column {column}: {why}");
     assert_eq!(error.to_string(), expected);
 }
+
+/// A similar name is not looked for: with one of this length, that would take minutes.
+#[rstest]
+#[case::call("", " hang")]
+#[case::action("Version ", "")]
+#[case::number("Version after ", "")]
+#[case::range("GetContainerEvents message ", "")]
+#[case::code("Version answer ", "")]
+#[case::field("Version if ", " == 1 hang")]
+#[case::inner_field("ContainerStatus if status.", " == 1 hang")]
+#[case::enum_value("ContainerStatus set status.state \"", "\"")]
+#[case::typed_value("ContainerStatus set status.exit_code \"", "\"")]
+#[case::text_value("Version if version == \"x\" and version prefix [\"", "\"] hang")]
+#[case::unquoted_value("Version set version ", "")]
+#[case::trailing("Version hang ", "")]
+fn error_of_huge_word_is_short(#[case] before: &str, #[case] after: &str) {
+    let text = format!("{before}{}{after}", "x".repeat(400_000));
+    let error = text.parse::<Fault>().unwrap_err();
+    assert!(error.to_string().len() < 2000, "{before}");
+    assert!(text.parse::<RuleSet>().unwrap_err().to_string().len() < 1000, "{before}");
+}
