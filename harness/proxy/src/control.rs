@@ -8,14 +8,17 @@
 //! | `{"do": "add", "rule": "slow: Version delay 5"}` | the same, with the new rule |
 //! | `{"do": "remove", "rule": "slow"}` | the same, without the rules of this name |
 //!
-//! What cannot be done is answered with `{"error": "…"}`.
+//! What cannot be done is answered with `{"error": "…"}`. After a line that is too long, the proxy closes the connection too.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -23,8 +26,12 @@ use super::accept;
 use super::fault::Fault;
 use super::rules::{RuleState, Rules};
 
-/// The longest line of a request.
-const MAX_LINE: u64 = 64 << 10;
+/// The longest line of a request, with its end.
+const MAX_LINE: usize = 64 << 10;
+/// The longest line of an answer, which lists all rules.
+const MAX_ANSWER: usize = 64 << 20;
+/// How long a proxy may take to answer, as for a call of a client command.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is asked of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,18 +127,43 @@ impl Drop for Control {
 /// It does not answer, or refuses: see [`ControlError`].
 pub async fn ask(path: &Path, request: &Request) -> Result<Vec<RuleState>, ControlError> {
     let io = |source| ControlError::Io { path: path.to_owned(), source };
-    let asking = async {
-        let mut stream = UnixStream::connect(path).await?;
-        stream.write_all(&line(request)).await?;
-        stream.shutdown().await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        serde_json::from_str(&answer).map_err(io::Error::other)
-    };
-    match asking.await.map_err(io)? {
+    let answered = tokio::time::timeout(TIMEOUT, exchange(path, &line(request))).await;
+    let answered = answered.unwrap_or_else(|_| {
+        let why = format!("no answer within {} s", TIMEOUT.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    });
+    match answered.map_err(io)? {
         Answer::Rules { rules } => Ok(rules),
         Answer::Error { error } => Err(ControlError::Refused { path: path.to_owned(), why: error }),
     }
+}
+
+/// Sends a line, and reads the one that answers it.
+async fn exchange(path: &Path, request: &[u8]) -> io::Result<Answer> {
+    // The proxy would close the connection, perhaps before its answer is read.
+    if request.len() > MAX_LINE {
+        let why = format!("the request has more than {} KiB", MAX_LINE >> 10);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let mut stream = UnixStream::connect(path).await?;
+    stream.write_all(request).await?;
+    stream.shutdown().await?;
+    let Some(answer) = read_line(&mut BufReader::new(stream), MAX_ANSWER).await? else {
+        let why = format!("the answer has more than {} MiB", MAX_ANSWER >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    };
+    serde_json::from_slice(&answer).map_err(io::Error::other)
+}
+
+/// The next line with its end, which it may lack before the end of the stream; `None` if it is longer than `most`.
+async fn read_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    most: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    from.take(limit).read_until(b'\n', &mut line).await?;
+    Ok((line.len() <= most).then_some(line))
 }
 
 fn line(message: &impl Serialize) -> Vec<u8> {
@@ -141,17 +173,23 @@ fn line(message: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Answers the requests of one client until it closes its side, or sends a line without an end.
+/// Answers the requests of one client until it closes its side, or sends a line that is too long.
 async fn serve(stream: UnixStream, rules: Rules) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     loop {
-        let mut request = Vec::new();
-        let length = (&mut read).take(MAX_LINE).read_until(b'\n', &mut request).await;
-        if !length.is_ok_and(|length| length > 0) {
+        let Ok(request) = read_line(&mut read, MAX_LINE).await else {
             return;
-        }
-        if write.write_all(&line(&answer(&request, &rules))).await.is_err() {
+        };
+        let (answer, is_last) = match request {
+            Some(request) if request.is_empty() => return,
+            Some(request) => (answer(&request, &rules), false),
+            None => {
+                let error = format!("the line has more than {} KiB", MAX_LINE >> 10);
+                (Answer::Error { error }, true)
+            }
+        };
+        if write.write_all(&line(&answer)).await.is_err() || is_last {
             return;
         }
     }
@@ -213,6 +251,55 @@ mod tests {
         assert_eq!(left.len(), 2);
         drop(control);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn line_that_is_too_long_is_refused_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.sock");
+        let rules = Rules::new("Version hang".parse().unwrap());
+        let _control = Control::listen(&path, &rules).unwrap();
+        let mut longest = line(&Request::List {});
+        longest.pop();
+        longest.resize(MAX_LINE - 1, b' ');
+        longest.push(b'\n');
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream.write_all(&longest).await.unwrap();
+        // One byte too many: the proxy reads all of it before it closes.
+        stream.write_all(&[b' '; MAX_LINE + 1]).await.unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).await.unwrap();
+        let answers: Vec<_> = answers.lines().collect();
+        assert_eq!(answers.len(), 2, "{answers:?}");
+        assert!(answers[0].starts_with("{\"rules\":"), "{answers:?}");
+        assert_eq!(answers[1], "{\"error\":\"the line has more than 64 KiB\"}");
+        let rule = "x".repeat(MAX_LINE);
+        let error = ask(&path, &Request::Add { rule }).await.unwrap_err();
+        assert_eq!(cause(&error), "the request has more than 64 KiB");
+    }
+
+    fn cause(error: &ControlError) -> String {
+        std::error::Error::source(error).unwrap().to_string()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_proxy_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("c.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let error = ask(&path, &Request::List {}).await.unwrap_err();
+        assert_eq!(cause(&error), "no answer within 10 s");
+    }
+
+    #[tokio::test]
+    async fn line_is_read_up_to_its_limit() {
+        let mut text = &b"ab\nabc\nabcd"[..];
+        for expected in [Some(b"ab\n".to_vec()), Some(b"abc\n".to_vec()), Some(b"abcd".to_vec())] {
+            assert_eq!(read_line(&mut text, 4).await.unwrap(), expected);
+        }
+        assert_eq!(read_line(&mut text, 4).await.unwrap(), Some(Vec::new()));
+        let mut endless = BufReader::new(tokio::io::repeat(b'x'));
+        assert_eq!(read_line(&mut endless, 4).await.unwrap(), None);
     }
 
     #[test]

@@ -107,13 +107,17 @@ async fn bad_rules_exit_2_with_place() {
     let rules = place.file("rules", "Version hang\nStopContainer if container_ID == \"x\" hang\n");
     let listen = place.path("p");
     let listen = listen.to_str().unwrap();
-    let table: [(&[&str], &str); 3] = [
+    let deep = format!("Version if {}", "(".repeat(50_000));
+    let long = place.file("long", &"[".repeat(400_000));
+    let table: [(&[&str], &str); 5] = [
         (
             &["--rules", &rules],
             "rules:2:18: neither StopContainerRequest nor StopContainerResponse has a field \"container_ID\": did you mean \"container_id\"?",
         ),
         (&["--rules", "/nowhere/rules"], "failed to read the rules /nowhere/rules: No such file"),
         (&["--fault", "Version hnag"], "column 9: unknown action \"hnag\": did you mean \"hang\"?"),
+        (&["--fault", &deep], "column 77: ( and `not` may nest at most 64 levels deep"),
+        (&["--rules", &long], "long:1:1: the CRI has no call \"[[[["),
     ];
     for (more, sentence) in table {
         let ended = place.crib(&args(listen, more)).await;
