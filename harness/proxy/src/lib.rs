@@ -70,7 +70,7 @@ pub use fault::{BadFault, BadRules, Fault, RuleSet};
 pub use json::dynamic;
 pub use lint::{Finding, LINT_RULES, SeenCall, lint};
 pub use record::{Call, Message, Recording};
-pub use recorded::{BadRecording, RecordedCall, RecordedMessage, finished_lines};
+pub use recorded::{BadRecording, RecordedCall, RecordedMessage, RecordingError, finished_lines};
 pub use replay::{Replay, ReplayError};
 pub use rules::{RuleState, Rules, UnknownRule};
 

@@ -1,5 +1,7 @@
 //! Calls of a recording, a line of JSON each, as `crib proxy record` and `--trace` write them. ◆
 
+use std::io::{self, BufRead, Read as _};
+
 use prost_reflect::DynamicMessage;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -61,6 +63,21 @@ pub struct BadRecording {
     why: String,
 }
 
+/// Why a recording was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// It cannot be read, or is too large.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A line is no call.
+    #[error(transparent)]
+    Line(#[from] BadRecording),
+}
+
+/// The longest line of a recording, in bytes: 64 MiB.
+const MAX_LINE: u64 = 64 << 20;
+/// The most calls of a recording: its reader keeps something of each.
+const MAX_CALLS: usize = 1_000_000;
 /// The longest that a recording may go on, in seconds: about thirty years.
 const LONGEST: f64 = 1e9;
 
@@ -71,8 +88,16 @@ pub fn finished_lines(text: &str) -> &str {
         Some(end) => text.split_at(end + 1),
         None => ("", text),
     };
-    let is_cut = serde_json::from_str::<IgnoredAny>(last).is_err_and(|error| error.is_eof());
-    if is_cut { finished } else { text }
+    if is_cut(last.as_bytes()) { finished } else { text }
+}
+
+/// Whether a last line was not written to its end, perhaps within a character.
+fn is_cut(last: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(last).is_err_and(|error| error.is_eof())
+}
+
+fn too_large(why: String) -> RecordingError {
+    io::Error::new(io::ErrorKind::FileTooLarge, why).into()
 }
 
 impl RecordedCall {
@@ -84,18 +109,65 @@ impl RecordedCall {
     pub fn parse_all(text: &str) -> Result<Vec<Self>, BadRecording> {
         let mut calls = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let line_number = number + 1;
-            let bad = |why| BadRecording { line: line_number, why };
-            let call: Self = serde_json::from_str(line).map_err(|error| bad(in_line(&error)))?;
-            call.validate().map_err(bad)?;
-            calls.push(Self { line: line_number, ..call });
+            calls.extend(Self::parse_line(number + 1, line)?);
         }
         // A recording has its calls in the order of their ends.
         compact::sort_by(&mut calls, |a, b| a.t_start.total_cmp(&b.t_start));
         Ok(calls)
+    }
+
+    /// Reads a recording of at most `most` bytes a line at a time, and passes its calls on in the order of the file. Returns
+    /// whether a last line was left out because it was not written to its end, as by [`finished_lines`].
+    ///
+    /// # Errors
+    /// Reading fails, there is too much, or a line is no call as in [`Self::parse_all`].
+    pub fn read_each(
+        mut from: impl BufRead,
+        most: u64,
+        mut take: impl FnMut(Self),
+    ) -> Result<bool, RecordingError> {
+        let mut line = Vec::new();
+        let (mut number, mut calls, mut total) = (0, 0, 0);
+        loop {
+            line.clear();
+            number += 1;
+            let length = from.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line)? as u64;
+            total += length;
+            if length == 0 {
+                return Ok(false);
+            }
+            if length > MAX_LINE {
+                let limit = MAX_LINE >> 20;
+                return Err(too_large(format!("line {number} has more than {limit} MiB")));
+            }
+            if total > most {
+                return Err(too_large(format!("it has more than {} MiB", most >> 20)));
+            }
+            if !line.ends_with(b"\n") && is_cut(&line) {
+                return Ok(true);
+            }
+            let text = std::str::from_utf8(&line)
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))?;
+            let Some(call) = Self::parse_line(number, text.trim_end_matches(['\r', '\n']))? else {
+                continue;
+            };
+            calls += 1;
+            if calls > MAX_CALLS {
+                return Err(too_large(format!("it has more than {MAX_CALLS} calls")));
+            }
+            take(call);
+        }
+    }
+
+    /// The call of a line; none if the line is empty.
+    fn parse_line(number: usize, line: &str) -> Result<Option<Self>, BadRecording> {
+        if line.trim().is_empty() {
+            return Ok(None);
+        }
+        let bad = |why| BadRecording { line: number, why };
+        let call: Self = serde_json::from_str(line).map_err(|error| bad(in_line(&error)))?;
+        call.validate().map_err(bad)?;
+        Ok(Some(Self { line: number, ..call }))
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -211,5 +283,46 @@ mod tests {
     #[case("", "")]
     fn last_line_that_was_cut_is_left_out(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(finished_lines(text), expected);
+    }
+
+    const CALL: &str = r#"{"t_start": 1, "method": "a"}"#;
+
+    #[rstest]
+    #[case::whole(format!("{CALL}\n\r\n{CALL}\r\n"), vec![1, 3], false)]
+    #[case::without_last_end(format!("{CALL}\n{CALL}"), vec![1, 2], false)]
+    #[case::cut(format!("{CALL}\n{{\"t_start\": 1, \"meth"), vec![1], true)]
+    #[case::empty(String::new(), Vec::new(), false)]
+    fn calls_are_read_line_by_line(
+        #[case] text: String,
+        #[case] expected: Vec<usize>,
+        #[case] is_cut: bool,
+    ) {
+        let mut lines = Vec::new();
+        let read = RecordedCall::read_each(text.as_bytes(), 1 << 20, |call| lines.push(call.line));
+        assert_eq!((read.unwrap(), lines), (is_cut, expected));
+    }
+
+    #[test]
+    fn line_cut_within_character_is_left_out() {
+        let mut text = format!("{CALL}\n{{\"message\": \"é").into_bytes();
+        text.pop();
+        assert!(RecordedCall::read_each(text.as_slice(), 1 << 20, drop).unwrap());
+    }
+
+    #[test]
+    fn reading_ends_at_limits() {
+        let error = |from: &mut dyn BufRead, most| {
+            RecordedCall::read_each(from, most, drop).unwrap_err().to_string()
+        };
+        let many = format!("{}\n", " ".repeat(1000)).repeat(1100);
+        assert_eq!(error(&mut many.as_bytes(), 1 << 20), "it has more than 1 MiB");
+        let mut endless = io::BufReader::new(io::repeat(0));
+        assert_eq!(error(&mut endless, u64::MAX), "line 1 has more than 64 MiB");
+        let mut not_text = &b"\xff\n"[..];
+        assert_eq!(error(&mut not_text, 1 << 20), "it is not UTF-8");
+        let bad = format!("{CALL}\n{{\"t_start\": 1\n");
+        let error = error(&mut bad.as_bytes(), 1 << 20);
+        let expected = "line 2 is not a recorded call: EOF while parsing an object at column ";
+        assert!(error.starts_with(expected), "{error}");
     }
 }

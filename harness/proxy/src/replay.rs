@@ -89,13 +89,19 @@ impl Replay {
     /// See [`ReplayError`].
     pub fn start(
         listen: &Path,
-        calls: Vec<RecordedCall>,
+        mut calls: Vec<RecordedCall>,
         is_timed: bool,
     ) -> Result<Self, ReplayError> {
-        let answers: Result<Vec<_>, _> = calls.iter().map(recorded_answer).collect();
+        let mut answers = Vec::with_capacity(calls.len());
+        for call in &mut calls {
+            answers.push(recorded_answer(call)?);
+            // Only its request is compared from here on, and an answer may be large.
+            call.response = None;
+            call.responses = Vec::new();
+        }
         let (sender, mismatches) = mpsc::unbounded_channel();
         let served = Arc::new(Served {
-            answers: answers?,
+            answers,
             recording: Mutex::new(Recording::new(calls)),
             is_timed,
             mismatches: sender,

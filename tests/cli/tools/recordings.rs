@@ -93,6 +93,8 @@ async fn lint_finds_what_client_does_wrong_and_exits_1() {
     let broken = place.file("broken.jsonl", "{\"t_start\": 1}\n");
     let refused = place.crib(&["proxy", "lint", &broken]).await.exits(2);
     refused.err_has("line 1 is not a recorded call: missing field `method` at column 14");
+    let endless = place.crib(&["proxy", "lint", "/dev/zero"]).await.exits(2);
+    endless.err_has("failed to read the recording /dev/zero: line 1 has more than 64 MiB");
     // A recorder that is killed leaves a part of a line.
     let cut = place.file(
         "cut.jsonl",

@@ -4,11 +4,12 @@ mod ctl;
 mod replay;
 mod serve;
 
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use crib_base::named_text;
 use crib_base::report::say;
-use proxy::{RecordedCall, finished_lines};
+use proxy::{RecordedCall, RecordingError};
 
 use crate::client::CallError;
 use crate::commands::prelude::*;
@@ -80,15 +81,20 @@ pub(crate) async fn run(args: &ProxyArgs) -> Result<Exit, CallError> {
     }
 }
 
-/// Reads a recording, in the order in which its calls began, and says so if its last line is not whole.
-fn read(file: &Path) -> Result<Vec<RecordedCall>, CallError> {
+/// Reads the calls of a recording of at most `most` bytes, and says so if its last line is not whole.
+fn read_each(file: &Path, most: u64, take: impl FnMut(RecordedCall)) -> Result<(), CallError> {
     let shown = file.display();
-    let text = named_text::read_text_of(file, named_text::MOST_WRITTEN).map_err(|error| {
+    let unread = |error: io::Error| {
         CallError::Usage(format!("failed to read the recording {shown}: {error}"))
+    };
+    let opened = named_text::open(file).map_err(unread)?;
+    let read = RecordedCall::read_each(BufReader::new(opened), most, take);
+    let is_cut = read.map_err(|error| match error {
+        RecordingError::Io(error) => unread(error),
+        RecordingError::Line(error) => CallError::Usage(format!("{shown}: {error}")),
     })?;
-    let finished = finished_lines(&text);
-    if finished.len() < text.len() {
+    if is_cut {
         say(&format!("{shown}: ignored the last line, which is incomplete"));
     }
-    RecordedCall::parse_all(finished).map_err(|error| CallError::Usage(format!("{shown}: {error}")))
+    Ok(())
 }

@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use crib_base::args::UnixEndpoint;
+use crib_base::named_text;
 use crib_base::signals::Signals;
 use proxy::{LINT_RULES, Replay, ReplayError, SeenCall, lint};
 
-use super::read;
+use super::read_each;
 use crate::commands::prelude::*;
 use crate::endpoint;
+
+/// The most that a recording may have which is served, in bytes: its requests and answers are kept, and take several times as much.
+const MOST_REPLAYED: u64 = 256 << 20;
 
 /// Serve a recording to a client, without a runtime
 #[derive(Debug, Args)]
@@ -41,7 +45,10 @@ pub(super) struct ReplayArgs {
 
 /// Serves until a signal.
 pub(super) async fn run(args: &ReplayArgs) -> Result<Exit, CallError> {
-    let calls = read(&args.file)?;
+    let mut calls = Vec::new();
+    read_each(&args.file, MOST_REPLAYED, |call| calls.push(call))?;
+    // A recording has its calls in the order of their ends.
+    compact::sort_by(&mut calls, |a, b| a.t_start.total_cmp(&b.t_start));
     let mut signals = Signals::listen()
         .map_err(|source| CallError::Io { doing: "listen for signals".to_owned(), source })?;
     endpoint::clear(args.listen.path())?;
@@ -89,8 +96,9 @@ pub(super) struct LintArgs {
 
 /// Judges, and prints what was found.
 pub(super) fn run_lint(args: &LintArgs) -> Result<Exit, CallError> {
-    let calls = read(&args.file)?;
-    let seen: Vec<_> = calls.iter().map(SeenCall::from).collect();
+    let mut seen = Vec::new();
+    read_each(&args.file, named_text::MOST_WRITTEN, |call| seen.push(SeenCall::from(&call)))?;
+    compact::sort_by(&mut seen, SeenCall::by_start);
     show(&seen, &args.allow)
 }
 
