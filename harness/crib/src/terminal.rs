@@ -1,6 +1,6 @@
 //! The caller's terminal during exec and attach: raw mode and window size changes.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,8 +33,12 @@ impl Drop for Raw {
     }
 }
 
-/// Reads a line from standard input; a terminal does not show what is typed.
-pub(crate) fn read_hidden() -> io::Result<String> {
+/// The most bytes of a hidden line: tokens that registries take as passwords have a few KiB.
+const LONGEST_HIDDEN: usize = 16 << 10;
+
+/// Reads a line from standard input; a terminal does not show what is typed. On another thread, because the writer may never
+/// end the line, and signals are handled meanwhile. Dropping it restores the terminal.
+pub(crate) async fn read_hidden() -> io::Result<String> {
     let stdin = io::stdin();
     let before = match stdin.is_terminal() {
         true => Some(tcgetattr(&stdin)?),
@@ -45,11 +49,24 @@ pub(crate) fn read_hidden() -> io::Result<String> {
         hidden.local_modes.remove(LocalModes::ECHO);
         tcsetattr(&stdin, OptionalActions::Now, &hidden)?;
     }
-    // Dropping it restores the terminal.
     let _restore = Raw(before);
-    let mut line = String::new();
-    stdin.read_line(&mut line)?;
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+    tasks::blocking(|| line_of(io::stdin().lock())).await
+}
+
+/// The first line, without its end.
+fn line_of(from: impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    // With room for the end of the line.
+    from.take(LONGEST_HIDDEN as u64 + 2).read_until(b'\n', &mut line)?;
+    while matches!(line.last(), Some(b'\r' | b'\n')) {
+        line.pop();
+    }
+    if line.len() > LONGEST_HIDDEN {
+        let message = format!("the line has more than {} KiB", LONGEST_HIDDEN >> 10);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    String::from_utf8(line)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Tells the size of the terminal of standard output: at first, and when it changes.
@@ -79,5 +96,38 @@ impl TerminalSize {
                 return (size.ws_col, size.ws_row);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::line("secret\nmore\n", "secret")]
+    #[case::carriage_return("secret\r\n", "secret")]
+    #[case::no_line_end("secret", "secret")]
+    #[case::nothing("", "")]
+    fn hidden_line_ends_at_line_feed(#[case] text: &str, #[case] line: &str) {
+        assert_eq!(line_of(text.as_bytes()).unwrap(), line);
+    }
+
+    #[test]
+    fn hidden_line_has_a_limit() {
+        let longest = "x".repeat(LONGEST_HIDDEN);
+        for end in ["", "\n", "\r\n"] {
+            assert_eq!(line_of(format!("{longest}{end}").as_bytes()).unwrap(), longest);
+        }
+        for text in [format!("{longest}x\n"), format!("{longest}xyz")] {
+            let error = line_of(text.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), "the line has more than 16 KiB");
+        }
+        let endless = io::BufReader::new(io::repeat(b'x'));
+        assert_eq!(line_of(endless).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(line_of(&b"\xff\n"[..]).unwrap_err().to_string(), "it is not UTF-8");
     }
 }

@@ -186,3 +186,25 @@ async fn listings_have_flags_of_crictl() {
         assert_eq!(ids.lines().count(), count, "{filter}");
     }
 }
+
+#[tokio::test]
+async fn password_without_end_is_refused_or_ends_with_a_signal() {
+    let place = Place::new();
+    let socket = format!("unix://{}", place.path("s").display());
+    let args = ["-r", &socket, "pull", "-u", "me", "example.com/a:1"];
+    let mut command = place.command(&args);
+    command.stdin(std::fs::File::open("/dev/zero").unwrap());
+    let refused = place.end(command).await.exits(1);
+    refused.err_has("failed to read the password from standard input: the line has more than");
+
+    // Nothing is ever written to the pipe.
+    let mut command = place.command(&args);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    let mut prompt = [0; 15];
+    let stderr = running.child.stderr.as_mut().unwrap();
+    tokio::io::AsyncReadExt::read_exact(stderr, &mut prompt).await.unwrap();
+    assert_eq!(&prompt, b"Enter Password:");
+    running.signal(Signal::SIGTERM);
+    running.end().await.exits(130);
+}

@@ -32,9 +32,9 @@ pub(crate) struct CredentialArgs {
 
 impl CredentialArgs {
     /// The credentials, if any were given.
-    pub(crate) fn auth(&self) -> Result<Option<v1::AuthConfig>, CallError> {
+    pub(crate) async fn auth(&self) -> Result<Option<v1::AuthConfig>, CallError> {
         if let Some(user) = &self.username {
-            let password = password().map_err(|source| CallError::Io {
+            let password = password().await.map_err(|source| CallError::Io {
                 doing: "read the password from standard input".to_owned(),
                 source,
             })?;
@@ -68,9 +68,9 @@ fn config(user: &str, password: &str) -> v1::AuthConfig {
     }
 }
 
-fn password() -> io::Result<String> {
+async fn password() -> io::Result<String> {
     write!(io::stderr(), "Enter Password:")?;
-    let line = read_hidden()?;
+    let line = read_hidden().await;
     writeln!(io::stderr())?;
-    Ok(line)
+    line
 }

@@ -36,7 +36,7 @@ pub(crate) struct PullArgs {
 
 /// Pulls them.
 pub(crate) async fn run(args: &PullArgs) -> Result<Exit, CallError> {
-    let auth = args.credentials.auth()?;
+    let auth = args.credentials.auth().await?;
     let pod_config = match &args.pod_config {
         Some(path) => Some(pod_config(path).await?),
         None => None,

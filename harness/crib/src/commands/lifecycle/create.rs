@@ -44,7 +44,7 @@ pub(crate) struct CreateArgs {
 pub(crate) async fn run(args: &CreateArgs) -> Result<Exit, CallError> {
     let mut config = container_config(&args.config).await?;
     let mut pod_config = pod_config(&args.pod_config).await?;
-    let auth = args.credentials.auth()?;
+    let auth = args.credentials.auth().await?;
     let settings = args.connection.endpoints.settings()?;
     let mut all = args.connection.open_all()?;
     for cri in &mut all {
