@@ -1,11 +1,14 @@
 //! The files that reports are written to.
 
 use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use compact::Set;
+use rustix::fs::{Mode, OFlags};
 
 use crate::client::CallError;
 
@@ -33,19 +36,31 @@ impl<Form: ValueEnum> FromStr for Destination<Form> {
     }
 }
 
-/// Fails where a file cannot be written, before what is to be reported takes minutes. It leaves the file as it is.
+/// Fails where a file cannot be written, before what is to be reported takes minutes. It leaves the file as it is. Returns the
+/// open end of a FIFO: its reader would see its end if no writer kept it open until the report is written.
 ///
 /// # Errors
 /// Bad usage: the file cannot be written.
-pub(crate) fn ensure_writable(file: &Path) -> Result<(), CallError> {
+pub(crate) fn ensure_writable(file: &Path) -> Result<Option<File>, CallError> {
     let opened = match std::fs::metadata(file) {
-        // Opening a FIFO would wait for its reader, and end what it reads.
-        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(()),
-        Ok(_) => File::options().append(true).open(file).map(drop),
-        Err(_) => File::create(file).and_then(|_| std::fs::remove_file(file)),
+        Ok(metadata) if metadata.file_type().is_fifo() => open_fifo(file).map(Some),
+        Ok(metadata) if metadata.file_type().is_socket() => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a socket, not a file"))
+        }
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(None),
+        Ok(_) => File::options().append(true).open(file).map(|_| None),
+        Err(_) => File::create(file).and_then(|_| std::fs::remove_file(file)).map(|()| None),
     };
     opened
         .map_err(|source| CallError::Usage(format!("failed to write {}: {source}", file.display())))
+}
+
+/// Opens a FIFO to write to it. One without a reader is an error: it would hold this up.
+fn open_fifo(file: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(file, flags, Mode::empty())?;
+    rustix::fs::fcntl_setfl(&opened, OFlags::empty())?;
+    Ok(File::from(opened))
 }
 
 /// Fails where two reports would go to one file.
@@ -72,7 +87,10 @@ pub(crate) fn ensure_distinct<'a>(
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn write_file(file: &Path, text: &str) -> Result<(), CallError> {
-    std::fs::write(file, text)
+    let is_fifo = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
+    let opened = if is_fifo { open_fifo(file) } else { File::create(file) };
+    opened
+        .and_then(|mut opened| opened.write_all(text.as_bytes()))
         .map_err(|source| CallError::Io { doing: format!("write {}", file.display()), source })
 }
 
@@ -85,6 +103,28 @@ mod tests {
         Json,
         Markdown,
         Html,
+    }
+
+    #[test]
+    fn fifo_without_reader_and_socket_are_not_writable() {
+        let directory = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (directory.path().join("fifo"), directory.path().join("socket"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (file, why) in [(&fifo, "No such device"), (&socket, "it is a socket, not a file")] {
+            let error = ensure_writable(file).unwrap_err().to_string();
+            let expected = format!("failed to write {}: {why}", file.display());
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        write_file(&fifo, "text").unwrap_err();
+
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut reader = File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());
+        let kept = ensure_writable(&fifo).unwrap();
+        assert!(kept.is_some());
+        write_file(&fifo, "text").unwrap();
+        drop(kept);
+        assert_eq!(io::read_to_string(&mut reader).unwrap(), "text");
     }
 
     #[test]

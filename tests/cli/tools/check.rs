@@ -154,6 +154,12 @@ async fn check_that_cannot_write_a_report_runs_no_rule() {
         let said = format!("failed to write {}: No such file", missing.display());
         ended.err_has(&said);
     }
+    // Opening it would wait for a reader.
+    let fifo = place.path("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let args = ["check", "--runtime-endpoint", &endpoint, "--trace", fifo.to_str().unwrap()];
+    let ended = place.crib(&args).await.exits(2);
+    ended.err_has(&format!("failed to write {}: No such device", fifo.display()));
     // Nor does a benchmark measure anything, or a check run whose baseline is not there.
     for (args, what) in [
         (["bench", "--report", &html], "write"),

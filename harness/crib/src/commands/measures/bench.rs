@@ -132,9 +132,8 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<Exit, CallError> {
 async fn bench(args: &BenchArgs) -> Result<Exit, CallError> {
     let sections = sections(&args.select, &args.skip)?;
     ensure_distinct(args.results.report.iter().map(|report| &report.file))?;
-    for report in &args.results.report {
-        ensure_writable(&report.file)?;
-    }
+    let writable = args.results.report.iter().map(|report| ensure_writable(&report.file));
+    let _fifos = writable.collect::<Result<Vec<_>, _>>()?;
     let (runtime, images) = args.connection.sockets()?;
     let mut endpoints = vec![Endpoint { runtime, images }];
     let second = args.vs.as_ref().map(UnixEndpoint::path);

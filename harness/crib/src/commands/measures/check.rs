@@ -203,9 +203,8 @@ async fn check(args: &CheckArgs) -> Result<Exit, CallError> {
     };
     let reports = args.report.iter().map(|report| &report.file);
     ensure_distinct(reports.clone().chain(&args.trace))?;
-    for file in reports.chain(&args.trace) {
-        ensure_writable(file)?;
-    }
+    let writable = reports.chain(&args.trace).map(|file| ensure_writable(file));
+    let _fifos = writable.collect::<Result<Vec<_>, _>>()?;
     let (runtime, images) = args.connection.sockets()?;
     let options = Options {
         runtime,
