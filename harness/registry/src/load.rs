@@ -27,6 +27,9 @@ const LEVELS: usize = 8;
 /// How many manifests and indexes one name may lead to: an image for each platform, with what attests to it, has dozens.
 const DOCUMENTS: usize = 1000;
 
+/// How many names the images of one archive or layout may have: each is kept, and pulled by `crib load`.
+const NAMES: usize = 1000;
+
 /// Why an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -229,6 +232,10 @@ impl Loader<'_> {
             return Err(LoadError::NoImage { path: self.path.to_owned() });
         }
         self.one_name(name, saved.len())?;
+        if name.is_none() {
+            let tags = saved.iter().filter_map(|image| image.repo_tags.as_ref());
+            self.limit_names(tags.map(Vec::len).sum())?;
+        }
         let mut names = Vec::new();
         for image in &saved {
             names.extend(self.load_saved(image, name)?);
@@ -241,6 +248,13 @@ impl Loader<'_> {
             return Err(LoadError::Several { path: self.path.to_owned(), count });
         }
         Ok(())
+    }
+
+    fn limit_names(&self, count: usize) -> Result<(), LoadError> {
+        match count > NAMES {
+            true => Err(self.broken(format!("it has more than {NAMES} names"))),
+            false => Ok(()),
+        }
     }
 
     fn load_index(
@@ -272,6 +286,7 @@ impl Loader<'_> {
             if all.is_empty() {
                 return Err(LoadError::NoName { path: self.path.to_owned() });
             }
+            self.limit_names(names.len() + all.len())?;
             for name in all {
                 names.push(self.put_named(&name, entry)?);
             }

@@ -418,6 +418,40 @@ async fn invalid_requests_return_specified_error_codes() {
     }
 }
 
+#[tokio::test]
+async fn names_of_an_archive_are_loaded_to_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Registry::start().await.unwrap();
+    image("it").write_oci_layout(dir.path()).unwrap();
+    let image = |count: usize| {
+        let tags: Vec<String> = (0..count).map(|number| format!("it:{number}")).collect();
+        serde_json::json!({"Config": "config", "RepoTags": tags, "Layers": []})
+    };
+    let load = |manifest: &serde_json::Value, name: Option<&str>| {
+        std::fs::write(dir.path().join("manifest.json"), manifest.to_string()).unwrap();
+        registry.load(dir.path(), name).map_err(|error| error.to_string())
+    };
+    assert_eq!(load(&serde_json::json!([image(3)]), None).map(|names| names.len()), Ok(3));
+    let error = load(&serde_json::json!([image(1001)]), None).unwrap_err();
+    assert!(error.ends_with("is broken: it has more than 1000 names"), "{error}");
+    // A name that is given stands for all of them.
+    assert_eq!(
+        load(&serde_json::json!([image(1001)]), Some("a:1")).map(|names| names.len()),
+        Ok(1)
+    );
+
+    // A docker archive of several images.
+    let (file, several) = (dir.path().join("a.tar"), serde_json::json!([image(500), image(501)]));
+    let bytes = several.to_string().into_bytes();
+    let mut header = tar::Header::new_gnu();
+    header.set_size(bytes.len() as u64);
+    let mut builder = tar::Builder::new(std::fs::File::create(&file).unwrap());
+    builder.append_data(&mut header, "manifest.json", &bytes[..]).unwrap();
+    builder.finish().unwrap();
+    let error = registry.load(&file, None).unwrap_err().to_string();
+    assert!(error.ends_with("is broken: it has more than 1000 names"), "{error}");
+}
+
 /// An archive with a member of this name and size, whose content is a hole in the file.
 fn with_hole(path: &Path, name: &str, size: u64) {
     let mut header = tar::Header::new_gnu();

@@ -15,6 +15,9 @@ use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 use crate::formats::{self, Configuration, Descriptor, Index};
 
+/// The most names that a docker archive may give its images.
+const NAMES: u64 = 1000;
+
 /// One image in an archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
@@ -70,6 +73,9 @@ pub(crate) fn offers(
         let known = |r: &Reference, out: &[Offer]| out.iter().any(|o| o.names.contains(r));
         let images: Vec<DockerImage> =
             json("manifest.json", &archive.document("manifest.json", limits)?)?;
+        let tags = images.iter().filter_map(|image| image.repo_tags.as_ref());
+        let count = tags.map(|tags| tags.len() as u64).sum();
+        Problem::within("manifest.json", count, NAMES, "names")?;
         let oci = out.clone();
         for image in images {
             let tags = image.repo_tags.clone().unwrap_or_default();

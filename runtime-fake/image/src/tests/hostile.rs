@@ -226,6 +226,14 @@ fn pull_enforces_limits() {
 }
 
 #[test]
+fn pull_rejects_archive_with_too_many_names() {
+    let tags: Vec<String> = (0..1001).map(|number| format!("example.com/a:{number}")).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let problem = refusal(&Bench::new(), &docker(&tags, &layers()).tar(), "example.com/a:1");
+    assert!(matches!(problem, Problem::TooMuch { unit: "names", .. }), "{problem:?}");
+}
+
+#[test]
 fn pull_rejects_nested_and_ambiguous_indexes() {
     let mut members = Members::default();
     let mut descriptor = oci_image(&mut members, &layers(), gzip);
