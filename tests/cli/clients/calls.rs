@@ -178,6 +178,20 @@ async fn signal_ends_wait_for_configuration_in_fifo(#[case] args: &[&str]) {
 }
 
 #[tokio::test]
+async fn error_of_configuration_repeats_no_long_value() {
+    let place = Place::new();
+    let socket = format!("unix://{}", place.path("s").display());
+    let long = "a".repeat(1000);
+    let text = place.file("text", &long);
+    let field = place.file("field", &json!({long.as_str(): 1}).to_string());
+    for (file, problem) in [(&text, "invalid type"), (&field, "ignored: unrecognized field name")] {
+        let ended = place.crib(&["-r", &socket, "runp", file]).await.exits(2);
+        ended.err_has(problem);
+        assert!(!ended.err.contains(&long), "{}", ended.err);
+    }
+}
+
+#[tokio::test]
 async fn logs_supports_follow_tail_and_limits() {
     let (place, runtime) = (Place::unchecked(), Runtime::with().start().await.unwrap());
     let pod = runtime.pod("talker").await.unwrap();

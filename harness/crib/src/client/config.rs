@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use cri::v1;
 use crib_base::named_text;
 use crib_base::report::{chain, say};
+use harness::shown::brief;
 use prost::Message;
-use prost_reflect::{DeserializeOptions, DynamicMessage};
+use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor};
+use serde_json::Value;
+use serde_path_to_error::{Deserializer, Track};
 
 use super::CallError;
 use super::output::descriptor;
@@ -59,7 +62,7 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
         CallError::Usage(format!("failed to read the configuration {path}: {source}"))
     })?;
     // JSON is YAML, too.
-    let document: serde_json::Value =
+    let document: Value =
         serde_saphyr::from_str(&text).map_err(|error| invalid(path, &chain(&error)))?;
     let descriptor = descriptor(name)?;
     let strict = DeserializeOptions::new();
@@ -67,12 +70,10 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
         match DynamicMessage::deserialize_with_options(descriptor.clone(), &document, &strict) {
             Ok(message) => message,
             Err(error) => {
-                let lenient = DeserializeOptions::new().deny_unknown_fields(false);
                 let message =
-                    DynamicMessage::deserialize_with_options(descriptor, &document, &lenient)
-                        .map_err(|error| invalid(path, &error.to_string()))?;
+                    lenient(descriptor, &document).map_err(|error| invalid(path, &error))?;
                 // crictl passes over it in silence.
-                say(&format!("{path}: ignored: {error}"));
+                say(&format!("{path}: ignored: {}", brief(&error.to_string())));
                 message
             }
         };
@@ -80,4 +81,54 @@ async fn read<T: Message + Default>(path: &str, name: &str) -> Result<T, CallErr
         doing: format!("read the configuration {path}"),
         source: io::Error::other(error),
     })
+}
+
+/// The message without unknown fields. An error names the field, and has not more than the beginning of a value.
+fn lenient(descriptor: MessageDescriptor, document: &Value) -> Result<DynamicMessage, String> {
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
+    let mut track = Track::new();
+    let tracked = Deserializer::new(document, &mut track);
+    let message = DynamicMessage::deserialize_with_options(descriptor, tracked, &options);
+    message.map_err(|error| match track.path().to_string().as_str() {
+        "." => brief(&error.to_string()),
+        field => brief(&format!("{field}: {error}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case(
+        "PodSandboxConfig",
+        json!({"metadata": {"name": "p", "attempt": -1}}),
+        "metadata.attempt: out of range"
+    )]
+    #[case(
+        "ContainerConfig",
+        json!({"envs": [{"key": "A", "value": "YQ=="}, {"key": "B", "value": "x"}]}),
+        "envs[1].value: invalid base64"
+    )]
+    #[case("ContainerConfig", json!({"unknown": 1, "tty": "x"}), "tty: ")]
+    #[case("ContainerConfig", json!("text"), "invalid type: string \"text\"")]
+    fn invalid_value_is_reported_with_its_field(
+        #[case] message: &str,
+        #[case] document: Value,
+        #[case] expected: &str,
+    ) {
+        let error = lenient(descriptor(message).unwrap(), &document).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[rstest]
+    #[case(json!("a".repeat(1 << 20)))]
+    #[case(json!({"tty": "a".repeat(1 << 20)}))]
+    fn error_has_the_beginning_of_a_long_value(#[case] document: Value) {
+        let error = lenient(descriptor("ContainerConfig").unwrap(), &document).unwrap_err();
+        assert!(error.chars().count() <= 301, "{}", error.len());
+    }
 }
