@@ -26,14 +26,18 @@ const ANNOTATION: &str = "cdi.k8s.io/";
 
 /// The devices that `config` names, in its field and in its annotations, without duplicates.
 pub(crate) fn names(config: &ContainerConfig) -> Result<Vec<Name>, Invalid> {
-    let field = config.cdi_devices.iter().map(|d| d.name.as_str());
+    let field = "CDI_devices".to_owned();
+    let devices = config.cdi_devices.iter().map(|device| (field.clone(), device.name.as_str()));
     let mut annotations: Vec<_> =
         config.annotations.iter().filter(|(key, _)| key.starts_with(ANNOTATION)).collect();
     annotations.sort();
-    let values = annotations.iter().flat_map(|(_, value)| value.split(','));
+    let values = annotations.iter().flat_map(|(key, value)| {
+        value.split(',').map(move |text| (format!("the annotation {key:?}"), text))
+    });
     let mut names = Vec::new();
-    for text in field.chain(values) {
-        let name = Name::parse(text.trim())?;
+    for (field, text) in devices.chain(values) {
+        let name = Name::parse(text.trim())
+            .map_err(|Invalid(problem)| Invalid(format!("{field}: {problem}")))?;
         if !names.contains(&name) {
             names.push(name);
         }
@@ -64,4 +68,34 @@ pub(crate) fn edits(directories: &[PathBuf], names: &[Name]) -> Result<Edits, In
         }
     }
     edits_of(&registry, names)
+}
+
+#[cfg(test)]
+mod tests {
+    use cri::v1::CdiDevice;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::field(&["bad"], &[], "CDI_devices: \"bad\" does not name a device")]
+    #[case::annotation(
+        &["a/b=c"],
+        &[("cdi.k8s.io/x", "a/b=c,worse")],
+        "the annotation \"cdi.k8s.io/x\": \"worse\" does not name a device"
+    )]
+    fn invalid_device_name_is_reported_with_its_field(
+        #[case] devices: &[&str],
+        #[case] annotations: &[(&str, &str)],
+        #[case] expected: &str,
+    ) {
+        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        let config = ContainerConfig {
+            cdi_devices: devices.iter().map(|&name| CdiDevice { name: name.to_owned() }).collect(),
+            annotations: annotations.iter().map(owned).collect(),
+            ..Default::default()
+        };
+        let Invalid(problem) = names(&config).unwrap_err();
+        assert!(problem.starts_with(expected), "{problem}");
+    }
 }

@@ -33,9 +33,7 @@ impl Name {
             .filter(|(kind, device)| is_kind(kind) && is_word(device, "_-.:"))
             .map(|(kind, device)| Self { kind: kind.to_owned(), device: device.to_owned() })
             .ok_or_else(|| {
-                Invalid(format!(
-                    "CDI: {text:?} does not name a device: names are vendor/class=device"
-                ))
+                Invalid(format!("{text:?} does not name a device: names are vendor/class=device"))
             })
     }
 }

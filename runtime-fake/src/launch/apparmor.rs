@@ -89,7 +89,8 @@ pub(crate) fn profile(
     }
     match (request, profiles()) {
         (ProfileRequest::Named(name), Profiles::None) => Err(Invalid(format!(
-            "the AppArmor profile {name:?} is unavailable: this kernel has no AppArmor, or it is switched off; leave the profile out"
+            "{}: the AppArmor profile {name:?} is unavailable: this kernel has no AppArmor, or it is switched off; leave the profile out",
+            field(context)
         ))
         .into()),
         (ProfileRequest::Named(name), Profiles::Loaded(loaded)) if !loaded.contains(&name) => {
@@ -108,35 +109,43 @@ pub(crate) fn profile(
 /// applies (Kubernetes, as in both containerd and CRI-O).
 fn request(context: &LinuxContainerSecurityContext) -> Result<ProfileRequest, Invalid> {
     if let Some(profile) = &context.apparmor {
-        return by_type(profile);
+        return by_type(field(context), profile);
     }
     #[allow(deprecated, reason = "clients from before Kubernetes 1.30 say it this way")]
     match context.apparmor_profile.as_str() {
         "" | "runtime/default" => Ok(ProfileRequest::Default),
         "unconfined" => Ok(ProfileRequest::Unconfined),
-        old if old.starts_with("localhost/") => named(old),
+        old if old.starts_with("localhost/") => named(field(context), old),
         old => invalid(format!(
             "apparmor_profile {old:?} is none of runtime/default, unconfined, localhost/NAME"
         )),
     }
 }
 
-fn by_type(profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
+/// The field of the CRI that names a profile.
+fn field(context: &LinuxContainerSecurityContext) -> &'static str {
+    match context.apparmor {
+        Some(_) => "apparmor.localhost_ref",
+        None => "apparmor_profile",
+    }
+}
+
+fn by_type(field: &str, profile: &SecurityProfile) -> Result<ProfileRequest, Invalid> {
     match ProfileType::try_from(profile.profile_type) {
         Ok(ProfileType::RuntimeDefault) => Ok(ProfileRequest::Default),
         Ok(ProfileType::Unconfined) => Ok(ProfileRequest::Unconfined),
-        Ok(ProfileType::Localhost) => named(&profile.localhost_ref),
+        Ok(ProfileType::Localhost) => named(field, &profile.localhost_ref),
         Err(_) => invalid(format!("apparmor.profile_type {} is unknown", profile.profile_type)),
     }
 }
 
-fn named(reference: &str) -> Result<ProfileRequest, Invalid> {
+fn named(field: &str, reference: &str) -> Result<ProfileRequest, Invalid> {
     let name = reference.strip_prefix("localhost/").unwrap_or(reference);
     if name.is_empty() {
-        return invalid("the AppArmor profile has no name");
+        return invalid(format!("{field}: the AppArmor profile has no name"));
     }
     if name.contains(char::is_control) {
-        return invalid(format!("apparmor.localhost_ref {name:?} cannot be the name of a profile"));
+        return invalid(format!("{field} {name:?} cannot be the name of a profile"));
     }
     Ok(ProfileRequest::Named(name.to_owned()))
 }
@@ -248,6 +257,9 @@ mod tests {
 
     #[rstest]
     #[case::no_kernel(new(ProfileType::Localhost, "p"), Profiles::None, "no AppArmor")]
+    #[case::field(new(ProfileType::Localhost, "p"), Profiles::None, "apparmor.localhost_ref: ")]
+    #[case::old_field(old("localhost/p"), Profiles::None, "apparmor_profile: ")]
+    #[case::new_no_name(new(ProfileType::Localhost, ""), loaded(), "apparmor.localhost_ref: the A")]
     #[case::nonsense(old("default"), loaded(), "runtime/default")]
     #[case::no_name(old("localhost/"), loaded(), "no name")]
     #[case::two_lines(old("localhost/a\nexec unconfined"), Profiles::Hidden, "cannot be the name")]
