@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cri::v1;
 use crib_base::args::UnixEndpoint;
+use crib_base::dirs::temp_dir;
 use crib_base::exit::{CALLS, Exit};
 use crib_base::live::{self, NamedRun, RunName};
 use crib_base::report::{chain, complain, event_loop};
@@ -184,7 +185,7 @@ fn reach(endpoint: &UnixEndpoint) -> Result<(), CallError> {
 fn find() -> Result<UnixEndpoint, CallError> {
     let user = nix::unistd::geteuid();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let temp = std::env::temp_dir();
+    let temp = temp_dir();
     let own = default_listen(user.is_root(), runtime_dir.as_deref(), &temp, user.as_raw());
     let mut all = vec![own.path().to_owned(), "/run/crib/crib.sock".into()];
     all.extend(

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::command::Place;
+use crate::command::{Place, Running};
 use crate::runs::run::pod;
 
 /// The temporary directory may be shared: only the directory of the run in it is closed.
@@ -29,6 +29,23 @@ async fn run_closes_its_directory_to_other_users() {
         .map(|entry| entry.unwrap().metadata().unwrap().permissions().mode() & 0o777)
         .collect();
     assert_eq!(modes, [0o700]);
+    running.signal(nix::sys::signal::Signal::SIGINT);
+    running.end().await.exits(130);
+}
+
+/// As for mktemp(1).
+#[tokio::test]
+async fn run_takes_empty_tmpdir_as_unset() {
+    let place = Place::new();
+    let manifest =
+        place.file("p.yaml", &pod("p", "trap 'exit 0' TERM; echo ready; sleep 1000 & wait"));
+    let current = place.path("current");
+    std::fs::create_dir(&current).unwrap();
+    let mut command = place.command(&["run", &manifest]);
+    command.env("TMPDIR", "").current_dir(&current);
+    let mut running = Running::start(command);
+    running.line_with("ready").await;
+    assert_eq!(std::fs::read_dir(&current).unwrap().count(), 0);
     running.signal(nix::sys::signal::Signal::SIGINT);
     running.end().await.exits(130);
 }

@@ -27,7 +27,7 @@ pub fn directory() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
     choose(&match runtime_dir {
         Some(directory) => PathBuf::from(directory).join("crib-runs"),
-        None => std::env::temp_dir().join(format!("crib-runs-{}", nix::unistd::geteuid())),
+        None => crate::dirs::temp_dir().join(format!("crib-runs-{}", nix::unistd::geteuid())),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crib_base::dirs::temp_dir;
 use crib_base::live;
 use crib_base::report::{chain, say};
 use crib_base::volumes_in_memory;
@@ -16,7 +17,7 @@ use crate::processes::root::{self, Root};
 /// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
 pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     let isolation = IsolationRequest::Auto;
-    let mut dead = dead_runs::dead_runs(&std::env::temp_dir());
+    let mut dead = dead_runs::dead_runs(&temp_dir());
     // Runs with another TMPDIR are known by the secrets that they have left in memory. Those found above are locked already.
     dead.extend(dead_runs::dead_among(runs_with_secrets_in_memory()));
     for (path, lock) in dead {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crib_base::args::LONGEST_SOCKET_PATH;
+use crib_base::dirs::temp_dir;
 use crib_base::run_socket;
 use crib_base::volumes_in_memory;
 use file_tree::mountinfo::mounts;
@@ -82,7 +83,7 @@ pub(crate) struct Root {
 impl Root {
     /// Makes a directory that only its owner can look into.
     pub(crate) fn make() -> Result<Self, RootError> {
-        let parent = std::env::temp_dir();
+        let parent = temp_dir();
         let made = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(Permissions::from_mode(0o700))

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use compact::{Map, Set};
+use crib_base::dirs::temp_dir;
 use crib_base::live::{self, RunName};
 use crib_base::run_socket::{PodAnswer, Request, RunConnection};
 use crib_base::waiting;
@@ -91,7 +92,7 @@ fn known(args: &DownArgs) -> Result<Runs, CallError> {
     let live = live::named_runs(&args.live_dir).map_err(failed(&doing))?;
     let live = live.into_iter().map(|run| (run.name, run.directory));
     let mut runs = Runs::new();
-    for (name, directory) in live.chain(crib_run::with_names(&std::env::temp_dir())) {
+    for (name, directory) in live.chain(crib_run::with_names(&temp_dir())) {
         runs.entry(name).or_default().insert(directory);
     }
     Ok(runs)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crib_base::args::UnixEndpoint;
-use crib_base::dirs::default_dir;
+use crib_base::dirs::{default_dir, temp_dir};
 use crib_base::exit::Exit;
 use crib_base::limits::{self, ensure_threads};
 use crib_base::live;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: RuntimeArgs) -> Result<Exit, Exit> {
     let endpoint = args.listen.clone().unwrap_or_else(|| {
         let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let uid = nix::unistd::geteuid().as_raw();
-        default_listen(root, runtime_dir.as_deref(), &std::env::temp_dir(), uid)
+        default_listen(root, runtime_dir.as_deref(), &temp_dir(), uid)
     });
     let entered = runtime_fake::enter(args.isolation, Some(&state_dir));
     let Entered { isolation, reason } = or_complain(entered, Exit::NoRuntime)?;
