@@ -1,5 +1,7 @@
 //! The temporary directory, in which `crib run` has a directory of its own.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::command::{Place, Running};
@@ -48,4 +50,20 @@ async fn run_takes_empty_tmpdir_as_unset() {
     assert_eq!(std::fs::read_dir(&current).unwrap().count(), 0);
     running.signal(nix::sys::signal::Signal::SIGINT);
     running.end().await.exits(130);
+}
+
+#[tokio::test]
+async fn run_refuses_tmpdir_that_requests_cannot_have() {
+    let place = Place::new();
+    let manifest = place.file("p.yaml", &pod("p", "echo fine"));
+    for name in [&b"n\xff"[..], b"a\nb"] {
+        let directory = place.path("x").with_file_name(OsStr::from_bytes(name));
+        std::fs::create_dir(&directory).unwrap();
+        let mut command = place.command(&["run", &manifest]);
+        command.env("TMPDIR", &directory);
+        let ended = place.end(command).await.exits(3);
+        ended.err_has("is not UTF-8 or has a control character; set TMPDIR to another directory");
+        assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    }
 }

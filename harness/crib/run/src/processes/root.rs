@@ -29,6 +29,15 @@ pub enum RootError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The runtime cannot be given its path: paths in requests of the CRI are UTF-8 of one line.
+    #[error(
+        "failed to create a directory for this run: its path {:?} is not UTF-8 or has a control character; set TMPDIR to another directory",
+        .path.to_string_lossy()
+    )]
+    Unprintable {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Its socket would have too long a path.
     #[error(
         "the path of the runtime's socket would be {socket} and have {} bytes, but a unix socket path can have at most {LONGEST_SOCKET_PATH}; set TMPDIR or XDG_RUNTIME_DIR to a directory with a shorter path, or make /tmp writable",
@@ -90,6 +99,9 @@ impl Root {
             .tempdir_in(&parent);
         let dir = made.map_err(|source| RootError::Make { parent, source })?;
         let root = Self { path: dir.path().to_owned() };
+        if !is_printable(&root.path) {
+            return Err(RootError::Unprintable { path: root.path });
+        }
         let socket = root.socket();
         if !fits(&socket) && make_sockets(&root.path).is_none() {
             return Err(RootError::TooLong { socket });
@@ -141,6 +153,11 @@ impl Root {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         file.map_err(|source| RootError::MakeFile { path, source })
     }
+}
+
+/// Whether requests of the CRI can have a path.
+fn is_printable(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| !text.contains(char::is_control))
 }
 
 /// Whether a path is short enough for a socket.
@@ -219,7 +236,9 @@ fn mount_below(mountinfo: &str, root: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::io::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use rstest::rstest;
 
@@ -237,6 +256,17 @@ mod tests {
     #[case("/tmp", Some("/tmp/run"))]
     fn mount_below_finds_mounts_inside_directory(#[case] root: &str, #[case] found: Option<&str>) {
         assert_eq!(mount_below(MOUNTS, Path::new(root)), found.map(PathBuf::from));
+    }
+
+    #[rstest]
+    #[case(b"/tmp/caf\xc3\xa9 \"a,b\"", true)]
+    #[case(b"/tmp/n\xff", false)]
+    #[case(b"/tmp/a\nb", false)]
+    fn printable_path_is_utf8_without_control_characters(
+        #[case] path: &[u8],
+        #[case] printable: bool,
+    ) {
+        assert_eq!(is_printable(Path::new(OsStr::from_bytes(path))), printable);
     }
 
     #[test]
