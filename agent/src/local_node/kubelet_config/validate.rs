@@ -58,7 +58,10 @@ impl Findings<'_> {
     fn one_of(&mut self, field: &str, value: Option<&String>, values: &[&str]) {
         let value = value.map_or("", String::as_str);
         if !values.contains(&value) {
-            self.add(field, format!("{value:?} is not one of {}", values.join(", ")));
+            // An empty value stands for the default.
+            let named: Vec<&str> =
+                values.iter().copied().filter(|value| !value.is_empty()).collect();
+            self.add(field, format!("{value:?} is not one of {}", named.join(", ")));
         }
     }
 

@@ -98,7 +98,7 @@ fn said(document: &Document) -> String {
 )]
 #[case(
     "memorySwap: {swapBehavior: Unlimited}",
-    "memorySwap.swapBehavior: \"Unlimited\" is not one of"
+    "memorySwap.swapBehavior: \"Unlimited\" is not one of NoSwap, LimitedSwap"
 )]
 #[case(
     "crashLoopBackOff: {maxContainerRestartPeriod: 301s}",
