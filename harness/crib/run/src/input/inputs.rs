@@ -96,7 +96,10 @@ impl Default for ManifestArgs {
 /// The most bytes of a document: 16 MiB.
 const LONGEST_DOCUMENT: usize = 16 << 20;
 
-/// Reads all manifests. The errors are what to print, one for each problem. What is skipped, and what Services do not do
+/// The most problems that are reported: a directory may have very many files that are no manifests.
+const MOST_PROBLEMS: usize = 100;
+
+/// Reads all manifests. The errors are what to print, one for each of the first problems. What is skipped, and what Services do not do
 /// here, is one if `strict`, else a warning.
 pub fn load(paths: &[PathBuf], how: ManifestArgs) -> Result<Inputs, Vec<String>> {
     load_or_none(paths, how, Empty::Refused)
@@ -108,6 +111,15 @@ pub(crate) fn load_or_none(
     how: ManifestArgs,
     empty: Empty,
 ) -> Result<Inputs, Vec<String>> {
+    read_all(paths, how, empty).map_err(|mut problems| {
+        let more = problems.len().saturating_sub(MOST_PROBLEMS);
+        problems.truncate(MOST_PROBLEMS);
+        problems.extend((more > 0).then(|| format!("and {more} more problems in the manifests")));
+        problems
+    })
+}
+
+fn read_all(paths: &[PathBuf], how: ManifestArgs, empty: Empty) -> Result<Inputs, Vec<String>> {
     let ManifestArgs { lenient, strict, max_documents } = how;
     let (mut texts, mut problems) = (Texts::with_room(max_documents), Vec::new());
     let strictness = if lenient { Strictness::Lenient } else { Strictness::Strict };

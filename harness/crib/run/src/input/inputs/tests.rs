@@ -74,6 +74,23 @@ fn all_manifest_errors_are_reported() {
 }
 
 #[test]
+fn first_manifest_errors_are_reported_and_others_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..103 {
+        std::fs::write(dir.path().join(format!("{number:03}.json")), "").unwrap();
+    }
+    let problems = load(&[dir.path().to_owned()], ManifestArgs::default()).unwrap_err();
+    assert_eq!(problems.len(), 101, "{problems:?}");
+    assert!(problems[99].contains("099.json:1:1: no pod found"), "{}", problems[99]);
+    assert_eq!(problems[100], "and 3 more problems in the manifests");
+    std::fs::remove_file(dir.path().join("000.json")).unwrap();
+    std::fs::remove_file(dir.path().join("001.json")).unwrap();
+    std::fs::remove_file(dir.path().join("002.json")).unwrap();
+    let problems = load(&[dir.path().to_owned()], ManifestArgs::default()).unwrap_err();
+    assert_eq!(problems.len(), 100, "{problems:?}");
+}
+
+#[test]
 fn missing_and_duplicate_objects_are_rejected() {
     let text = |map: &str| {
         format!(
