@@ -28,7 +28,7 @@ const LEVELS: usize = 8;
 const DOCUMENTS: usize = 1000;
 
 /// How many names the images of one archive or layout may have: each is kept, and pulled by `crib load`.
-const NAMES: usize = 1000;
+const NAMES: usize = 10_000;
 
 /// Why an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -432,16 +432,17 @@ async fn names_of_an_archive_are_loaded_to_a_limit() {
         registry.load(dir.path(), name).map_err(|error| error.to_string())
     };
     assert_eq!(load(&serde_json::json!([image(3)]), None).map(|names| names.len()), Ok(3));
-    let error = load(&serde_json::json!([image(1001)]), None).unwrap_err();
-    assert!(error.ends_with("is broken: it has more than 1000 names"), "{error}");
+    let error = load(&serde_json::json!([image(10_001)]), None).unwrap_err();
+    assert!(error.ends_with("is broken: it has more than 10000 names"), "{error}");
     // A name that is given stands for all of them.
     assert_eq!(
-        load(&serde_json::json!([image(1001)]), Some("a:1")).map(|names| names.len()),
+        load(&serde_json::json!([image(10_001)]), Some("a:1")).map(|names| names.len()),
         Ok(1)
     );
 
     // A docker archive of several images.
-    let (file, several) = (dir.path().join("a.tar"), serde_json::json!([image(500), image(501)]));
+    let (file, several) =
+        (dir.path().join("a.tar"), serde_json::json!([image(5_000), image(5_001)]));
     let bytes = several.to_string().into_bytes();
     let mut header = tar::Header::new_gnu();
     header.set_size(bytes.len() as u64);
@@ -449,7 +450,7 @@ async fn names_of_an_archive_are_loaded_to_a_limit() {
     builder.append_data(&mut header, "manifest.json", &bytes[..]).unwrap();
     builder.finish().unwrap();
     let error = registry.load(&file, None).unwrap_err().to_string();
-    assert!(error.ends_with("is broken: it has more than 1000 names"), "{error}");
+    assert!(error.ends_with("is broken: it has more than 10000 names"), "{error}");
 }
 
 /// An archive with a member of this name and size, whose content is a hole in the file.

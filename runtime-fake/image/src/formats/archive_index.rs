@@ -16,7 +16,7 @@ use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 use crate::formats::{self, Configuration, Descriptor, Index};
 
 /// The most names that a docker archive may give its images.
-const NAMES: u64 = 1000;
+const NAMES: u64 = 10_000;
 
 /// One image in an archive.
 #[derive(Debug, Clone)]

@@ -216,12 +216,9 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
 /// The kind of a failure to create a missing host path. Where a file or a dangling link is in the way, another pod may make what
 /// is missing.
 fn missing_kind(error: std::io::ErrorKind) -> FailureKind {
-    match error {
-        std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
-            FailureKind::NotInstalled
-        }
-        _ => FailureKind::Invalid,
-    }
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    let may_change = matches!(error, AlreadyExists | NotADirectory);
+    if may_change { FailureKind::NotInstalled } else { FailureKind::Invalid }
 }
 
 struct Sharing {
