@@ -127,6 +127,21 @@ async fn skopeo_authenticates_with_token_over_tls() {
     running.stop().await;
 }
 
+#[tokio::test]
+async fn ready_file_that_is_a_fifo_is_written_to_and_kept() {
+    let place = Place::new();
+    let ready = place.path("ready");
+    nix::unistd::mkfifo(&ready, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut reader = tokio::net::unix::pipe::OpenOptions::new().open_receiver(&ready).unwrap();
+    let (running, host) = registry(&place, &["--ready-file", ready.to_str().unwrap()]).await;
+    let mut line = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut reader, &mut line).await.unwrap();
+    assert_eq!(line, format!("{host}\n"));
+    let kind = std::fs::symlink_metadata(&ready).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "{kind:?}");
+    running.stop().await;
+}
+
 /// A layout whose image is in `levels` indexes, each of which names the next one 40 times.
 async fn nested(place: &Place, levels: usize) -> String {
     let layout = place.path(&format!("nested-{levels}"));

@@ -8,10 +8,12 @@ use clap::Args;
 use crib_base::args::listen_address;
 use crib_base::exit::Exit;
 use crib_base::logging::{self, LogArgs};
-use crib_base::report::{event_loop, or_complain, or_failed, or_say};
+use crib_base::report::{chain, event_loop, or_complain, or_failed, or_say};
 use crib_base::signals::{Signals, end_of_stdin};
 use registry::{Auth, Registry};
 use tokio::runtime::Builder;
+
+use crate::reported::write_file;
 
 /// Serve an image registry
 #[derive(Debug, Args)]
@@ -124,12 +126,18 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
         write(file, ca)?;
     }
     if let Some(file) = &args.ready_file {
-        // Renamed into place, so that no reader sees half of it.
-        let mut unfinished = file.clone().into_os_string();
-        unfinished.push(".new");
-        write(Path::new(&unfinished), &format!("{}\n", registry.host()))?;
-        std::fs::rename(&unfinished, file)
-            .map_err(|error| format!("failed to write {}: {error}", file.display()))?;
+        let text = format!("{}\n", registry.host());
+        // A device or FIFO is written to: a rename would replace it.
+        if file.metadata().is_ok_and(|found| !found.is_file()) {
+            write_file(file, &text).map_err(|error| chain(&error))?;
+        } else {
+            // Renamed into place, so that no reader sees half of it.
+            let mut unfinished = file.clone().into_os_string();
+            unfinished.push(".new");
+            write(Path::new(&unfinished), &text)?;
+            std::fs::rename(&unfinished, file)
+                .map_err(|error| format!("failed to write {}: {error}", file.display()))?;
+        }
     }
     writeln!(std::io::stdout(), "listening on {}", registry.url())
         .map_err(|error| format!("failed to write to standard output: {error}"))
