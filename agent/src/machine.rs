@@ -52,13 +52,6 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// The kernel does not say.
     fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
-    /// Unmounts what is mounted there, also while it is in use.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    fn unmount(&self, _at: &Path) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 /// What the kernel says of memory and swap, which does not change.

@@ -3,7 +3,7 @@
 //! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
 //! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own, with systemd or
 //! without. [`kmsg`] finds OOM kills in the kernel's log, `threshold` waits for an amount of memory in use on cgroup v1. [`logind`]
-//! delays shutdowns; [`dbus`] is the client that asks it and systemd. A machine unmounts what its agent asks for.
+//! delays shutdowns; [`dbus`] is the client that asks it and systemd.
 
 pub mod cgroups;
 pub mod dbus;
@@ -19,7 +19,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use agent::machine::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
-use rustix::mount::UnmountFlags;
 
 /// The machine that this process is on.
 #[derive(Clone, Debug)]
@@ -131,10 +130,6 @@ impl Machine for HostMachine {
         let table = self.text("proc/self/mountinfo")?;
         let mounts = file_tree::mountinfo::mounts(&table).map(|mount| PathBuf::from(mount.at));
         Ok(mounts.filter(|at| at.starts_with(&directory)).collect())
-    }
-
-    fn unmount(&self, at: &Path) -> io::Result<()> {
-        Ok(rustix::mount::unmount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?)
     }
 }
 

@@ -129,11 +129,6 @@ impl Machine for FakeMachine {
         let mounts = numbers.mounts.iter().filter(|at| at.starts_with(directory));
         Ok(mounts.cloned().collect())
     }
-
-    fn unmount(&self, at: &Path) -> io::Result<()> {
-        self.numbers().mounts.remove(at);
-        Ok(())
-    }
 }
 
 /// A threshold that a test has crossed.

@@ -50,15 +50,6 @@ mod usage;
 /// kuberuntime_container.go).
 const LOG_MODE: u32 = 0o755;
 
-/// The directories of volumes that the agent itself makes, which no driver mounts.
-const OWN_PLUGINS: [&str; 5] = [
-    "kubernetes.io~configmap",
-    "kubernetes.io~downward-api",
-    "kubernetes.io~empty-dir",
-    "kubernetes.io~projected",
-    "kubernetes.io~secret",
-];
-
 /// The directories of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodDirs {
@@ -406,7 +397,6 @@ impl PodDirs {
         trash: &Trash,
         in_memory: &InMemory,
     ) -> Result<(), VolumeError> {
-        self.unmount_left(machine, in_memory);
         self.has_no_mounts(machine)?;
         let removed = ["volume-subpaths", "volumes"].map(|name| {
             let path = self.pod.join(name);
@@ -415,22 +405,6 @@ impl PodDirs {
         let secrets = in_memory.remove(&self.pod);
         let secrets = secrets.map_err(|error| failed("remove secrets of", &self.pod)(error.into()));
         removed.into_iter().collect::<Result<(), _>>().and(secrets)
-    }
-
-    /// Unmounts what containers left in the agent's own volumes: a mount below one with bidirectional propagation is one of the node
-    /// too, and outlives the container.
-    fn unmount_left(&self, machine: &dyn Machine, in_memory: &InMemory) {
-        let volumes = self.pod.join("volumes");
-        let own = OWN_PLUGINS.iter().map(|plugin| volumes.join(plugin));
-        for directory in own.chain(in_memory.path(&self.pod)) {
-            // An error shows again when all mounts are looked for.
-            let mounts = machine.mounts_below(&directory).unwrap_or_default();
-            for at in mounts.iter().rev() {
-                if let Err(error) = machine.unmount(at) {
-                    tracing::warn!(path = %at.display(), %error, "failed to unmount what a container left in a volume");
-                }
-            }
-        }
     }
 
     /// Whether nothing is mounted in the pod's directory: what it shows is another's, and its driver would not find it elsewhere.

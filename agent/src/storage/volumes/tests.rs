@@ -332,25 +332,6 @@ fn volumes_are_given_to_group_of_pod() {
     assert_eq!(mode(&prepared.volumes["e"].host_path), 0o700);
 }
 
-/// A mount below one with bidirectional propagation outlives its container.
-#[rstest]
-#[case::own("volumes/kubernetes.io~configmap/m/below", true)]
-#[case::of_a_driver("volumes/kubernetes.io~csi/m/mount", false)]
-fn mounts_in_own_volumes_are_removed_with_them(#[case] at: &str, #[case] removed: bool) {
-    let root = tempfile::tempdir().unwrap();
-    let dirs = dirs(root.path());
-    let at = dirs.pod.join(at);
-    fs::create_dir_all(&at).unwrap();
-    let machine = FakeMachine::default();
-    machine.set(|machine| {
-        machine.mounts.insert(at.clone());
-    });
-    let trash = Trash::new(root.path().join("root/trash"));
-    let config = Config::new(root.path().join("root"), root.path().join("logs"));
-    let done = dirs.remove_volumes(&machine, &trash, &InMemory::new(&config));
-    assert_eq!((done.is_ok(), at.exists()), (removed, !removed));
-}
-
 #[test]
 fn directories_of_logs_are_open_to_every_user() {
     let root = tempfile::tempdir().unwrap();
