@@ -242,7 +242,8 @@ fn drop_privileges(
             .context("raise ambient capabilities")?;
     }
     // Root of a box without this power has a filter as an ordinary user has.
-    if plan.no_new_privileges || filtered && !own.contains(CapabilitySet::SYS_ADMIN) {
+    let filters_unprivileged = filtered && !own.contains(CapabilitySet::SYS_ADMIN);
+    if plan.no_new_privileges || filters_unprivileged || is_unbounded(wanted, own) {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     }
     // Changing ids cleared the parent-death signal.
@@ -291,7 +292,7 @@ fn keep_capabilities(uid: u32) -> Step {
 
 /// Drops all capabilities except `wanted` from the bounding set of a process that has `own`.
 pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
-    // Without namespaces root may lack this capability: then its containers have the bounding set of the runtime.
+    // Without namespaces root may lack this capability: then `is_unbounded`.
     if !own.contains(CapabilitySet::SETPCAP) {
         return Ok(());
     }
@@ -307,6 +308,16 @@ pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
         }
     }
     Ok(())
+}
+
+/// Whether the bounding set has more than `wanted` and cannot be reduced by a process that has `own`. Only no_new_privs then keeps
+/// `execve` from giving user 0 all of it.
+fn is_unbounded(wanted: CapabilitySet, own: CapabilitySet) -> bool {
+    let is_left = |one| {
+        !wanted.intersects(one) && rustix::thread::capability_is_in_bounding_set(one) == Ok(true)
+    };
+    !own.contains(CapabilitySet::SETPCAP)
+        && (0..=LAST_CAPABILITY).any(|number| is_left(capability_set(&[number])))
 }
 
 /// Without namespaces an ordinary user's containers run as that user; user 0 stands for it.
