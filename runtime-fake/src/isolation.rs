@@ -292,8 +292,11 @@ fn remedy(mode: IsolationMode, reason: &str) -> String {
 
 /// The ids of this process's user namespace.
 fn own_ids() -> mapping::Mapped {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    mapping::mapped_ids(&map)
+    match std::fs::read_to_string("/proc/self/uid_map") {
+        // A kernel without user namespaces.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => mapping::Mapped::Everything,
+        map => mapping::mapped_ids(&map.unwrap_or_default()),
+    }
 }
 
 #[cfg(test)]
