@@ -326,9 +326,9 @@ mod tests {
     )]
     #[case::missing_device(
         ROOTLESS,
-        "failed to share the host's /dev/zero: no such file or directory",
+        "failed to share the host's /dev/null: no such file or directory",
         Restrictions::default(),
-        "create the host's /dev/zero"
+        "create the host's /dev/null"
     )]
     #[case::named_call(
         IsolationMode::Process,

@@ -130,6 +130,11 @@ fn make() -> Result<Isolation, Reason> {
                     become_root().map_err(because("become root in the user namespace"))?;
                     return current();
                 }
+                // Each map can be written once.
+                if fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.trim().is_empty())
+                {
+                    return Err("newgidmap failed to map the group ids".to_owned());
+                }
                 // Nothing is mapped yet: map the one id that needs no helper.
                 return map_single(uid, gid);
             }
