@@ -1,5 +1,6 @@
 //! Cleans up after a killed runtime: starts another one on its state directory, which removes what it finds.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crib_base::dirs::temp_dir;
@@ -14,15 +15,20 @@ use crate::processes::dead_runs::RunLock;
 use crate::processes::orphans;
 use crate::processes::root::{self, Root};
 
+/// The user that owns what belongs to users outside this user namespace, as Linux has it by default.
+const NOBODY: u32 = 65534;
+
 /// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
 pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     let isolation = IsolationRequest::Auto;
     let mut dead = dead_runs::dead_runs(&temp_dir());
+    let own = dead.len();
     // Runs with another TMPDIR are known by the secrets that they have left in memory. Those found above are locked already.
     dead.extend(dead_runs::dead_among(runs_with_secrets_in_memory()));
-    for (path, lock) in dead {
+    for (number, (path, lock)) in dead.into_iter().enumerate() {
         if let Err(problem) = remove_dead_run(path, lock, isolation, live_dir).await {
-            say(&problem);
+            // The next run with the other TMPDIR reports it.
+            if number < own { say(&problem) } else { tracing::warn!(%problem) }
         }
     }
     // A killed run may also have left secrets in memory although its directory is removed.
@@ -36,9 +42,23 @@ fn runs_with_secrets_in_memory() -> Vec<PathBuf> {
     let runs = volumes_in_memory::roots().into_iter().filter_map(|agent| {
         let run = agent.parent()?;
         // The root directory of a `crib agent` is elsewhere, and its pods outlive it.
-        (Root::of_earlier(run.to_owned()).agent() == agent).then(|| run.to_owned())
+        let is_run = Root::of_earlier(run.to_owned()).agent() == agent;
+        (is_run && has_own_ancestors(run)).then(|| run.to_owned())
     });
     runs.collect()
+}
+
+/// Whether only this user and root can replace a directory above `run`. Another user could lead the clean-up elsewhere.
+fn has_own_ancestors(run: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    run.ancestors().skip(1).all(|above| {
+        std::fs::symlink_metadata(above).is_ok_and(|data| {
+            let is_sticky = data.mode() & 0o1000 != 0;
+            let is_private = data.mode() & 0o022 == 0;
+            // Within a user namespace the machine's root is nobody.
+            data.is_dir() && [0, own, NOBODY].contains(&data.uid()) && (is_private || is_sticky)
+        })
+    })
 }
 
 /// Removes what one has left. The error is a sentence.
