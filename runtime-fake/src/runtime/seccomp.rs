@@ -47,12 +47,17 @@ impl Runtime {
                 let text = read(&path).map_err(|reason| {
                     Error::Unable(format!("failed to read the seccomp profile {name}: {reason}"))
                 })?;
-                let is_whole = serde_json::from_str::<IgnoredAny>(&text).is_ok();
-                let filter = filters.get(Some(text), &name, capabilities);
-                filter.map_err(|invalid| match is_whole {
-                    true => invalid.into(),
+                if text.len() as u64 > LONGEST_PROFILE {
+                    let message = format!(
+                        "the seccomp profile {name} is longer than {LONGEST_PROFILE} bytes"
+                    );
+                    return Err(Invalid(message).into());
+                }
+                let filter = filters.get(Some(text.clone()), &name, capabilities);
+                filter.map_err(|invalid| match serde_json::from_str::<IgnoredAny>(&text) {
+                    Ok(_) => invalid.into(),
                     // Another pod may be writing it.
-                    false => Error::Unable(invalid.to_string()),
+                    Err(_) => Error::Unable(invalid.to_string()),
                 })
             });
             return made.await.map(Some);
@@ -108,7 +113,7 @@ fn make(text: Option<&str>, name: &str, capabilities: &[u8]) -> Result<Vec<u8>, 
     Ok(filter.to_bytes())
 }
 
-/// The text of a profile, or why it cannot be read.
+/// The text of a profile, one byte more than the longest at most, or why it cannot be read.
 fn read(path: &Path) -> Result<String, String> {
     let file = fs::File::options()
         .read(true)
@@ -121,8 +126,5 @@ fn read(path: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = file.take(LONGEST_PROFILE + 1).read_to_string(&mut text);
     read.map_err(|error| error.to_string())?;
-    if text.len() as u64 > LONGEST_PROFILE {
-        return Err(format!("it is longer than {LONGEST_PROFILE} bytes"));
-    }
     Ok(text)
 }

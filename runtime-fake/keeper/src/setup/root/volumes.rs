@@ -213,11 +213,10 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
     })
 }
 
-/// The kind of a failure to create a missing host path. Where a file or a dangling link is in the way, another pod may make what
-/// is missing.
+/// The kind of a failure to create a missing host path. Where a dangling link is in the way, another pod may make what it
+/// leads to.
 fn missing_kind(error: std::io::ErrorKind) -> FailureKind {
-    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
-    let may_change = matches!(error, AlreadyExists | NotADirectory);
+    let may_change = error == std::io::ErrorKind::AlreadyExists;
     if may_change { FailureKind::NotInstalled } else { FailureKind::Invalid }
 }
 
