@@ -125,7 +125,7 @@ fn groups(
             "sysctl {PING}: {asked:?} begins at a group that is not mapped into the pod's user namespace"
         ));
     };
-    Ok(Some(format!("{first} {end}")))
+    Ok(Some(format!("{first} {}", end.min(LAST_GROUP))))
 }
 
 /// Whether `name` is the parameter `dotted`. Clients write names with dots or slashes.
