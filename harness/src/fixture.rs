@@ -1,5 +1,6 @@
 //! Minimal configurations of pods and containers, for tests to change.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cri::v1;
@@ -16,6 +17,16 @@ pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}-{}-{count}", std::process::id())
+}
+
+/// The directory of temporary files: `TMPDIR`, or `/tmp` if that is unset or empty, as for mktemp(1).
+#[must_use]
+pub fn temp_dir() -> PathBuf {
+    let directory = std::env::temp_dir();
+    match directory.as_os_str().is_empty() {
+        true => PathBuf::from("/tmp"),
+        false => directory,
+    }
 }
 
 /// A pod sandbox like the kubelet's (Kubernetes 1.36): its own

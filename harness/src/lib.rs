@@ -48,6 +48,7 @@ pub use cri;
 pub use cri_log;
 pub use events::Events;
 pub use eventually::{PATIENCE, WaitError, eventually};
+pub use fixture::temp_dir;
 pub use leak::Leaks;
 pub use netns::Netns;
 pub use node::Node;

@@ -26,7 +26,7 @@ impl RunDirectory {
     pub fn make(prefix: &str) -> io::Result<Self> {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let name = harness::fixture::unique(&format!("{prefix}{:x}", since.as_micros()));
-        let path = std::env::temp_dir().join(name);
+        let path = harness::temp_dir().join(name);
         std::fs::create_dir(&path)?;
         let lock = File::create(path.join(LOCK))?;
         lock.lock()?;

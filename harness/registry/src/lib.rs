@@ -179,14 +179,14 @@ impl Options {
     /// If the address or the directory is not usable.
     pub async fn start(self) -> Result<Registry, RegistryError> {
         let keep = |source| RegistryError::Store {
-            path: self.root.clone().unwrap_or_else(std::env::temp_dir),
+            path: self.root.clone().unwrap_or_else(harness::temp_dir),
             source,
         };
         let (root, temporary) = match &self.root {
             Some(root) => (root.clone(), None),
             None => {
                 let make = || {
-                    let parent = std::env::temp_dir();
+                    let parent = harness::temp_dir();
                     temporary::remove_dead(&parent);
                     Temporary::make(&parent)
                 };

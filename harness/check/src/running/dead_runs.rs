@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_hours(1);
 
 /// Removes what runs left that live no more.
 pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
-    let temporary = std::env::temp_dir();
+    let temporary = harness::temp_dir();
     let mut dead: Map<String, Set<PathBuf>> = Map::new();
     for pod in runtime.pods(v1::PodSandboxFilter::default()).await? {
         let directory = pod.annotations.get(DIRECTORY_ANNOTATION).map(PathBuf::from);

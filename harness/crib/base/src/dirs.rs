@@ -4,19 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-
-/// The directory of temporary files: `TMPDIR`, or `/tmp` if that is unset or empty, as for mktemp(1).
-#[must_use]
-pub fn temp_dir() -> PathBuf {
-    non_empty(std::env::temp_dir())
-}
-
-fn non_empty(directory: PathBuf) -> PathBuf {
-    match directory.as_os_str().is_empty() {
-        true => PathBuf::from("/tmp"),
-        false => directory,
-    }
-}
+pub use harness::temp_dir;
 
 /// The directory for `name`; the error says what is missing.
 pub fn default_dir(name: &str) -> Result<PathBuf, String> {
@@ -105,11 +93,5 @@ mod tests {
     ) {
         let found = choose("crib", root, data.map(Path::new), home.map(Path::new));
         assert_eq!(found.ok(), dir.map(PathBuf::from));
-    }
-
-    #[test]
-    fn empty_temporary_directory_counts_as_unset() {
-        assert_eq!(non_empty(PathBuf::new()), Path::new("/tmp"));
-        assert_eq!(non_empty("/var/tmp".into()), Path::new("/var/tmp"));
     }
 }
