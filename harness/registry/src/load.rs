@@ -270,7 +270,7 @@ impl Loader<'_> {
         if name.is_some() {
             entries.truncate(1);
         }
-        let mut names = Vec::new();
+        let mut named = Vec::new();
         for entry in entries {
             let said = entry.annotations.get(FULL_NAME);
             let said = said.or_else(|| {
@@ -286,12 +286,10 @@ impl Loader<'_> {
             if all.is_empty() {
                 return Err(LoadError::NoName { path: self.path.to_owned() });
             }
-            self.limit_names(names.len() + all.len())?;
-            for name in all {
-                names.push(self.put_named(&name, entry)?);
-            }
+            self.limit_names(named.len() + all.len())?;
+            named.extend(all.into_iter().map(|name| (name, entry)));
         }
-        Ok(names)
+        named.into_iter().map(|(name, entry)| self.put_named(&name, entry)).collect()
     }
 
     /// The names in manifest.json of the image of an index.json entry.
