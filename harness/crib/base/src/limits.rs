@@ -125,7 +125,9 @@ fn shortage(panic: &str) -> Option<String> {
     let error = io::Error::from_raw_os_error(code);
     match code {
         nix::libc::EAGAIN => Some(no_thread(&error)),
-        nix::libc::EPERM if panic.contains("spawn") => Some(no_thread(&error)),
+        nix::libc::EPERM if panic.contains("spawn") && panic.contains("thread") => {
+            Some(no_thread(&error))
+        }
         nix::libc::EMFILE | nix::libc::ENFILE => {
             Some(format!("failed to open a file: {}", explained(&error)))
         }
