@@ -143,7 +143,7 @@ impl RecordedCall {
             if total > most {
                 return Err(too_large(format!("it has more than {} MiB", most >> 20)));
             }
-            if !line.ends_with(b"\n") && is_cut(&line) {
+            if !line.ends_with(b"\n") && !line.trim_ascii().is_empty() && is_cut(&line) {
                 return Ok(true);
             }
             let text = std::str::from_utf8(&line)
@@ -292,6 +292,7 @@ mod tests {
     #[case::without_last_end(format!("{CALL}\n{CALL}"), vec![1, 2], false)]
     #[case::cut(format!("{CALL}\n{{\"t_start\": 1, \"meth"), vec![1], true)]
     #[case::empty(String::new(), Vec::new(), false)]
+    #[case::blanks_at_the_end(format!("{CALL}\n  "), vec![1], false)]
     fn calls_are_read_line_by_line(
         #[case] text: String,
         #[case] expected: Vec<usize>,
