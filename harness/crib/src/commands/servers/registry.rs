@@ -2,18 +2,17 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use crib_base::args::listen_address;
 use crib_base::exit::Exit;
 use crib_base::logging::{self, LogArgs};
-use crib_base::report::{chain, event_loop, or_complain, or_failed, or_say};
+use crib_base::report::{event_loop, or_complain, or_failed, or_say};
 use crib_base::signals::{Signals, end_of_stdin};
 use registry::{Auth, Registry};
 use tokio::runtime::Builder;
-
-use crate::reported::write_file;
 
 /// Serve an image registry
 #[derive(Debug, Args)]
@@ -127,9 +126,12 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
     }
     if let Some(file) = &args.ready_file {
         let text = format!("{}\n", registry.host());
-        // A device or FIFO is written to: a rename would replace it.
-        if file.metadata().is_ok_and(|found| !found.is_file()) {
-            write_file(file, &text).map_err(|error| chain(&error))?;
+        let kind = file.metadata().map(|found| found.file_type());
+        // A rename would replace a FIFO or a device.
+        if kind.as_ref().is_ok_and(FileTypeExt::is_fifo) {
+            write_to_reader(file.clone(), text)?;
+        } else if kind.is_ok_and(|kind| !kind.is_file()) {
+            write(file, &text)?;
         } else {
             // Renamed into place, so that no reader sees half of it.
             let mut unfinished = file.clone().into_os_string();
@@ -141,6 +143,17 @@ fn announce(args: &RegistryArgs, registry: &Registry) -> Result<(), String> {
     }
     writeln!(std::io::stdout(), "listening on {}", registry.url())
         .map_err(|error| format!("failed to write to standard output: {error}"))
+}
+
+/// Writes to a FIFO once it has a reader. Meanwhile the registry serves.
+fn write_to_reader(file: PathBuf, text: String) -> Result<(), String> {
+    let writing = move || {
+        if let Err(error) = std::fs::write(&file, text) {
+            tracing::warn!(file = %file.display(), %error, "failed to write the ready file");
+        }
+    };
+    let thread = std::thread::Builder::new().spawn(writing);
+    thread.map(drop).map_err(|error| format!("failed to start a thread: {error}"))
 }
 
 /// `PATH=NAME:TAG`, unless there is a file of that name.
