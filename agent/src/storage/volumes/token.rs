@@ -127,7 +127,12 @@ impl Tokens {
             match answer {
                 Ok(issued) => {
                     state.refused.remove(&wanted);
-                    state.issued.insert(wanted, KeptToken::new(issued, now));
+                    let mut new = KeptToken::new(issued, now);
+                    // The clocks differ: the cluster is not asked without a pause.
+                    if !new.is_good(now) {
+                        new.retry_after(RETRY, now);
+                    }
+                    state.issued.insert(wanted, new);
                 }
                 Err(why) => {
                     let (pod, account) = (pod.full_name(), &wanted.account);
