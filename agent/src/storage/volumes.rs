@@ -239,6 +239,11 @@ impl PodDirs {
         } else if let Some(empty) = &volume.empty_dir {
             if is_in_memory(empty) {
                 if !inputs.has_memory_volumes {
+                    // A pod that a kubelet has started: its containers have the kubelet's tmpfs.
+                    let old = self.empty_dir(&volume.name);
+                    if old.is_dir() {
+                        return Ok(Found::Host(own_volume(old, false)));
+                    }
                     let at = in_memory::can_mount(pod).then(|| inputs.in_memory.of_pod(&self.pod));
                     let at = at.flatten().ok_or(VolumeError::Memory)?;
                     let group = group::of_pod(pod)?;
@@ -301,7 +306,9 @@ impl PodDirs {
         let volumes = volumes.filter_map(|volume| {
             let path = match (content::kind(volume), &volume.empty_dir) {
                 (Some(kind), _) => self.pod.join("volumes").join(kind).join(&volume.name),
-                (None, Some(empty)) if is_in_memory(empty) => {
+                (None, Some(empty))
+                    if is_in_memory(empty) && !self.empty_dir(&volume.name).is_dir() =>
+                {
                     directory::empty_dir(&in_memory.path(&self.pod)?, &volume.name)
                 }
                 (None, Some(_)) => directory::empty_dir(&self.pod, &volume.name),

@@ -45,9 +45,9 @@ pub(crate) enum VolumeError {
     /// The directory of a claim.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The runtime has no volumes in memory.
+    /// Neither the runtime nor the agent has volumes in memory.
     #[error(
-        "this runtime cannot keep an emptyDir in memory (medium Memory), as crib's own does: leave medium out, or use crib runtime"
+        "this runtime cannot keep an emptyDir in memory (medium Memory), and the agent has no tmpfs that the pod can mount: leave medium out, or use crib runtime"
     )]
     Memory,
     /// `fsGroup` is no id of a group.
