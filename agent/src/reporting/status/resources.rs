@@ -59,7 +59,8 @@ pub(super) fn of_pod(
 /// What a running pod has, of which `granted` are the requests.
 ///
 /// A kubelet reads the values of the pod's cgroup; they are what was written there last, but for what the kernel rounds. No cgroup has
-/// the memory request: a kubelet keeps the first one as long as the pod runs, here it is the one that the resizes have reached.
+/// the memory request: a kubelet keeps the first one as long as the pod runs. Here it is the pod's own one that the resizes have reached, or the sum of those
+/// that the containers were granted.
 fn of_running(
     pod: &Pod,
     actuated: &Actuated,

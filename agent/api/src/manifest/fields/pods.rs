@@ -17,7 +17,7 @@ pub(super) const TYPES: &[Type] = &[
         &[
             done(
                 "creationTimestamp",
-                "of a pod: `crib agent` admits pods in the order of it, `crib run` in the order of the manifests",
+                "for pods: `crib agent` admits pods in this order, `crib run` in the order of the manifests",
             ),
             done("deletionGracePeriodSeconds", "set by an API server"),
             done(
