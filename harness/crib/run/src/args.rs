@@ -22,7 +22,7 @@ const EXAMPLES: &str = "Examples:
   crib run --watch pods/                     watch the files, and apply each change
   crib run --keep pod.yaml                   leave the pods running when the command exits
   crib run --name web pods/                  in the background, until crib down web
-  crib run --name web --wait pods/           in the background; exit when the pods are Ready
+  crib run --name web --wait pods/           in the background; return when the pods are Ready
 
 A run in the foreground ends only at --timeout or Ctrl-C if it has a CronJob (unless it is suspended or --now is given), a \
 Deployment or another controller that keeps its pods running, a pod with restartPolicy Always, or a pod whose image cannot \

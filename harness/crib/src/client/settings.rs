@@ -48,7 +48,7 @@ pub(crate) struct Endpoints {
     /// The image service's CRI endpoint [env: IMAGE_SERVICE_ENDPOINT] [default: the runtime's endpoint]
     #[arg(long, value_name = "unix:///PATH")]
     image_endpoint: Option<UnixEndpoint>,
-    /// Use the runtime of the run with this name (`crib run --name`)
+    /// Use the runtime that `crib run --name NAME` started
     #[arg(long, value_name = "NAME", conflicts_with = "runtime_endpoint", add = completion::runs())]
     pub(super) run: Option<RunName>,
     #[arg(skip)]

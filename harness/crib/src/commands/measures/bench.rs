@@ -50,7 +50,7 @@ Sections:
   startup     the time until crib's own daemon answers its first call
   calls       the calls of a pod's lifecycle, and a container's kernel operations without a runtime
   throughput  complete pod lifecycles per second, with several pods in parallel (--concurrency)
-  growth      the calls of section calls while many other pods run (--sizes)
+  growth      the same calls as in the section calls, while many other pods run (--sizes)
   density     memory (PSS) of all processes that the runtime started for its pods (--pods)
   events      the latency of container events
   pulls       pulls of an image with one large layer, and of an image with many small layers
