@@ -15,9 +15,6 @@ use crate::processes::dead_runs::RunLock;
 use crate::processes::orphans;
 use crate::processes::root::{self, Root};
 
-/// The user that owns what belongs to users outside this user namespace, as Linux has it by default.
-const NOBODY: u32 = 65534;
-
 /// Removes what runs have left that were killed together with their runtimes. They may have had a stronger isolation than this run.
 pub(crate) async fn remove_dead_runs(live_dir: &Path) {
     let isolation = IsolationRequest::Auto;
@@ -48,15 +45,16 @@ fn runs_with_secrets_in_memory() -> Vec<PathBuf> {
     runs.collect()
 }
 
-/// Whether only this user and root can replace a directory above `run`. Another user could lead the clean-up elsewhere.
+/// Whether only this user and the machine's root can replace a directory above `run`. Another user could lead the clean-up
+/// elsewhere. Within a user namespace all users outside it look alike, so there only the modes tell.
 fn has_own_ancestors(run: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
+    let root = std::fs::metadata("/").map(|data| data.uid()).unwrap_or_default();
     run.ancestors().skip(1).all(|above| {
         std::fs::symlink_metadata(above).is_ok_and(|data| {
             let is_sticky = data.mode() & 0o1000 != 0;
             let is_private = data.mode() & 0o022 == 0;
-            // Within a user namespace the machine's root is nobody.
-            data.is_dir() && [0, own, NOBODY].contains(&data.uid()) && (is_private || is_sticky)
+            data.is_dir() && [own, root].contains(&data.uid()) && (is_private || is_sticky)
         })
     })
 }
@@ -97,4 +95,33 @@ pub(crate) async fn clear(launch: &Launch) -> Result<(), String> {
     daemon.stop(std::future::pending()).await.map_err(|error| chain(&error))?;
     orphans::end().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::private(0o700, true)]
+    #[case::sticky(0o1777, true)]
+    #[case::of_group(0o770, false)]
+    #[case::of_everybody(0o777, false)]
+    fn directory_that_others_can_exchange_is_not_cleaned_up(
+        #[case] mode: u32,
+        #[case] expected: bool,
+    ) {
+        let place = tempfile::tempdir_in("/tmp").unwrap();
+        let above = place.path().join("above");
+        std::fs::create_dir(&above).unwrap();
+        std::fs::set_permissions(&above, Permissions::from_mode(mode)).unwrap();
+        assert_eq!(has_own_ancestors(&above.join("run")), expected);
+        let link = place.path().join("link");
+        symlink(&above, &link).unwrap();
+        assert!(!has_own_ancestors(&link.join("run")), "through a link");
+    }
 }
