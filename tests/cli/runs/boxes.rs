@@ -109,6 +109,20 @@ async fn ids_that_plain_root_cannot_take_name_the_missing_capability(
     ended.err_has(said);
 }
 
+/// Root without CAP_SETPCAP cannot reduce the bounding set, of which `execve` gives all to user 0.
+#[tokio::test]
+async fn dropped_capabilities_do_not_come_back_where_the_bounding_set_stays() {
+    harness::needs!(Root);
+    let place = Place::new();
+    let script = "grep -E '^(CapEff|NoNewPrivs)' /proc/self/status";
+    let manifest = pod("p", script) + "    securityContext: {capabilities: {drop: [ALL]}}\n";
+    let manifest = place.file("p.yaml", &manifest);
+    let run = ["run", "--isolation", "process", &manifest];
+    let ended = place.end(in_box(&place, "-setpcap", &run)).await.exits(0);
+    ended.out_has("CapEff:\t0000000000000000");
+    ended.out_has("NoNewPrivs:\t1");
+}
+
 #[rstest]
 #[tokio::test]
 async fn locked_securebits_do_not_hinder_containers_of_user_0(
