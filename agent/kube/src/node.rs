@@ -13,3 +13,6 @@ pub(crate) mod registration;
 pub(crate) mod startup;
 pub(crate) mod status;
 pub(crate) mod volumes_in_use;
+
+#[cfg(test)]
+mod tests;

@@ -108,6 +108,12 @@ impl ApiError {
         self.is(410)
     }
 
+    /// The connection failed, or the server did not answer in time.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Slow(_))
+    }
+
     /// The server answered, and will answer the same again: nothing is gained by a repetition.
     #[must_use]
     pub fn is_final(&self) -> bool {

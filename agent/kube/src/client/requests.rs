@@ -179,6 +179,18 @@ impl ApiClient {
         self.transport.use_identity(identity).map_err(ApiError::Certificate)
     }
 
+    /// Closes the idle connections of this client and its clones, and ends their watches. A request under way keeps its connection, but
+    /// no longer than the limit of a request.
+    pub(crate) fn reconnect(&self) {
+        match self.transport.reconnect() {
+            Ok(()) => tracing::info!(server = %self.server, "closed connections to the API server"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(server = %self.server, error, "failed to close connections to the API server");
+            }
+        }
+    }
+
     /// Watches the collection at a path. The query says what of it, and since when.
     pub(crate) async fn watch(
         &self,

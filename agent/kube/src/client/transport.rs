@@ -25,7 +25,7 @@ pub(crate) struct Transport {
     now: RwLock<Now>,
     /// Whether it is known who the client is.
     is_known: watch::Sender<bool>,
-    /// How often the client has become another one.
+    /// How often the client has become another one, or has closed its connections.
     changes: watch::Sender<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Transport {
         let _ = self.is_known.subscribe().wait_for(|is_known| *is_known).await;
     }
 
-    /// Changes when the client has become another one.
+    /// Changes when the client has become another one, or has closed its connections.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -96,6 +96,12 @@ impl Transport {
             return Ok(());
         }
         self.replace(None, Some(cloned(identity)), Some(Arc::clone(credential)))
+    }
+
+    /// Closes the idle connections, and ends the watches, so that they begin again: what is sent from now on has new connections.
+    pub(crate) fn reconnect(&self) -> Result<(), TlsError> {
+        let credential = self.read().credential.clone();
+        self.replace(None, None, credential)
     }
 
     /// Uses files that were replaced.

@@ -62,7 +62,7 @@ impl Lines {
 pub(crate) struct WatchStream {
     response: Response,
     lines: Lines,
-    /// Changes when the client is another one: the server is to see its new certificate.
+    /// Changes when the client is another one (the server is to see its new certificate), or has closed its connections.
     client: watch::Receiver<u64>,
 }
 
@@ -71,7 +71,8 @@ impl WatchStream {
         Self { response, lines: Lines::default(), client }
     }
 
-    /// Waits for the next event; `None` when the server ends the watch, or the client has got another certificate. Cancel-safe.
+    /// Waits for the next event; `None` when the server ends the watch, or the client has got another certificate or closed its
+    /// connections. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
         loop {
             if let Some(line) = self.lines.next() {

@@ -1,6 +1,6 @@
 //! Keeps the node's status as the node is: registers it first, then patches it when it changes, and from time to time.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go syncNodeStatus, tryUpdateNodeStatus.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go syncNodeStatus, updateNodeStatus, tryUpdateNodeStatus.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Cadence {
 
 /// What one update leaves for the next.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     cadence: Cadence,
     /// Whether the node was unschedulable at the last update. A kubelet that starts takes it for schedulable: that it is not is an event
     /// then.
@@ -62,7 +62,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(period: Duration) -> Self {
+    pub(super) fn new(period: Duration) -> Self {
         Self { cadence: Cadence::new(period), unschedulable: false }
     }
 
@@ -125,23 +125,44 @@ async fn update(
     events: &mpsc::UnboundedSender<NodeEvent>,
 ) -> Option<Facts> {
     let facts = node.now().await;
+    // The first time, the node as it is followed will do.
+    let known = known.borrow().clone();
+    let happened = try_updates(client, &facts, memory, known, &node.startup).await?;
+    for event in happened {
+        let _ = events.send(event);
+    }
+    Some(facts)
+}
+
+/// Tries an update until it succeeds, at most [`TRIES`] times. Returns the events.
+pub(super) async fn try_updates(
+    client: &ApiClient,
+    facts: &Facts,
+    memory: &mut Memory,
+    mut known: Option<Value>,
+    startup: &NodeStartup,
+) -> Option<Vec<NodeEvent>> {
     for tried in 0..TRIES {
-        // The first time, the node as it is followed will do.
-        let known = known.borrow().clone().filter(|_| tried == 0);
-        match try_update(client, &facts, memory, known, &node.startup).await {
-            Ok(happened) => {
-                for event in happened {
-                    let _ = events.send(event);
-                }
-                return Some(facts);
-            }
+        match try_update(client, facts, memory, known.take(), startup).await {
+            Ok(happened) => return Some(happened),
             Err(error) => {
+                if closes_connections(tried, &error) {
+                    client.reconnect();
+                }
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(node = %facts.name, error, "failed to update node status");
             }
         }
     }
     None
+}
+
+/// ◆ Whether the client closes its connections when this try of a heartbeat failed; the first one is 0.
+///
+/// A kubelet closes its idle connections at each failure after the first, and finds silent ones by pings of HTTP/2. Connections of
+/// HTTP/1.1 have no pings: watches on silent ones end here. Watches at a server that answers stay, as a kubelet's do.
+pub(super) fn closes_connections(tried: usize, error: &ApiError) -> bool {
+    tried > 0 && error.is_unanswered()
 }
 
 /// Returns the events of what the node has become that it was not before.
@@ -237,9 +258,30 @@ fn is_true(status: &Value, kind: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use fetch::FetchError;
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn connections_close_after_the_second_try_without_answer() {
+        let slow = || ApiError::Slow(Duration::from_secs(10));
+        let silent = || ApiError::Unreachable(FetchError::Silence(Duration::from_secs(10)));
+        let refused = |code| ApiError::refused(code, b"no");
+        for (tried, error, expected) in [
+            (0, slow(), false),
+            (1, slow(), true),
+            (4, slow(), true),
+            (0, silent(), false),
+            (1, silent(), true),
+            (1, refused(403), false),
+            (1, refused(409), false),
+            (4, refused(503), false),
+            (1, ApiError::Malformed("no".to_owned()), false),
+        ] {
+            assert_eq!(closes_connections(tried, &error), expected, "{tried} {error}");
+        }
+    }
 
     #[test]
     fn conditions_that_change_are_events() {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::heartbeat::closes_connections;
 use super::registration;
 use crate::chance::jittered;
 use crate::client::{ApiClient, ApiError};
@@ -55,7 +56,7 @@ fn renewed(
 
 /// Renews the lease, which is good for this long, for ever. There is none before the node exists.
 pub(crate) async fn run(client: ApiClient, name: String, duration: Duration) {
-    let lease = Lease { client, path: path(&name), name, duration };
+    let lease = Lease::new(client, name, duration);
     let mut latest = Value::Null;
     loop {
         if latest.is_null() {
@@ -67,7 +68,7 @@ pub(crate) async fn run(client: ApiClient, name: String, duration: Duration) {
     }
 }
 
-struct Lease {
+pub(super) struct Lease {
     client: ApiClient,
     path: String,
     name: String,
@@ -75,6 +76,10 @@ struct Lease {
 }
 
 impl Lease {
+    pub(super) fn new(client: ApiClient, name: String, duration: Duration) -> Self {
+        Self { client, path: path(&name), name, duration }
+    }
+
     /// The lease as it is once it was created or renewed, however long that takes.
     async fn ensured(&self) -> Value {
         let mut wait = FIRST;
@@ -102,12 +107,15 @@ impl Lease {
     }
 
     /// The lease after a renewal; null if it is to be created again.
-    async fn renew(&self, mut latest: Value) -> Value {
-        for _ in 0..TRIES {
+    pub(super) async fn renew(&self, mut latest: Value) -> Value {
+        for tried in 0..TRIES {
             match self.put(&latest).await {
                 Ok(lease) => return lease,
                 Err(error) => {
                     self.log(&error, "failed to renew the node's lease");
+                    if closes_connections(tried, &error) {
+                        self.client.reconnect();
+                    }
                     if error.is_conflict() {
                         latest = self.ensured().await;
                     } else if error.is_not_found() {
