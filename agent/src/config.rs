@@ -49,7 +49,7 @@ pub struct Config {
     pub cluster_domain: String,
     /// Names of the host, and the address at which pods reach it; `None`: hosts files have only the kubelet's entries.
     pub host_names: Option<(IpAddr, Vec<String>)>,
-    /// The node's own addresses, primary first: `status.hostIPs`.
+    /// The node's own addresses at the start, primary first: `status.hostIPs`, unless the cluster has others of the node.
     pub node_ips: Vec<String>,
     /// Whether the logs of a pod are removed.
     pub remove_logs: bool,

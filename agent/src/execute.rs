@@ -324,7 +324,7 @@ fn listed(seen: &ObservedContainer, pod: &Pod) -> ListedContainer {
 /// The primary address of a pod, where its containers listen.
 pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Option<String> {
     if pod.host_network() {
-        return shared.config.node_ips.first().cloned();
+        return shared.host_ips().into_iter().next();
     }
     let newest = observed.sandboxes.first()?;
     let ips = newest.ips.as_ref()?;

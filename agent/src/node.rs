@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use compact::Map;
+use k8s_openapi::api::core::v1::Node as NodeObject;
 use serde::Deserialize;
 
 /// Facts and settings of the node.
@@ -14,7 +15,7 @@ pub struct Node {
     pub name: String,
     /// The node's configured addresses, the preferred one first; empty: IPv4 is preferred.
     pub ips: Vec<String>,
-    /// The node's addresses in its status; empty: the configured ones.
+    /// The node's addresses in the status of its object; empty: the configured ones.
     pub addresses: Vec<NodeAddress>,
     /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
@@ -191,6 +192,33 @@ pub struct UnknownRuntimeClass {
     name: String,
 }
 
+/// The addresses in the status of a node's object.
+pub(crate) fn addresses(node: &NodeObject) -> Vec<NodeAddress> {
+    let listed = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    listed
+        .map(|one| NodeAddress { kind: one.type_.clone(), address: one.address.clone() })
+        .collect()
+}
+
+/// The node's own addresses, at most one of each family: those of its status, or the configured ones if it has none.
+pub(crate) fn host_ips(addresses: &[NodeAddress], configured: &[String]) -> Vec<String> {
+    let of_kind = |kind: &'static str| {
+        let addresses = addresses.iter();
+        addresses.filter(move |address| address.kind == kind).map(|address| &address.address)
+    };
+    let all: Vec<&String> = if addresses.is_empty() {
+        configured.iter().collect()
+    } else {
+        of_kind("InternalIP").chain(of_kind("ExternalIP")).collect()
+    };
+    let mut parsed = all.into_iter().filter_map(|text| text.parse::<IpAddr>().ok());
+    let Some(first) = parsed.next() else {
+        return Vec::new();
+    };
+    let second = parsed.find(|ip| ip.is_ipv6() != first.is_ipv6());
+    std::iter::once(first).chain(second).map(|ip| ip.to_string()).collect()
+}
+
 /// Converts a name from a manifest or label to a single path component, so that it cannot escape its directory.
 pub(crate) fn component(name: &str) -> String {
     match name {
@@ -273,21 +301,7 @@ impl Node {
     ///
     /// Kubernetes 1.36, pkg/util/node GetNodeHostIPs: internal addresses before external ones.
     pub fn host_ips(&self) -> Vec<String> {
-        let of_kind = |kind: &'static str| {
-            let addresses = self.addresses.iter();
-            addresses.filter(move |address| address.kind == kind).map(|address| &address.address)
-        };
-        let all: Vec<&String> = if self.addresses.is_empty() {
-            self.ips.iter().collect()
-        } else {
-            of_kind("InternalIP").chain(of_kind("ExternalIP")).collect()
-        };
-        let mut parsed = all.into_iter().filter_map(|text| text.parse::<IpAddr>().ok());
-        let Some(first) = parsed.next() else {
-            return Vec::new();
-        };
-        let second = parsed.find(|ip| ip.is_ipv6() != first.is_ipv6());
-        std::iter::once(first).chain(second).map(|ip| ip.to_string()).collect()
+        host_ips(&self.addresses, &self.ips)
     }
 
     /// A pod's addresses in the order of the node's preference, at most one of each family.
@@ -311,6 +325,10 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -328,6 +346,29 @@ mod tests {
             node.addresses.push(NodeAddress { kind, address });
         }
         assert_eq!(node.host_ips(), ["10.0.0.2", "fd00::1"]);
+    }
+
+    #[test]
+    fn host_ips_are_those_of_the_status_or_else_configured_ones() {
+        let internal = |address: &str| json!({"type": "InternalIP", "address": address});
+        let name = json!({"type": "Hostname", "address": "n"});
+        let configured = ["10.0.0.1".to_owned(), "fd00::1".to_owned()];
+        let table: [(Value, &[&str]); 6] = [
+            (json!({}), &["10.0.0.1", "fd00::1"]),
+            (json!({"status": {}}), &["10.0.0.1", "fd00::1"]),
+            (json!({"status": {"addresses": []}}), &["10.0.0.1", "fd00::1"]),
+            (json!({"status": {"addresses": [internal("10.0.0.9"), name]}}), &["10.0.0.9"]),
+            (
+                json!({"status": {"addresses": [internal("fd00::9"), internal("10.0.0.9")]}}),
+                &["fd00::9", "10.0.0.9"],
+            ),
+            // As for a kubelet, such a node has no address.
+            (json!({"status": {"addresses": [name]}}), &[]),
+        ];
+        for (object, expected) in table {
+            let node: NodeObject = serde_json::from_value(object.clone()).unwrap();
+            assert_eq!(host_ips(&addresses(&node), &configured), expected, "{object}");
+        }
     }
 
     #[test]

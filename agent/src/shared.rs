@@ -22,8 +22,8 @@ use crate::local_node::allocatable::{allocatable, cpus};
 use crate::machine::{FileSystem, Machine};
 use crate::managers::claims::ClaimManager;
 use crate::managers::{DeviceResources, Managers};
-use crate::node::{CgroupVersion, MemoryQos, MemoryReservation, Pressure};
-use crate::objects::ObjectStore;
+use crate::node::{self, CgroupVersion, MemoryQos, MemoryReservation, NodeAddress, Pressure};
+use crate::objects::{ObjectMap, ObjectStore};
 use crate::observation::cache::Cache;
 use crate::observation::readiness::Readiness;
 use crate::pod_spec::admission::Offer;
@@ -131,6 +131,7 @@ impl Shared {
     pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
         let objects = self.objects.current();
+        node.addresses = addresses(&objects);
         node.runtime_class_objects = runtime_class::handlers(&objects);
         if let Some(capabilities) = &self.readiness.borrow().capabilities {
             node.runtime_handlers.clone_from(&capabilities.handlers);
@@ -143,6 +144,11 @@ impl Shared {
             node.runtime_classes = Some(BTreeMap::new());
         }
         node
+    }
+
+    /// The node's own addresses at present, at most one of each family. They may change while the agent runs.
+    pub(crate) fn host_ips(&self) -> Vec<String> {
+        node::host_ips(&addresses(&self.objects.current()), &self.config.node_ips)
     }
 
     /// What the node offers to pods at present.
@@ -185,6 +191,11 @@ impl Shared {
             Some(_) | None => text,
         }
     }
+}
+
+/// The addresses that the cluster has of the node; empty without a cluster.
+fn addresses(objects: &ObjectMap) -> Vec<NodeAddress> {
+    objects.node().map(node::addresses).unwrap_or_default()
 }
 
 /// What this node offers to pods.

@@ -66,7 +66,7 @@ impl Job {
             }
         };
         let ips: Vec<String> = if self.pod.host_network() {
-            self.shared.config.node_ips.clone()
+            self.shared.host_ips()
         } else {
             ips.into_iter().filter(|ip| !ip.is_empty()).collect()
         };

@@ -55,8 +55,10 @@ pub struct Inputs<'a> {
     pub probes_registered: bool,
     /// When the agent was started.
     pub agent_started_at: Option<Timestamp>,
-    /// The node's addresses, the preferred one first.
+    /// The node's addresses now, the primary one first.
     pub node_ips: &'a [String],
+    /// Whether IPv6 is the family of the node's first configured address: pods' addresses of that family are first.
+    pub prefers_ipv6: bool,
     /// Whether the pod's runtime handler can make read-only mounts recursive.
     pub recursive_read_only: bool,
     /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
@@ -143,10 +145,10 @@ fn settled_phase<'a>(computed: &'a str, old: Option<&'a str>, api: Option<&'a st
         .unwrap_or(computed)
 }
 
-/// Sets the addresses of the pod and its node. A pod with host network has the node's.
+/// Sets the addresses of the pod and its node. A pod with host network has the node's, also when they change: a kubelet keeps the pod's
+/// first ones until the runtime reports a change of the pod.
 fn addresses(inputs: &Inputs<'_>, status: &mut PodStatus) {
-    let prefers_v6 = inputs.node_ips.first().is_some_and(|ip| is_v6(ip));
-    let mut ips = pod_ips(inputs, prefers_v6);
+    let mut ips = pod_ips(inputs);
     if inputs.pod.host_network() {
         if ips.is_empty() {
             ips.extend(inputs.node_ips.first().cloned());
@@ -169,7 +171,7 @@ fn is_v6(ip: &str) -> bool {
 }
 
 /// Returns the addresses of the newest sandbox if it is ready: one per family, the preferred one first.
-fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
+fn pod_ips(inputs: &Inputs<'_>) -> Vec<String> {
     let newest = inputs.observed.sandboxes.first().filter(|sandbox| sandbox.ready);
     if inputs.pod.host_network() {
         return Vec::new();
@@ -178,5 +180,6 @@ fn pod_ips(inputs: &Inputs<'_>, prefers_v6: bool) -> Vec<String> {
     let parsed = reported.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok());
     let valid: Vec<String> = parsed.map(|ip| ip.to_string()).collect();
     let of_family = |v6: bool| valid.iter().find(|ip| is_v6(ip) == v6).cloned();
-    of_family(prefers_v6).into_iter().chain(of_family(!prefers_v6)).collect()
+    let first = inputs.prefers_ipv6;
+    of_family(first).into_iter().chain(of_family(!first)).collect()
 }

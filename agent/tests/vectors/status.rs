@@ -36,6 +36,7 @@ fn judge(case: &Case) -> Result<(), String> {
             (name.clone(), StartError { reason: text("reason"), message: text("message") })
         })
         .collect();
+    let node_ips = pods::texts(&input["nodeIPs"]);
     let ours = status::pod_status(&Inputs {
         pod: &pod,
         observed: &observed,
@@ -44,7 +45,8 @@ fn judge(case: &Case) -> Result<(), String> {
         terminated: input["terminated"] == true,
         probes_registered: input["probesRegistered"] == true,
         agent_started_at: Some(pods::time(&input["agentStartedAt"])),
-        node_ips: &pods::texts(&input["nodeIPs"]),
+        node_ips: &node_ips,
+        prefers_ipv6: node_ips.first().is_some_and(|ip| ip.contains(':')),
         // The recorded kubelet was not told which handlers its runtime has.
         recursive_read_only: false,
         stop_signals: false,

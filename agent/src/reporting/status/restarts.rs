@@ -84,6 +84,7 @@ mod tests {
                 probes_registered: false,
                 agent_started_at: None,
                 node_ips: &[],
+                prefers_ipv6: false,
                 recursive_read_only: false,
                 stop_signals: false,
                 actuated: None,

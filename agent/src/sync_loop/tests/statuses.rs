@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 
 use super::*;
 use crate::PublishedStatus;
+use crate::objects::ObjectMap;
 
 /// The state of a pod's container, its restarts, and whether the sandbox is ready: `Running 1 +`.
 fn outline(status: &PodStatus) -> String {
@@ -225,4 +226,41 @@ async fn containers_that_outlive_their_sandbox_are_stopped_before_it() {
             "StartContainer app/1",
         ]
     );
+}
+
+/// Objects whose node has this address.
+fn node_at(address: &str) -> ObjectMap {
+    let addresses = json!([{"type": "InternalIP", "address": address}]);
+    let node = json!({"metadata": {"name": "n"}, "status": {"addresses": addresses}});
+    let mut objects = ObjectMap::default();
+    objects.set_node(serde_json::from_value(node).unwrap());
+    objects
+}
+
+#[tokio::test(start_paused = true)]
+async fn host_ip_follows_the_address_of_the_node() {
+    let scene = Scene::new();
+    let field = json!({"fieldRef": {"fieldPath": "status.hostIP"}});
+    let app = container_with("app", "app", "env", json!([{"name": "HOST", "valueFrom": field}]));
+    scene.run(&pod_with("u1", json!({"containers": [app], "hostNetwork": true}))).await;
+    let variable = || {
+        let variables = scene.fake.spec("app").unwrap().envs;
+        variables.into_iter().find(|(name, _)| name == "HOST").unwrap().1
+    };
+    let has = |address: &'static str| {
+        move |report: &PodReport| {
+            let status = &report.published;
+            let ips = [status.host_ip.as_deref(), status.pod_ip.as_deref()];
+            ips == [Some(address), Some(address)]
+        }
+    };
+    scene.until("u1", "the configured address", has("127.0.0.1")).await;
+    assert_eq!(variable(), "127.0.0.1");
+    scene.objects.set(node_at("192.0.2.9"));
+    scene.until("u1", "the address of the node", has("192.0.2.9")).await;
+    scene.fake.kill("app", 0);
+    scene.until_restarted("u1").await;
+    assert_eq!(variable(), "192.0.2.9");
+    scene.objects.set(node_at("192.0.2.10"));
+    scene.until("u1", "the next address", has("192.0.2.10")).await;
 }
