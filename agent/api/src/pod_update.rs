@@ -6,7 +6,11 @@ use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ResourceRequirem
 
 use crate::manifest::admit;
 use crate::pod::{Pod, as_container, is_sidecar};
-use crate::qos::qos_class;
+use crate::qos::{computed_class, qos_class};
+use crate::totals::Kind;
+
+/// The annotation of pods that stand for static ones.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a pod may become the other one: but for images, the deadline, tolerations, and CPU and memory they are the same.
 #[must_use]
@@ -74,35 +78,145 @@ pub fn with_ephemeral_container(
     Ok(Pod::new(api).with_origin(pod.origin()))
 }
 
+/// Why a pod cannot be resized to the other one, which differs from it in resources and resize policies at most: the first error of an
+/// API server with the default feature gates. `None`: it can be resized.
+#[must_use]
+pub fn resize_error(old: &Pod, new: &Pod) -> Option<String> {
+    let ((old, _), (new, errors)) = (admit(old.api().clone()), admit(new.api().clone()));
+    let is_resized = |field: &str| field.contains(".resources") || field.contains(".resizePolicy");
+    if let Some(error) = errors.iter().find(|error| is_resized(&error.field)) {
+        return Some(format!("{}: {error}", error.field));
+    }
+    let (old, new) = (Pod::new(old), Pod::new(new));
+    if old.annotations().any(|(name, _)| name == MIRROR) {
+        return Some("Forbidden: static pods cannot be resized".to_owned());
+    }
+    if old.spec().os.as_ref().is_some_and(|os| os.name == "windows") {
+        return Some("Forbidden: windows pods cannot be resized".to_owned());
+    }
+    let class = qos_class(&old);
+    // The class in a status is that of the old pod.
+    if class != computed_class(&new) {
+        let class = class.as_str();
+        return Some(format!(
+            "spec: Invalid value: {class:?}: Pod QOS Class may not change as a result of resizing"
+        ));
+    }
+    if !is_on_resizing_node(&old) {
+        return Some("spec: Forbidden: Pod running on node without support for resize".to_owned());
+    }
+    let whole = pod_level_error(old.spec().resources.as_ref(), new.spec().resources.as_ref());
+    whole.or_else(|| {
+        let lists = [
+            ("initContainers", old.init_containers(), new.init_containers()),
+            ("containers", old.containers(), new.containers()),
+        ];
+        lists.into_iter().find_map(|(list, before, after)| {
+            let mut pairs = before.iter().zip(after).enumerate();
+            pairs.find_map(|(index, (before, after))| {
+                let field = format!("spec.{list}[{index}]");
+                container_error(&field, before, after, list == "initContainers")
+            })
+        })
+    })
+}
+
+/// Whether the node reports the resources of a container that runs: others cannot resize.
+fn is_on_resizing_node(pod: &Pod) -> bool {
+    let status = pod.api().status.iter();
+    let mut running = status
+        .flat_map(|status| status.container_statuses.iter().flatten())
+        .filter(|container| container.state.as_ref().is_some_and(|state| state.running.is_some()));
+    running.next().is_none_or(|container| container.resources.is_some())
+}
+
+/// Why resources of a pod as a whole cannot become the other ones.
+fn pod_level_error(
+    old: Option<&ResourceRequirements>,
+    new: Option<&ResourceRequirements>,
+) -> Option<String> {
+    if old.is_some() && new.is_none() {
+        return Some("spec.resources: Forbidden: pod-level resources cannot be removed".to_owned());
+    }
+    if let Some(list) = removed(old, new) {
+        return Some(format!(
+            "spec.resources.{list}: Forbidden: pod-level resource {list} cannot be removed"
+        ));
+    }
+    (fixed(old.cloned()) != fixed(new.cloned())).then(|| {
+        "spec: Forbidden: only cpu and memory resources are mutable at pod-level".to_owned()
+    })
+}
+
+/// Why a container at this field cannot be resized to the other one.
+fn container_error(field: &str, old: &Container, new: &Container, is_init: bool) -> Option<String> {
+    if let Some(list) = removed(old.resources.as_ref(), new.resources.as_ref()) {
+        return Some(format!(
+            "{field}.resources.{list}: Forbidden: resource {list} cannot be removed"
+        ));
+    }
+    let (mut before, mut after) = (old.clone(), new.clone());
+    // As for an API server, claims are a change: containers that have some cannot be resized.
+    if let Some(resources) = &mut after.resources {
+        resources.claims = None;
+    }
+    forget_resizable(&mut before);
+    forget_resizable(&mut after);
+    if before != after {
+        return Some(if is_init {
+            format!(
+                "{field}: Forbidden: only cpu and memory resources for init or sidecar containers are mutable"
+            )
+        } else {
+            "spec: Forbidden: only cpu and memory resources are mutable".to_owned()
+        });
+    }
+    let mut policies = new.resize_policy.iter().flatten();
+    let restarts = is_init
+        && !is_sidecar(new)
+        && old != new
+        && policies.any(|policy| policy.restart_policy == "RestartContainer");
+    restarts.then(|| {
+        format!(
+            "{field}: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+        )
+    })
+}
+
 /// Leaves of a container's resources what cannot be changed while it runs.
 fn forget_resizable(container: &mut Container) {
-    let Some(resources) = &mut container.resources else {
-        return;
-    };
+    container.resources = fixed(container.resources.take());
+}
+
+/// What a resize cannot change of resources.
+fn fixed(resources: Option<ResourceRequirements>) -> Option<ResourceRequirements> {
+    let mut resources = resources?;
     for list in [&mut resources.limits, &mut resources.requests] {
         if let Some(list) = list {
             list.retain(|name, _| name != "cpu" && name != "memory");
         }
         *list = list.take().filter(|list| !list.is_empty());
     }
-    if *resources == ResourceRequirements::default() {
-        container.resources = None;
-    }
+    (resources != ResourceRequirements::default()).then_some(resources)
 }
 
-/// Whether a request or limit of a container is gone: a resize cannot remove one.
+/// Whether a request or limit of a container is gone.
 fn loses_resources(old: &Pod, new: &Pod) -> bool {
-    let lists = |container: &Container| {
-        let resources = container.resources.clone().unwrap_or_default();
-        [resources.limits, resources.requests].map(Option::unwrap_or_default)
-    };
-    let all = |pod: &Pod| -> Vec<Container> {
-        let inits = pod.init_containers().iter();
-        inits.chain(pod.containers()).cloned().collect()
-    };
-    all(old).iter().zip(&all(new)).any(|(old, new)| {
-        let each = lists(old).into_iter().zip(lists(new));
-        each.into_iter().any(|(old, new)| old.keys().any(|name| !new.contains_key(name)))
+    let mut pairs = old.init_and_apps().zip(new.init_and_apps());
+    pairs.any(|(old, new)| removed(old.resources.as_ref(), new.resources.as_ref()).is_some())
+}
+
+/// The list that has lost a resource: a resize cannot remove one.
+fn removed(
+    old: Option<&ResourceRequirements>,
+    new: Option<&ResourceRequirements>,
+) -> Option<&'static str> {
+    let lists = [("requests", Kind::Requests), ("limits", Kind::Limits)];
+    lists.into_iter().find_map(|(list, kind)| {
+        let kept = kind.of(new);
+        let mut names = kind.of(old).into_iter().flatten().map(|(name, _)| name);
+        let is_lost = names.any(|name| kept.is_none_or(|kept| !kept.contains_key(name)));
+        is_lost.then_some(list)
     })
 }
 
@@ -125,6 +239,86 @@ mod tests {
 
     fn ephemeral(container: Value) -> EphemeralContainer {
         serde_json::from_value(container).unwrap()
+    }
+
+    /// A pod with these fields of its spec, and 1 CPU and 1 GiB of its own.
+    fn pod_of(fields: &Value) -> Pod {
+        let whole = json!({"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
+        let app = json!({"name": "app", "image": "i", "resources": {"requests": {"cpu": "500m"}}});
+        let init = json!({"name": "init", "image": "i"});
+        let mut spec = json!({"containers": [app], "initContainers": [init], "resources": whole});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let metadata = json!({"name": "p", "namespace": "default", "uid": "u"});
+        Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
+    }
+
+    #[rstest]
+    #[case::same(json!({}), None)]
+    #[case::more(json!({"resources": {"limits": {"cpu": "4", "memory": "4Gi"}, "requests": {"cpu": "3", "memory": "1Gi"}}}), None)]
+    #[case::resources_removed(
+        json!({"resources": null}),
+        Some("spec.resources: Forbidden: pod-level resources cannot be removed")
+    )]
+    #[case::limit_removed(
+        json!({"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1", "memory": "1Gi"}}}),
+        Some("spec.resources.limits: Forbidden: pod-level resource limits cannot be removed")
+    )]
+    #[case::request_removed(
+        json!({"containers": [{"name": "app", "image": "i"}]}),
+        Some("spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed")
+    )]
+    #[case::huge_pages(
+        json!({"resources": {"limits": {"cpu": "2", "memory": "2Gi", "hugepages-2Mi": "2Mi"}, "requests": {"cpu": "1", "memory": "1Gi"}}}),
+        Some("spec: Forbidden: only cpu and memory resources are mutable at pod-level")
+    )]
+    #[case::storage(
+        json!({"containers": [{"name": "app", "image": "i", "resources": {"requests": {"cpu": "500m", "ephemeral-storage": "1Gi"}}}]}),
+        Some("spec: Forbidden: only cpu and memory resources are mutable")
+    )]
+    #[case::too_little(
+        json!({"resources": {"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "100m", "memory": "1Gi"}}}),
+        Some("spec.resources.requests[cpu]: invalid value")
+    )]
+    #[case::class(
+        json!({"resources": {"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "2", "memory": "2Gi"}}}),
+        Some("spec: Invalid value: \"Burstable\": Pod QOS Class may not change as a result of resizing")
+    )]
+    #[case::init(json!({"initContainers": [{"name": "init", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}), None)]
+    fn resize_changes_cpu_and_memory_alone(#[case] to: Value, #[case] expected: Option<&str>) {
+        let found = resize_error(&pod_of(&json!({})), &pod_of(&to));
+        match expected {
+            Some(expected) => {
+                let found = found.unwrap();
+                assert!(found.starts_with(expected), "{found}");
+            }
+            None => assert_eq!(found, None),
+        }
+    }
+
+    #[rstest]
+    #[case::first_of_pod(json!({"resources": null}), None)]
+    #[case::mirror(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}}}), Some("static pods"))]
+    #[case::old_node(
+        json!({"status": {"containerStatuses": [{"name": "app", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}),
+        Some("Pod running on node without support for resize")
+    )]
+    fn resize_depends_on_the_pod(#[case] change: Value, #[case] expected: Option<&str>) {
+        let mut api = pod_of(&json!({})).api().clone();
+        if change.get("resources").is_some() {
+            api.spec.as_mut().unwrap().resources = None;
+        }
+        if let Some(metadata) = change.get("metadata") {
+            api.metadata = serde_json::from_value(metadata.clone()).unwrap();
+        }
+        api.status = change.get("status").map(|it| serde_json::from_value(it.clone()).unwrap());
+        let old = Pod::new(api);
+        let mut api = old.api().clone();
+        api.spec.as_mut().unwrap().resources = pod_of(&json!({})).spec().resources.clone();
+        let found = resize_error(&old, &Pod::new(api));
+        assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+        let contains =
+            |expected: &str| found.as_ref().is_some_and(|found| found.contains(expected));
+        assert!(expected.is_none_or(contains), "{found:?}");
     }
 
     #[test]

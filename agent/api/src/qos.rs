@@ -43,7 +43,7 @@ pub fn qos_class(pod: &Pod) -> QosClass {
 }
 
 /// Only CPU and memory count, of init and app containers or of the pod as a whole.
-fn computed_class(pod: &Pod) -> QosClass {
+pub(crate) fn computed_class(pod: &Pod) -> QosClass {
     let each: Vec<Option<&ResourceRequirements>> = match &pod.spec().resources {
         Some(whole) => vec![Some(whole)],
         None => pod.init_and_apps().map(|container| container.resources.as_ref()).collect(),

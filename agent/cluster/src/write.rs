@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use api::pod::Pod;
+use api::pod_update::resize_error;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +21,7 @@ pub enum Part {
     Main,
     /// The status.
     Status,
-    /// CPU and memory of a pod's containers.
+    /// CPU and memory of a pod and its containers.
     Resize,
     /// A pod's ephemeral containers: more of them.
     EphemeralContainers,
@@ -214,7 +216,22 @@ fn resized(old: &Object, new: &Value) -> Result<Value, Error> {
             }
         }
     }
-    Ok(result)
+    if let Some(spec) = new.get("spec")
+        && let Some(kept) = result.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        match spec.get("resources").filter(|resources| !resources.is_null()) {
+            Some(resources) => kept.insert("resources".to_owned(), resources.clone()),
+            None => kept.remove("resources"),
+        };
+    }
+    let pod = |value: &Value| match serde_json::from_value(value.clone()) {
+        Ok(pod) => Ok(Pod::new(pod)),
+        Err(error) => Err(Error::invalid(&old.key, error.to_string())),
+    };
+    match resize_error(&pod(&old.value)?, &pod(&result)?) {
+        Some(why) => Err(Error::invalid(&old.key, why)),
+        None => Ok(result),
+    }
 }
 
 fn with_ephemeral_containers(old: &Object, new: &Value) -> Result<Value, Error> {

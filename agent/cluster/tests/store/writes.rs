@@ -72,7 +72,6 @@ fn invalid_creates_are_refused(#[case] value: Value, #[case] expected: (&'static
 #[case::labels("/metadata/labels", json!({"a": "b"}), Part::Main, 1)]
 #[case::spec("/spec/containers/0/image", json!("j"), Part::Main, 2)]
 #[case::status("/status", json!({"phase": "Running"}), Part::Status, 1)]
-#[case::resources("/spec/containers/0/resources", json!({"limits": {"cpu": "1"}}), Part::Resize, 2)]
 #[case::ephemeral("/spec/ephemeralContainers", json!([{"name": "debug", "image": "d"}]), Part::EphemeralContainers, 2)]
 fn generation_counts_changes_of_the_spec(
     #[case] path: &str,
@@ -105,6 +104,43 @@ fn each_part_leaves_the_others(#[case] path: &str, #[case] to: Value, #[case] pa
     let old = create(&store, with(&pod("p"), "/spec/ephemeralContainers", json!([])));
     let new = store.update(with(&old.value, path, to), part).unwrap();
     assert_eq!(new, old);
+}
+
+/// A pod with resources of its own, and of its container.
+fn resizable() -> Value {
+    let resources = json!({"requests": {"cpu": "500m"}});
+    let pod = with(&pod("p"), "/spec/containers/0/resources", resources);
+    let limits = json!({"cpu": "2", "memory": "2Gi"});
+    let requests = json!({"cpu": "1", "memory": "1Gi"});
+    with(&pod, "/spec/resources", json!({"limits": limits, "requests": requests}))
+}
+
+#[rstest]
+#[case::container("/spec/containers/0/resources", json!({"requests": {"cpu": "600m", "memory": "1Gi"}}))]
+#[case::pod("/spec/resources", json!({"limits": {"cpu": "3", "memory": "2Gi"}, "requests": {"cpu": "2", "memory": "1Gi"}}))]
+fn resize_changes_the_resources_of_pod_and_containers(#[case] path: &str, #[case] to: Value) {
+    let store = store();
+    let old = create(&store, resizable());
+    let new = store.update(with(&old.value, path, to.clone()), Part::Resize).unwrap();
+    assert_eq!(new.value.pointer(path), Some(&to));
+    assert_eq!(new.value["metadata"]["generation"], 2);
+    let again = store.update(new.value.clone(), Part::Resize).unwrap();
+    assert_eq!(again.version, new.version, "an update that changes nothing makes no version");
+}
+
+#[rstest]
+#[case::removed("/spec/resources", json!(null), "spec.resources: Forbidden: pod-level resources cannot be removed")]
+#[case::removed_from_container("/spec/containers/0/resources", json!({}), "spec.containers[0].resources.requests: Forbidden")]
+#[case::less_than_containers("/spec/resources/requests/cpu", json!("100m"), "spec.resources.requests[cpu]")]
+#[case::class("/spec/resources/requests", json!({"cpu": "2", "memory": "2Gi"}), "Pod QOS Class may not change")]
+#[case::no_quantity("/spec/resources/requests/cpu", json!([]), "\"p\" is invalid")]
+fn invalid_resizes_are_refused(#[case] path: &str, #[case] to: Value, #[case] message: &str) {
+    let store = store();
+    let old = create(&store, resizable());
+    let error = store.update(with(&old.value, path, to), Part::Resize).unwrap_err();
+    assert_eq!(error.reason(), ("Invalid", 422));
+    assert!(error.to_string().contains(message), "{error}");
+    assert_eq!(store.get(&old.key).unwrap(), old);
 }
 
 #[rstest]
