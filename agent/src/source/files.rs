@@ -192,34 +192,48 @@ impl ManifestFiles {
             }
             Changed::Names(names) => names.clone(),
         };
+        // Before others are counted, those that are gone are forgotten.
+        let mut files = Vec::new();
         for name in &names {
             if !self.is_manifest(name) {
                 continue;
             }
-            if self.known.len() >= self.most && !self.known.contains_key(name) {
-                return Err(ListError::TooMany(self.most));
-            }
-            let path = self.path.join(name);
             // Follows links: a link to a file is a manifest.
-            match fs::metadata(&path) {
-                Ok(found) if found.is_file() => {
-                    let must = matches!(changed, Changed::Names(_));
-                    self.refresh(&path, name, Stamp::of(&found, now), must);
-                }
+            match fs::metadata(self.path.join(name)) {
+                Ok(found) if found.is_file() => files.push((name, Stamp::of(&found, now))),
                 Ok(_) | Err(_) => {
                     self.known.remove(name);
                 }
             }
         }
+        let count = |known: &BTreeMap<OsString, ManifestFile>| {
+            let added = files.iter().filter(|(name, _)| !known.contains_key(*name));
+            known.len() + added.count()
+        };
+        if count(&self.known) > self.most {
+            // The removal of others may not be known yet.
+            let directory = &self.path;
+            self.known.retain(|name, _| directory.join(name).is_file());
+        }
+        if count(&self.known) > self.most {
+            return Err(ListError::TooMany(self.most));
+        }
+        let must = matches!(changed, Changed::Names(_));
+        for (name, stamp) in files {
+            self.refresh(&self.path.join(name), name, stamp, must);
+        }
         Ok(())
     }
 
-    /// The names of all manifests.
+    /// The names of all manifests, and of links that may lead to one.
     fn names(&self) -> Result<Set<OsString>, ListError> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
-            if self.is_manifest(&name) {
+            let entry = entry?;
+            let name = entry.file_name();
+            // Directories do not count.
+            let is_directory = || entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if self.is_manifest(&name) && !is_directory() {
                 names.push(name);
             }
             if names.len() > self.most {

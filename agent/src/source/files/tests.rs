@@ -150,6 +150,41 @@ fn directory_with_too_many_files_is_an_error_until_some_are_removed() {
 }
 
 #[test]
+fn directory_with_the_most_files_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let put = |name: &str| fs::write(at(name), manifest(name)).unwrap();
+    let changed = |names: &[&str]| {
+        let names: Vec<OsString> = names.iter().map(OsString::from).collect();
+        Changed::Names(names.into())
+    };
+    let listed = |files: &mut ManifestFiles, changed: &Changed| -> Vec<String> {
+        let pods = files.list(changed, Timestamp::now()).unwrap();
+        pods.iter().map(|pod| pod.name().to_owned()).collect()
+    };
+    let mut files = kubelet(dir.path());
+    files.most = 2;
+    put("b");
+    put("c");
+    fs::create_dir(at("directory")).unwrap();
+    assert_eq!(names(&mut files), ["b-n", "c-n"]);
+    // Neither a name of which nothing is left nor a directory is a file more.
+    let nothing = changed(&["a", "directory"]);
+    assert_eq!(listed(&mut files, &nothing), ["b-n", "c-n"]);
+    // A file that comes in the place of another one is none more either, although its name is read first.
+    fs::remove_file(at("c")).unwrap();
+    put("a");
+    assert_eq!(listed(&mut files, &changed(&["a", "c"])), ["a-n", "b-n"]);
+    // Nor is one before the removal of another one is known.
+    fs::remove_file(at("b")).unwrap();
+    put("c");
+    assert_eq!(listed(&mut files, &changed(&["c"])), ["a-n", "c-n"]);
+    put("b");
+    let listed = files.list(&changed(&["b"]), Timestamp::now());
+    assert!(matches!(listed, Err(ListError::TooMany(2))), "{listed:?}");
+}
+
+#[test]
 fn oversized_file_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("large.yaml");
