@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::local_node::allocatable::allocatable;
-use agent::local_node::kubelet_config::{Gates as FeatureGates, GoDuration, KubeletConfiguration};
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
 use api::quantity::Quantity;
 use compact::Map;
 
@@ -70,15 +70,9 @@ impl Settings {
         }
     }
 
-    fn gate(&self, name: &str, default: bool) -> bool {
-        let gates = self.file.feature_gates.as_ref();
-        gates.and_then(|gates| gates.get(name).copied()).unwrap_or(default)
-    }
-
     /// Whether managers follow pod-level resources: the gate PodLevelResourceManagers.
     pub(crate) fn pod_level(&self) -> bool {
-        let gates = self.file.feature_gates.as_ref().map(FeatureGates::new);
-        gates.is_some_and(|gates| gates.enabled("PodLevelResourceManagers"))
+        self.file.gates().enabled("PodLevelResourceManagers")
     }
 
     fn reserved(&self, name: &str) -> Quantity {
@@ -117,9 +111,10 @@ impl Settings {
                 if reserved <= 0 {
                     return Err("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero".to_owned());
                 }
+                let enabled = self.file.gates();
                 let gates = Gates {
-                    alpha: self.gate("CPUManagerPolicyAlphaOptions", false),
-                    beta: self.gate("CPUManagerPolicyBetaOptions", true),
+                    alpha: enabled.enabled("CPUManagerPolicyAlphaOptions"),
+                    beta: enabled.enabled("CPUManagerPolicyBetaOptions"),
                     pod_level: self.pod_level(),
                 };
                 let specific = self.file.reserved_system_cpus.as_deref().unwrap_or_default();

@@ -271,6 +271,14 @@ pub fn followed_gates(gates: &Gates) -> Vec<GateState> {
     GATES.into_iter().filter_map(|name| gates.state(name)).collect()
 }
 
+impl KubeletConfiguration {
+    /// Its feature gates.
+    #[must_use]
+    pub fn gates(&self) -> Gates {
+        self.feature_gates.as_ref().map(Gates::new).unwrap_or_default()
+    }
+}
+
 fn gates_of(document: &Document) -> Gates {
     let gates = document.get("featureGates").cloned();
     let gates = gates.and_then(|gates| serde_json::from_value(gates).ok()).unwrap_or_default();

@@ -40,6 +40,10 @@ fn settings(fields: Value) -> Settings {
     json!({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"align-by-socket": "true"},
            "featureGates": {"CPUManagerPolicyAlphaOptions": true}}),
     Ok(true))]
+#[case::alpha_with_gate_of_all(
+    json!({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"align-by-socket": "true"},
+           "featureGates": {"AllAlpha": true}}),
+    Ok(true))]
 fn policy_of_processors_is_chosen(#[case] fields: Value, #[case] expected: Result<bool, &str>) {
     let policy = settings(fields).cpus(&nodes(), Policy::None);
     assert_eq!(policy.map(|policy| policy.is_some()), expected.map_err(str::to_owned));

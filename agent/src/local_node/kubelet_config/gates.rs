@@ -260,18 +260,21 @@ impl Gates {
         Self { given: given.clone() }
     }
 
-    /// Whether a feature is on.
+    /// The value that `featureGates` sets for a gate, by its name, `AllAlpha` or `AllBeta`.
     #[must_use]
-    pub fn enabled(&self, name: &str) -> bool {
-        let Some(group) = group(name) else {
-            return false;
-        };
-        let of_all = match group.stage {
+    pub fn given(&self, name: &str) -> Option<bool> {
+        let of_all = match group(name)?.stage {
             Stage::Alpha => self.given.get("AllAlpha"),
             Stage::Beta => self.given.get("AllBeta"),
             Stage::Ga | Stage::Deprecated => None,
         };
-        *self.given.get(name).or(of_all).unwrap_or(&group.default)
+        self.given.get(name).or(of_all).copied()
+    }
+
+    /// Whether a feature is on.
+    #[must_use]
+    pub fn enabled(&self, name: &str) -> bool {
+        self.given(name).or_else(|| default_of(name)).unwrap_or_default()
     }
 
     /// A gate of this name with its value; `None`: there is no such gate.
@@ -338,6 +341,20 @@ mod tests {
         #[case] expected: bool,
     ) {
         assert_eq!(gates(given).enabled(name), expected);
+    }
+
+    #[rstest]
+    #[case(&[], None)]
+    #[case(&[("MemoryQoS", false)], Some(false))]
+    #[case(&[("AllAlpha", true)], Some(true))]
+    #[case(&[("AllAlpha", true), ("MemoryQoS", false)], Some(false))]
+    #[case(&[("AllBeta", true)], None)]
+    fn gate_is_given_by_name_or_by_stage(
+        #[case] given: &[(&str, bool)],
+        #[case] expected: Option<bool>,
+    ) {
+        assert_eq!(gates(given).given("MemoryQoS"), expected);
+        assert_eq!(gates(given).given("Nothing"), None);
     }
 
     #[rstest]

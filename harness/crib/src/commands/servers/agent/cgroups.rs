@@ -76,9 +76,8 @@ impl CgroupArgs {
         config.shares_root = named.is_some() && !adopts_node;
         config.pod_pids_limit = file.pod_pids_limit.filter(|most| *most > 0);
         config.enforced = enforced(file);
-        let gates = file.feature_gates.as_ref();
         let reserved = reserved_memory(file).unwrap_or_default();
-        if gates.is_some_and(|gates| gates.get("QOSReserved") == Some(&true)) {
+        if file.gates().enabled("QOSReserved") {
             config.qos_reserved_memory = reserved;
         } else if reserved.is_some() {
             tracing::warn!(
@@ -147,9 +146,8 @@ fn driver_of(file: &KubeletConfiguration) -> Option<CgroupDriver> {
 
 /// What the file says of memory QoS; it was checked.
 fn memory_qos(file: &KubeletConfiguration) -> Option<MemoryQos> {
-    let gate = file.feature_gates.as_ref().and_then(|gates| gates.get("MemoryQoS").copied());
     let factor = file.memory_throttling_factor;
-    (gate == Some(true)).then(|| MemoryQos {
+    file.gates().enabled("MemoryQoS").then(|| MemoryQos {
         throttling_factor: factor.unwrap_or(MemoryQos::THROTTLING_FACTOR),
         reservation: match file.memory_reservation_policy.as_deref() {
             Some("TieredReservation") => MemoryReservation::TieredReservation,
@@ -254,6 +252,7 @@ mod tests {
     #[rstest]
     #[case::off("memoryThrottlingFactor: 0.5", None)]
     #[case::defaults("featureGates: {MemoryQoS: true}", Some((0.9, MemoryReservation::None)))]
+    #[case::of_all("featureGates: {AllAlpha: true}", Some((0.9, MemoryReservation::None)))]
     #[case::given(
         "featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.5\nmemoryReservationPolicy: TieredReservation",
         Some((0.5, MemoryReservation::TieredReservation))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::Config;
-use agent::local_node::kubelet_config::{Gates, GoDuration, KubeletConfiguration, count};
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use agent::services::ServiceTable;
 use clap::{ArgAction, Args, ValueEnum};
 use crib_base::service_stream::{self, Outcome};
@@ -173,7 +173,7 @@ impl ClusterArgs {
             status,
             provided_addresses: provided.iter().map(IpAddr::to_string).collect(),
             event_rate: Some(rate(file.event_record_qps, file.event_burst)),
-            gates: file.feature_gates.as_ref().map(Gates::new).unwrap_or_default(),
+            gates: file.gates(),
             resync_period: config.resync_period,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::images::{
     Allowlist, CredentialProviders, CredentialVerification, ImageConfig, ImageGcPolicy, TOKEN_GATE,
 };
-use agent::local_node::kubelet_config::{Gates, GoDuration, KubeletConfiguration, count};
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use agent::objects::ObjectMap;
 use clap::{Args, ValueEnum};
 use crib_base::args::duration;
@@ -96,7 +96,7 @@ impl ImageArgs {
             self.registry_burst.or(count(file.registry_burst)).unwrap_or(defaults.1);
         config.credential_verification = self.verification(file)?;
         config.garbage_collection = self.garbage_collection(file, adopt_node)?;
-        let gates = Gates::new(&file.feature_gates.clone().unwrap_or_default());
+        let gates = file.gates();
         if let (Some(file), Some(bin_dir)) =
             (&self.image_credential_provider_config, &self.image_credential_provider_bin_dir)
         {

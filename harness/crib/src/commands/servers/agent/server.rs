@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::Config;
-use agent::local_node::kubelet_config::{Gates, GoDuration, KubeletConfiguration, count};
+use agent::local_node::kubelet_config::{GoDuration, KubeletConfiguration, count};
 use clap::{ArgAction, Args, ValueEnum};
 use kubelet_server::{Authorization, Handlers, KeyPairFiles, Server, ServerError, Settings};
 
@@ -89,8 +89,7 @@ impl ServerArgs {
             certificate: self.certificate(file, config, pki)?,
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
-            reloads_client_authority: Gates::new(&file.feature_gates.clone().unwrap_or_default())
-                .enabled("ReloadKubeletClientCAFile"),
+            reloads_client_authority: file.gates().enabled("ReloadKubeletClientCAFile"),
             anonymous: self.anonymous(file),
             token_reviews,
             authorization,
@@ -209,14 +208,12 @@ fn warn_without_cluster(file: &KubeletConfiguration) {
 
 /// The debugging handlers of the server.
 fn handlers(file: &KubeletConfiguration) -> Handlers {
-    let gates = file.feature_gates.as_ref();
-    let gate = gates.and_then(|gates| gates.get("ContainerCheckpoint").copied());
     let all = Handlers::default();
     let shows_logs = file.enable_system_log_handler.unwrap_or(true);
     Handlers {
         debugging: file.enable_debugging_handlers.unwrap_or(all.debugging),
         system_logs: all.system_logs.filter(|_| shows_logs),
-        checkpoints: gate.unwrap_or(all.checkpoints),
+        checkpoints: file.gates().given("ContainerCheckpoint").unwrap_or(all.checkpoints),
     }
 }
 

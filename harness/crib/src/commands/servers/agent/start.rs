@@ -13,7 +13,7 @@ use agent::cri::Cri;
 use agent::cri::grpc::ConnectOptions;
 use agent::local_node::agent_id::{self, AgentIdError};
 use agent::local_node::eviction::settings::EvictionSettings;
-use agent::local_node::kubelet_config::{Checked, Gates, GoDuration, KubeletConfiguration};
+use agent::local_node::kubelet_config::{Checked, GoDuration, KubeletConfiguration};
 use agent::local_node::shutdown::periods;
 use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
@@ -202,10 +202,10 @@ fn config(
     config.remove_at_once = !settings.adopt_node;
     config.finish_starts = settings.adopt_node;
     config.dead_containers = settings.dead_containers.limits();
-    let gates = file.feature_gates.as_ref();
-    let gate = gates.and_then(|gates| gates.get("ContainerStopSignals").copied());
+    let gates = file.gates();
     // Kubernetes 1.36 has it switched off.
-    config.container_stop_signals = gate.unwrap_or(!settings.adopt_node);
+    let stop_signals = gates.given("ContainerStopSignals");
+    config.container_stop_signals = stop_signals.unwrap_or(!settings.adopt_node);
     config.event_driven_pleg = settings.event_driven_pleg.unwrap_or(true);
     let in_file = file.sync_frequency.map(GoDuration::get);
     if let Some(period) = settings.sync_frequency.or(in_file) {
@@ -354,7 +354,7 @@ impl Serving<'_> {
         };
         let agent = agent::start(config, parts);
         let view = agent.view();
-        let gates = Gates::new(&file.feature_gates.clone().unwrap_or_default());
+        let gates = file.gates();
         let exposed = Exposed::new(&config_shown, &gates, agent.view(), Arc::clone(&cri));
         let exposed = exposed.with_drivers(volume_drivers, gates.enabled("CSIVolumeHealth"));
         let exposed = Arc::new(exposed.in_cluster(in_cluster));
