@@ -116,11 +116,21 @@ pub struct Handlers {
     pub system_logs: Option<PathBuf>,
     /// Whether containers are checkpointed (gate ContainerCheckpoint).
     pub checkpoints: bool,
+    /// Whether `/flagz` shows the flags of the process (gate ComponentFlagz).
+    pub flagz: bool,
+    /// Whether `/statusz` shows what the process is (gate ComponentStatusz).
+    pub statusz: bool,
 }
 
 impl Default for Handlers {
     fn default() -> Self {
-        Self { debugging: true, system_logs: Some(PathBuf::from("/var/log")), checkpoints: true }
+        Self {
+            debugging: true,
+            system_logs: Some(PathBuf::from("/var/log")),
+            checkpoints: true,
+            flagz: true,
+            statusz: true,
+        }
     }
 }
 

@@ -164,8 +164,8 @@ pub(crate) fn route(method: &Method, path: &str, handlers: &Handlers) -> Result<
     }
     let route = match words.as_slice() {
         ["configz"] => Route::Config,
-        ["statusz"] => Route::Statusz,
-        ["flagz"] => Route::Flagz,
+        ["statusz"] if handlers.statusz => Route::Statusz,
+        ["flagz"] if handlers.flagz => Route::Flagz,
         ["runningpods"] | ["runningpods", ""] => Route::RunningPods,
         [_, .., ""] => return Err(NoRoute::NotFound),
         ["checkpoint", ..] if !handlers.checkpoints => return Err(NoRoute::NotFound),
@@ -315,11 +315,22 @@ mod tests {
         assert_eq!(route(&Method::GET, "/pods", &handlers), Ok(Route::Page(Page::Pods)));
     }
 
-    #[test]
-    fn handlers_can_be_disabled_one_by_one() {
-        let handlers = Handlers { system_logs: None, checkpoints: false, ..Handlers::default() };
-        assert_eq!(route(&Method::GET, "/logs/x", &handlers), Err(NoRoute::NoSystemLogs));
-        assert_eq!(route(&Method::POST, "/checkpoint/ns/p/c", &handlers), Err(NoRoute::NotFound));
+    #[rstest]
+    #[case(Handlers { system_logs: None, ..Handlers::default() }, "/logs/x", NoRoute::NoSystemLogs)]
+    #[case(Handlers { checkpoints: false, ..Handlers::default() }, "/checkpoint/ns/p/c", NoRoute::NotFound)]
+    #[case(Handlers { flagz: false, ..Handlers::default() }, "/flagz", NoRoute::NotFound)]
+    #[case(Handlers { statusz: false, ..Handlers::default() }, "/statusz", NoRoute::NotFound)]
+    fn handlers_can_be_disabled_one_by_one(
+        #[case] handlers: Handlers,
+        #[case] path: &str,
+        #[case] expected: NoRoute,
+    ) {
+        let routes = |handlers: &Handlers| {
+            [Method::GET, Method::POST].map(|method| route(&method, path, handlers))
+        };
+        assert!(routes(&Handlers::default()).iter().any(Result::is_ok));
+        assert!(routes(&handlers).contains(&Err(expected)));
+        assert!(routes(&handlers).iter().all(Result::is_err));
     }
 
     #[rstest]

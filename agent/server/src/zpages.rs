@@ -1,7 +1,7 @@
 //! ◆ `/statusz` and `/flagz`: what the process is, and with which flags it runs, as text or as an object. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/statusz, k8s.io/apiserver/pkg/server/flagz, with the gates ComponentStatusz
-//! and ComponentFlagz (on). There, text has one of four separators, by chance.
+//! and ComponentFlagz. There, text has one of four separators, by chance.
 
 use std::collections::BTreeMap;
 

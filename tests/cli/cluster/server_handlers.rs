@@ -130,11 +130,14 @@ async fn configured(fields: &str) -> Served {
 
 #[tokio::test]
 async fn log_and_checkpoint_handlers_can_be_disabled() {
-    let fields = "enableSystemLogHandler: false\nfeatureGates: {ContainerCheckpoint: false}";
+    let fields = "enableSystemLogHandler: false\n\
+        featureGates: {ComponentFlagz: false, ContainerCheckpoint: false}";
     let served = configured(fields).await;
     let disabled = (405, "logs endpoint is disabled.\n".to_owned());
     assert_eq!(served.get("/logs/syslog").await, disabled);
     assert_eq!(sent(&served, Method::POST, "/checkpoint/a/b/c").await.0, 404);
+    assert_eq!(served.get("/flagz").await.0, 404);
+    assert_eq!(served.get("/statusz").await.0, 200);
     served.end().await;
 }
 

@@ -208,12 +208,14 @@ fn warn_without_cluster(file: &KubeletConfiguration) {
 
 /// The debugging handlers of the server.
 fn handlers(file: &KubeletConfiguration) -> Handlers {
-    let all = Handlers::default();
+    let (all, gates) = (Handlers::default(), file.gates());
     let shows_logs = file.enable_system_log_handler.unwrap_or(true);
     Handlers {
         debugging: file.enable_debugging_handlers.unwrap_or(all.debugging),
         system_logs: all.system_logs.filter(|_| shows_logs),
-        checkpoints: file.gates().given("ContainerCheckpoint").unwrap_or(all.checkpoints),
+        checkpoints: gates.enabled("ContainerCheckpoint"),
+        flagz: gates.enabled("ComponentFlagz"),
+        statusz: gates.enabled("ComponentStatusz"),
     }
 }
 
