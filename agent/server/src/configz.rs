@@ -230,6 +230,7 @@ mod tests {
             any_port: false,
             address: ([127, 0, 0, 1], 10250).into(),
             certificate: KeyPairFiles { certificate: "/a.crt".into(), key: "/a.key".into() },
+            reloads_certificate: true,
             signed: None,
             client_authority: Some("/ca.crt".into()),
             reloads_client_authority: true,

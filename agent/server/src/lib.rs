@@ -87,6 +87,8 @@ pub struct Settings {
     pub any_port: bool,
     /// Its certificate.
     pub certificate: KeyPairFiles,
+    /// Whether the files of `certificate` are read again when they change (gate ReloadKubeletServerCertificateFile).
+    pub reloads_certificate: bool,
     /// A certificate and its key in one file, which are served instead once they are there.
     pub signed: Option<PathBuf>,
     /// The authorities of client certificates, in PEM; `None`: no certificate is an identity.
@@ -184,7 +186,7 @@ impl Server {
         let authority = authority.map(|file| ClientAuthority::new(file, reloads)).transpose()?;
         let authority = authority.map(Arc::new);
         let (files, signed) = (settings.certificate.clone(), settings.signed.clone());
-        let served = ServedCertificate::new(files, signed)?;
+        let served = ServedCertificate::new(files, signed, settings.reloads_certificate)?;
         let tls = Tls::new(Arc::new(served), authority.clone(), &settings);
         let tls = tls.map_err(|source| {
             let path = settings.certificate.certificate.clone();

@@ -20,6 +20,8 @@ pub(crate) struct ServedCertificate {
     files: KeyPairFiles,
     /// A certificate and its key, which are served instead once they are there.
     signed: Option<PathBuf>,
+    /// Whether `files` are read again when they change.
+    reloads: bool,
     now: Mutex<Now>,
 }
 
@@ -30,19 +32,24 @@ struct Now {
 }
 
 impl ServedCertificate {
-    /// Reads the files.
-    pub(crate) fn new(files: KeyPairFiles, signed: Option<PathBuf>) -> Result<Self, TlsError> {
+    /// Reads the files. With `reloads`, they are read again when they change.
+    pub(crate) fn new(
+        files: KeyPairFiles,
+        signed: Option<PathBuf>,
+        reloads: bool,
+    ) -> Result<Self, TlsError> {
         let served = current(&files, signed.as_ref());
         let stamp = stamp(&served);
         let now = Now { stamp, certificate: load(&served)? };
-        Ok(Self { files, signed, now: Mutex::new(now) })
+        Ok(Self { files, signed, reloads, now: Mutex::new(now) })
     }
 
     /// The certificate, read again if a file is another one.
     fn now(&self) -> Arc<CertifiedKey> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let served = current(&self.files, self.signed.as_ref());
-        let stamp = stamp(&served);
+        let is_signed = served.certificate != self.files.certificate;
+        let stamp = if self.reloads || is_signed { stamp(&served) } else { None };
         if stamp.is_some() && stamp != now.stamp {
             // One that cannot be used is not read again before it changes.
             now.stamp = stamp;
@@ -120,7 +127,7 @@ mod tests {
         write(&files.certificate, &first.cert.pem(), 50);
         write(&files.key, &first.signing_key.serialize_pem(), 50);
         let signed = path("signed");
-        let served = ServedCertificate::new(files.clone(), Some(signed.clone())).unwrap();
+        let served = ServedCertificate::new(files.clone(), Some(signed.clone()), true).unwrap();
         let shown = || served.now().cert[0].clone();
         assert_eq!(shown(), *first.cert.der());
         // The key of another certificate.
@@ -130,6 +137,25 @@ mod tests {
         assert_eq!(shown(), *second.cert.der());
         fs::remove_file(&files.certificate).unwrap();
         assert_eq!(shown(), *second.cert.der());
+        write(&signed, &(third.cert.pem() + &third.signing_key.serialize_pem()), 20);
+        assert_eq!(shown(), *third.cert.der());
+    }
+
+    #[test]
+    fn replaced_files_are_not_served_without_reloads_but_signed_ones_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let files = KeyPairFiles { certificate: path("c"), key: path("k") };
+        let make = || rcgen::generate_simple_self_signed(["n".to_owned()]).unwrap();
+        let (first, second, third) = (make(), make(), make());
+        write(&files.certificate, &first.cert.pem(), 50);
+        write(&files.key, &first.signing_key.serialize_pem(), 50);
+        let signed = path("signed");
+        let served = ServedCertificate::new(files.clone(), Some(signed.clone()), false).unwrap();
+        let shown = || served.now().cert[0].clone();
+        write(&files.certificate, &second.cert.pem(), 30);
+        write(&files.key, &second.signing_key.serialize_pem(), 30);
+        assert_eq!(shown(), *first.cert.der());
         write(&signed, &(third.cert.pem() + &third.signing_key.serialize_pem()), 20);
         assert_eq!(shown(), *third.cert.der());
     }

@@ -372,6 +372,7 @@ mod tests {
             address: ([127, 0, 0, 1], 0).into(),
             any_port: false,
             certificate: files.clone(),
+            reloads_certificate: true,
             signed: None,
             client_authority: Some(file.clone()),
             reloads_client_authority: true,
@@ -382,7 +383,7 @@ mod tests {
             cipher_suites: Vec::new(),
             handlers: Handlers::default(),
         };
-        let served = Arc::new(ServedCertificate::new(files.clone(), None).unwrap());
+        let served = Arc::new(ServedCertificate::new(files.clone(), None, true).unwrap());
         let known = Arc::new(ClientAuthority::new(file.clone(), true).unwrap());
         let tls = Tls::new(served, Some(known), &settings).unwrap();
 

@@ -87,6 +87,7 @@ impl ServerArgs {
             // Several nodes may be on one machine, and nobody asked for this port.
             any_port: named.is_none(),
             certificate: self.certificate(file, config, pki)?,
+            reloads_certificate: file.gates().enabled("ReloadKubeletServerCertificateFile"),
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             reloads_client_authority: file.gates().enabled("ReloadKubeletClientCAFile"),
