@@ -95,6 +95,8 @@ pub struct Config {
     pub seccomp_default: bool,
     /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
     pub container_stop_signals: bool,
+    /// Whether clients may select one stream of a log, which Kubernetes 1.36 has behind the gate PodLogsQuerySplitStreams.
+    pub selects_log_streams: bool,
     /// When pods are evicted because the node is short of something; `None`: never.
     pub eviction: Option<EvictionSettings>,
     /// How long pods may take to end when the machine shuts down, those of low priorities first; empty: they are not ended.
@@ -239,6 +241,7 @@ impl Config {
             seccomp_profile_root: None,
             seccomp_default: false,
             container_stop_signals: true,
+            selects_log_streams: true,
             eviction: None,
             shutdown: Vec::new(),
             node_name: "localhost".to_owned(),

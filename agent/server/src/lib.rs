@@ -122,6 +122,8 @@ pub struct Handlers {
     pub flagz: bool,
     /// Whether `/statusz` shows what the process is (gate ComponentStatusz).
     pub statusz: bool,
+    /// Whether clients may select one stream of a log (gate PodLogsQuerySplitStreams).
+    pub log_streams: bool,
 }
 
 impl Default for Handlers {
@@ -132,6 +134,7 @@ impl Default for Handlers {
             checkpoints: true,
             flagz: true,
             statusz: true,
+            log_streams: true,
         }
     }
 }

@@ -22,12 +22,13 @@ use super::answer::{Body, Refusal, of_kind};
 use super::query::{BadQuery, LogOptions, Query};
 use super::route::Target;
 
-/// The log of a container of a pod.
+/// The log of a container of a pod. With `selects_streams`, the query may name one of its streams.
 pub(crate) async fn logs(
     cri: &Arc<dyn Cri>,
     pod: Option<Pod>,
     target: &Target,
     query: &Query,
+    selects_streams: bool,
 ) -> Result<Response<Body>, Refusal> {
     let options = query.log_options(Timestamp::now()).map_err(|error| {
         let status = match error {
@@ -43,6 +44,11 @@ pub(crate) async fn logs(
     if !super::pods::has_container(&pod, container) {
         let message = format!("container {container:?} not found in pod {name:?}");
         return Err(Refusal::not_found(message));
+    }
+    if let Some(stream) = options.stream.filter(|_| !selects_streams) {
+        return Err(Refusal::bad_request(format!(
+            "unable to return the log stream {stream:?} alone: enable the feature gate PodLogsQuerySplitStreams of the agent"
+        )));
     }
     let status = pod.status.unwrap_or_default();
     let id = container_id(&status, name, container, options.previous);

@@ -150,7 +150,8 @@ impl Client {
             }
             Route::Logs(target) => {
                 let pod = exposed.view.pod(&target.namespace, &target.pod);
-                return logs::logs(&exposed.cri, pod, &target, &query).await;
+                let selects = api.handlers.log_streams;
+                return logs::logs(&exposed.cri, pod, &target, &query, selects).await;
             }
             Route::Exec(target) => (Kind::Exec, target),
             Route::Attach(target) => (Kind::Attach, target),

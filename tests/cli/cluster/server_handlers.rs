@@ -131,13 +131,19 @@ async fn configured(fields: &str) -> Served {
 #[tokio::test]
 async fn log_and_checkpoint_handlers_can_be_disabled() {
     let fields = "enableSystemLogHandler: false\n\
-        featureGates: {ComponentFlagz: false, ContainerCheckpoint: false}";
+        featureGates: {ComponentFlagz: false, ContainerCheckpoint: false, PodLogsQuerySplitStreams: false}";
     let served = configured(fields).await;
     let disabled = (405, "logs endpoint is disabled.\n".to_owned());
     assert_eq!(served.get("/logs/syslog").await, disabled);
     assert_eq!(sent(&served, Method::POST, "/checkpoint/a/b/c").await.0, 404);
     assert_eq!(served.get("/flagz").await.0, 404);
     assert_eq!(served.get("/statusz").await.0, 200);
+    served.joined.create_pod(&pod("p", "sleep 3600"));
+    served.joined.wait_for_phase("p", "Running").await;
+    let log = "/containerLogs/default/p/app?stream";
+    assert_eq!(served.get(&format!("{log}=All")).await.0, 200);
+    let (status, text) = served.get(&format!("{log}=Stdout")).await;
+    assert!(status == 400 && text.contains("PodLogsQuerySplitStreams"), "{status} {text}");
     served.end().await;
 }
 

@@ -96,7 +96,7 @@ impl ServerArgs {
             authorization,
             cipher_suites: file.tls_cipher_suites.clone().unwrap_or_default(),
             tls_1_3_alone: file.tls_min_version.as_deref() == Some("VersionTLS13"),
-            handlers: handlers(file),
+            handlers: handlers(file, config),
         };
         let server = Server::bind(settings).await.map_err(|error| {
             let problem = in_words(&error);
@@ -208,7 +208,7 @@ fn warn_without_cluster(file: &KubeletConfiguration) {
 }
 
 /// The debugging handlers of the server.
-fn handlers(file: &KubeletConfiguration) -> Handlers {
+fn handlers(file: &KubeletConfiguration, config: &Config) -> Handlers {
     let (all, gates) = (Handlers::default(), file.gates());
     let shows_logs = file.enable_system_log_handler.unwrap_or(true);
     Handlers {
@@ -217,6 +217,7 @@ fn handlers(file: &KubeletConfiguration) -> Handlers {
         checkpoints: gates.enabled("ContainerCheckpoint"),
         flagz: gates.enabled("ComponentFlagz"),
         statusz: gates.enabled("ComponentStatusz"),
+        log_streams: config.selects_log_streams,
     }
 }
 

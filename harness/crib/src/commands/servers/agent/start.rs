@@ -203,9 +203,10 @@ fn config(
     config.finish_starts = settings.adopt_node;
     config.dead_containers = settings.dead_containers.limits();
     let gates = file.gates();
-    // Kubernetes 1.36 has it switched off.
-    let stop_signals = gates.given("ContainerStopSignals");
-    config.container_stop_signals = stop_signals.unwrap_or(!settings.adopt_node);
+    // Kubernetes 1.36 has these switched off.
+    let on = |name: &str| gates.given(name).unwrap_or(!settings.adopt_node);
+    config.container_stop_signals = on("ContainerStopSignals");
+    config.selects_log_streams = on("PodLogsQuerySplitStreams");
     config.event_driven_pleg = settings.event_driven_pleg.unwrap_or(true);
     let in_file = file.sync_frequency.map(GoDuration::get);
     if let Some(period) = settings.sync_frequency.or(in_file) {
