@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Taint;
 use crate::images::ImageConfig;
 use crate::local_node::eviction::settings::EvictionSettings;
 use crate::local_node::shutdown::ShutdownPeriod;
-use crate::node::{CgroupDriver, MemoryQos, SwapBehavior};
+use crate::node::{CgroupDriver, Features, MemoryQos, SwapBehavior};
 use crate::upkeep::gc::limits::DeadContainerLimits;
 
 /// Makes a directory on tmpfs, or finds that of an earlier agent, given a path in [`Config::root_dir`] at which it or a link to it
@@ -95,6 +95,8 @@ pub struct Config {
     pub seccomp_default: bool,
     /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
     pub container_stop_signals: bool,
+    /// Which features are on.
+    pub features: Features,
     /// Whether clients may select one stream of a log, which Kubernetes 1.36 has behind the gate PodLogsQuerySplitStreams.
     pub selects_log_streams: bool,
     /// When pods are evicted because the node is short of something; `None`: never.
@@ -241,6 +243,7 @@ impl Config {
             seccomp_profile_root: None,
             seccomp_default: false,
             container_stop_signals: true,
+            features: Features::default(),
             selects_log_streams: true,
             eviction: None,
             shutdown: Vec::new(),

@@ -179,8 +179,8 @@ pub use config::{
     ReservedCgroup,
 };
 pub use node::{
-    CgroupDriver, CgroupVersion, HandlerFeatures, KeptMemory, MemoryQos, MemoryReservation,
-    Pressure, SwapBehavior,
+    CgroupDriver, CgroupVersion, Features, HandlerFeatures, KeptMemory, MemoryQos,
+    MemoryReservation, Pressure, SwapBehavior,
 };
 pub use reporting::events::{Event, EventObject, EventObjectKind, EventType};
 pub use reporting::report::{

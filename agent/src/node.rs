@@ -77,6 +77,29 @@ pub struct Node {
     pub selinux: bool,
     /// Whether `lifecycle.stopSignal` counts (gate ContainerStopSignals).
     pub container_stop_signals: bool,
+    /// Which features are on.
+    pub features: Features,
+}
+
+/// Features that feature gates switch. The default is that of Kubernetes 1.36.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Pods have the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
+    pub ready_to_start_condition: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { ready_to_start_condition: true }
+    }
+}
+
+impl Features {
+    /// The features whose gates are on.
+    #[must_use]
+    pub fn of(is_enabled: impl Fn(&str) -> bool) -> Self {
+        Self { ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition") }
+    }
 }
 
 /// An address in a node's status.
@@ -269,6 +292,7 @@ impl Node {
             runtime_handlers: None,
             selinux: false,
             container_stop_signals: false,
+            features: Features::default(),
         }
     }
 

@@ -235,6 +235,7 @@ pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
     node.swap_controller = memory.swap_controller;
     node.swap_behavior = config.swap_behavior;
     node.container_stop_signals = config.container_stop_signals;
+    node.features = config.features;
     node.cgroup_version = memory.cgroup_version;
     if let Some(directory) = &config.seccomp_profile_root {
         node.seccomp_root.clone_from(directory);

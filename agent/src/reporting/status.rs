@@ -23,6 +23,7 @@ use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use crate::decide::plan::restart;
 use crate::decide::resize::ResizeConditions;
 use crate::decide::resize::actuated::Actuated;
+use crate::node::Features;
 use crate::observed::Observed;
 
 pub use conditions::is_own;
@@ -63,6 +64,8 @@ pub struct Inputs<'a> {
     pub recursive_read_only: bool,
     /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
     pub stop_signals: bool,
+    /// Which features are on.
+    pub features: Features,
     /// The CPU and memory last actuated at the runtime; `None`: what was granted.
     pub actuated: Option<&'a Actuated>,
     /// The conditions of the pod's resize; `None`: there is none.

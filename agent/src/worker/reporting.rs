@@ -233,6 +233,7 @@ impl Worker {
             prefers_ipv6: self.shared.config.node_ips.first().is_some_and(|ip| ip.contains(':')),
             recursive_read_only: self.shared.has_recursive_read_only(pod),
             stop_signals: self.shared.config.container_stop_signals,
+            features: self.shared.config.features,
             actuated: Some(&actuated),
             resize: Some(&self.resizing.conditions),
         });

@@ -1,5 +1,6 @@
 //! pod-phase and pod-status: the status for the API server.
 
+use agent::Features;
 use agent::reporting::status::{self, Inputs, StartError};
 use compact::Map;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
@@ -50,6 +51,7 @@ fn judge(case: &Case) -> Result<(), String> {
         // The recorded kubelet was not told which handlers its runtime has.
         recursive_read_only: false,
         stop_signals: false,
+        features: Features::default(),
         actuated: None,
         resize: None,
     });

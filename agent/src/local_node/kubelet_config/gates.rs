@@ -321,6 +321,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::node::Features;
 
     fn gates(given: &[(&str, bool)]) -> Gates {
         Gates { given: given.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect() }
@@ -408,6 +409,12 @@ mod tests {
                 assert!(group(name).is_some(), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn features_have_the_defaults_of_their_gates() {
+        let known = |name: &str| default_of(name).expect(name);
+        assert_eq!(Features::of(known), Features::default());
     }
 
     #[test]

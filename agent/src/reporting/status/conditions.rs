@@ -76,12 +76,14 @@ pub(super) fn all(
             None => conditions.push(disruption.clone()),
         }
     }
-    let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) {
-        false_with("", String::new())
-    } else {
-        TRUE
-    };
-    conditions.push(own("PodReadyToStartContainers", sandbox));
+    if inputs.features.ready_to_start_condition {
+        let sandbox = if plan::needs_sandbox(inputs.pod, inputs.observed) {
+            false_with("", String::new())
+        } else {
+            TRUE
+        };
+        conditions.push(own("PodReadyToStartContainers", sandbox));
+    }
     conditions.push(own("Initialized", initialized(inputs, old, status)));
     conditions.push(own("Ready", ready(inputs, status, &conditions)));
     conditions.push(own("ContainersReady", containers_ready(inputs, status)));
@@ -217,4 +219,43 @@ fn ready(inputs: &Inputs<'_>, status: &PodStatus, conditions: &[PodCondition]) -
         })
         .collect();
     if unmet.is_empty() { TRUE } else { false_with("ReadinessGatesNotReady", unmet.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use compact::Map;
+    use jiff::Timestamp;
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+    use crate::node::Features;
+    use crate::observed::Observed;
+    use crate::reporting::status::pod_status;
+
+    #[rstest]
+    #[case(true, 1)]
+    #[case(false, 0)]
+    fn ready_to_start_condition_needs_its_gate(#[case] is_on: bool, #[case] expected: usize) {
+        let spec = json!({"containers": [{"name": "app", "image": "i"}]});
+        let status = pod_status(&Inputs {
+            pod: &fixtures::pod_of("u", "p", spec),
+            observed: &Observed::nothing(Timestamp::UNIX_EPOCH),
+            previous: None,
+            start_errors: &Map::new(),
+            terminated: false,
+            probes_registered: false,
+            agent_started_at: None,
+            node_ips: &[],
+            recursive_read_only: false,
+            stop_signals: false,
+            features: Features { ready_to_start_condition: is_on, ..Features::default() },
+            actuated: None,
+            resize: None,
+        });
+        let mut types = status.conditions.iter().flatten().map(|condition| &condition.type_);
+        assert_eq!(types.clone().filter(|it| *it == "PodReadyToStartContainers").count(), expected);
+        assert!(types.any(|it| it == "Initialized"));
+    }
 }

@@ -40,6 +40,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures;
+    use crate::node::Features;
     use crate::observed::{ContainerState as SeenState, Observed, ObservedContainer};
     use crate::reporting::status::{Inputs, pod_status};
 
@@ -87,6 +88,7 @@ mod tests {
                 prefers_ipv6: false,
                 recursive_read_only: false,
                 stop_signals: false,
+                features: Features::default(),
                 actuated: None,
                 resize: None,
             });

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::AgentView;
 use agent::clock::SystemClock;
 use agent::cluster::{Cluster, Standalone};
 use agent::cri::Cri;
@@ -19,6 +18,7 @@ use agent::machine::Machine as _;
 use agent::objects::directory::ObjectsDirectory;
 use agent::objects::{ObjectMap, ObjectStore};
 use agent::storage::drivers::VolumeDrivers;
+use agent::{AgentView, Features};
 use crib_base::args::{LogFormat, UnixEndpoint};
 use crib_base::dirs::default_dir;
 use crib_base::exit::Exit;
@@ -203,6 +203,7 @@ fn config(
     config.finish_starts = settings.adopt_node;
     config.dead_containers = settings.dead_containers.limits();
     let gates = file.gates();
+    config.features = Features::of(|name| gates.enabled(name));
     // Kubernetes 1.36 has these switched off.
     let on = |name: &str| gates.given(name).unwrap_or(!settings.adopt_node);
     config.container_stop_signals = on("ContainerStopSignals");
