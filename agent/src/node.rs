@@ -84,13 +84,17 @@ pub struct Node {
 /// Features that feature gates switch. The default is that of Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
+    /// Variables may come from files of volumes (gate EnvFiles); otherwise these variables are empty.
+    pub env_files: bool,
+    /// `spec.hostnameOverride` counts (gate HostnameOverride).
+    pub hostname_override: bool,
     /// Pods have the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
     pub ready_to_start_condition: bool,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Self { ready_to_start_condition: true }
+        Self { env_files: true, hostname_override: true, ready_to_start_condition: true }
     }
 }
 
@@ -98,7 +102,11 @@ impl Features {
     /// The features whose gates are on.
     #[must_use]
     pub fn of(is_enabled: impl Fn(&str) -> bool) -> Self {
-        Self { ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition") }
+        Self {
+            env_files: is_enabled("EnvFiles"),
+            hostname_override: is_enabled("HostnameOverride"),
+            ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition"),
+        }
     }
 }
 

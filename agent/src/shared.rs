@@ -183,7 +183,8 @@ impl Shared {
         } else {
             String::new()
         };
-        let text = hosts::hosts_file(pod, ips, &self.node.cluster_domain, &of_node);
+        let Node { cluster_domain, features, .. } = &self.node;
+        let text = hosts::hosts_file(pod, ips, cluster_domain, &of_node, *features);
         match &self.config.host_names {
             Some((address, names)) if !pod.host_network() => {
                 hosts::with_host_names(text, *address, names)

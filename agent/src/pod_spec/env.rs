@@ -285,7 +285,9 @@ impl Source<'_> {
         } else if let Some(SecretKeySelector { key, name, optional }) = &from.secret_key_ref {
             let entries = self.secret(name, *optional)?;
             self.entry("Secret", name, entries, key, *optional)
-        } else if let Some(file) = &from.file_key_ref {
+        } else if let Some(file) = &from.file_key_ref
+            && node.features.env_files
+        {
             self.in_file(file)
         } else {
             Ok(Some(String::new()))
@@ -440,6 +442,26 @@ mod tests {
                 "services have not yet been read at least once, cannot construct envvars"
             );
         }
+    }
+
+    #[rstest]
+    #[case(true, "value")]
+    #[case(false, "")]
+    fn variable_of_a_file_is_empty_without_its_gate(#[case] is_on: bool, #[case] expected: &str) {
+        let file = json!({"volumeName": "v", "path": "f", "key": "KEY"});
+        let env = json!([{"name": "OF_FILE", "valueFrom": {"fileKeyRef": file}}]);
+        let containers = json!([{"name": "c", "env": env}]);
+        let spec = json!({"enableServiceLinks": false, "containers": containers});
+        let pod = fixtures::pod_of("u", "p", spec);
+        let text = Some("KEY='value'\n".to_owned());
+        let place = ("v".to_owned(), "f".to_owned());
+        let files: EnvFiles =
+            [(place, EnvFile { path: "/v/f".into(), text })].into_iter().collect();
+        let mut node = Node::new("n", "/r", "/l");
+        node.features.env_files = is_on;
+        let inputs = EnvInputs { node: &node, ips: &[], objects: None, files: &files };
+        let variables = environment(&pod, &pod.spec().containers[0], inputs);
+        assert_eq!(variables, Ok(vec![("OF_FILE".to_owned(), expected.to_owned())]));
     }
 
     proptest! {

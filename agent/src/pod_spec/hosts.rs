@@ -7,15 +7,18 @@ use std::net::IpAddr;
 
 use api::pod::Pod;
 
+use crate::node::Features;
+
 /// The maximum length of a host name for the kernel and DNS labels.
 const MAX_HOSTNAME: usize = 63;
 
 /// Returns the pod's host name, and its domain if it has one.
 ///
 /// `spec.hostnameOverride` overrides `spec.hostname`, which overrides the pod's name.
-pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
+pub fn hostname(pod: &Pod, cluster_domain: &str, features: Features) -> (String, Option<String>) {
     let spec = pod.spec();
-    if let Some(name) = spec.hostname_override.as_deref().filter(|name| !name.is_empty()) {
+    let name = spec.hostname_override.as_deref().filter(|_| features.hostname_override);
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
         return (cut(name), None);
     }
     let name =
@@ -29,8 +32,8 @@ pub fn hostname(pod: &Pod, cluster_domain: &str) -> (String, Option<String>) {
 }
 
 /// The sandbox's host name, which includes the domain with `setHostnameAsFQDN`.
-pub fn sandbox_hostname(pod: &Pod, cluster_domain: &str) -> String {
-    match hostname(pod, cluster_domain) {
+pub fn sandbox_hostname(pod: &Pod, cluster_domain: &str, features: Features) -> String {
+    match hostname(pod, cluster_domain, features) {
         (name, Some(domain)) if pod.spec().set_hostname_as_fqdn == Some(true) => {
             format!("{name}.{domain}")
         }
@@ -47,7 +50,13 @@ fn cut(name: &str) -> String {
 }
 
 /// The content of the pod's hosts file. `node_hosts` is the node's file, for pods with host network.
-pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &str) -> String {
+pub fn hosts_file(
+    pod: &Pod,
+    ips: &[String],
+    cluster_domain: &str,
+    node_hosts: &str,
+    features: Features,
+) -> String {
     let mut text = if pod.host_network() {
         format!("# Kubernetes-managed hosts file (host network).\n{node_hosts}")
     } else {
@@ -60,7 +69,7 @@ pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &
              fe00::1\tip6-allnodes\n\
              fe00::2\tip6-allrouters\n",
         );
-        let (name, domain) = hostname(pod, cluster_domain);
+        let (name, domain) = hostname(pod, cluster_domain, features);
         for ip in ips {
             let _ = match &domain {
                 Some(domain) => writeln!(text, "{ip}\t{name}.{domain}\t{name}"),
@@ -84,4 +93,32 @@ pub fn hosts_file(pod: &Pod, ips: &[String], cluster_domain: &str, node_hosts: &
 pub fn with_host_names(mut text: String, address: IpAddr, names: &[String]) -> String {
     let _ = writeln!(text, "\n# Entries added by crib.\n{address}\t{}", names.join("\t"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    #[rstest]
+    #[case(true, "other", None)]
+    #[case(false, "name", Some("sub.default.svc.local"))]
+    fn hostname_override_needs_its_gate(
+        #[case] is_on: bool,
+        #[case] name: &str,
+        #[case] domain: Option<&str>,
+    ) {
+        let spec = json!({
+            "hostname": "name",
+            "subdomain": "sub",
+            "hostnameOverride": "other",
+            "containers": [{"name": "app", "image": "i"}],
+        });
+        let features = Features { hostname_override: is_on, ..Features::default() };
+        let seen = hostname(&fixtures::pod_of("u", "p", spec), "local", features);
+        assert_eq!(seen, (name.to_owned(), domain.map(str::to_owned)));
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use agent::Features;
 use agent::objects::ObjectMap;
 use agent::pod_spec::dns;
 use agent::pod_spec::dns::DnsWarning;
@@ -101,7 +102,7 @@ fn hosts_file(case: &Case) -> Result<(), String> {
     let pod = pods::pod(&case.input["pod"]);
     let domain = read::text(&case.input["clusterDomain"]);
     let ips = pods::texts(&case.input["podIPs"]);
-    let (name, pod_domain) = hosts::hostname(&pod, domain);
+    let (name, pod_domain) = hosts::hostname(&pod, domain, Features::default());
     let mut ours = json!({"hostname": name});
     if let Some(domain) = pod_domain {
         ours["domain"] = json!(domain);
@@ -111,7 +112,8 @@ fn hosts_file(case: &Case) -> Result<(), String> {
     ours["mount"] = json!(mount);
     if mount {
         let node_hosts = read::text(&case.input["nodeHostsFile"]);
-        ours["content"] = json!(hosts::hosts_file(&pod, &ips, domain, node_hosts));
+        ours["content"] =
+            json!(hosts::hosts_file(&pod, &ips, domain, node_hosts, Features::default()));
     }
     read::same("hosts", &ours, &case.expected)
 }

@@ -52,7 +52,7 @@ pub fn sandbox(
     let dns = dns::pod_dns(pod, node)?;
     let mut hostname = String::new();
     if !pod.host_network() {
-        hostname = hosts::sandbox_hostname(pod, &node.cluster_domain);
+        hostname = hosts::sandbox_hostname(pod, &node.cluster_domain, node.features);
         if hostname.len() > MAX_FQDN {
             return Err(SandboxError::Hostname { name: hostname });
         }
