@@ -90,11 +90,18 @@ pub struct Features {
     pub hostname_override: bool,
     /// Pods have the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
     pub ready_to_start_condition: bool,
+    /// Tolerations may compare numbers: `Lt` and `Gt` (gate TaintTolerationComparisonOperators).
+    pub compares_taints: bool,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Self { env_files: true, hostname_override: true, ready_to_start_condition: true }
+        Self {
+            env_files: true,
+            hostname_override: true,
+            ready_to_start_condition: true,
+            compares_taints: false,
+        }
     }
 }
 
@@ -106,6 +113,7 @@ impl Features {
             env_files: is_enabled("EnvFiles"),
             hostname_override: is_enabled("HostnameOverride"),
             ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition"),
+            compares_taints: is_enabled("TaintTolerationComparisonOperators"),
         }
     }
 }

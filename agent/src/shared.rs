@@ -217,6 +217,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
             .is_ok_and(|enabled| enabled.trim() == "Y"),
         allowed_unsafe_sysctls: rules.allowed_unsafe_sysctls,
         pressure: Pressure::default(),
+        compares_taints: config.features.compares_taints,
     }
 }
 

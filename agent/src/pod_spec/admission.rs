@@ -48,6 +48,8 @@ pub struct Offer {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Of what the node is short.
     pub pressure: Pressure,
+    /// Tolerations may compare numbers (gate TaintTolerationComparisonOperators).
+    pub compares_taints: bool,
 }
 
 impl Offer {
@@ -144,7 +146,7 @@ pub(crate) fn scarce(pod: &Pod, taken: &Taken, offer: &Offer) -> Option<String> 
 ///
 /// The first check that fails.
 pub(crate) fn before_allocation(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
-    pressure(pod, offer.pressure)?;
+    pressure(pod, offer)?;
     sysctl::check(pod, &offer.allowed_unsafe_sysctls)
 }
 
@@ -160,7 +162,7 @@ fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Reject
     affinity::check(pod, offer)?;
     node_name(pod, offer)?;
     check_ports(pod, taken)?;
-    check_taints(pod, &offer.taints)?;
+    check_taints(pod, offer)?;
     app_armor(pod, offer)
 }
 
@@ -196,8 +198,8 @@ pub(crate) fn is_reachable(
 /// that tolerate it.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go Admit.
-fn pressure(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
-    let conditions = pressure.conditions();
+fn pressure(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
+    let conditions = offer.pressure.conditions();
     if conditions.is_empty() || preemption::is_critical(pod) {
         return Ok(());
     }
@@ -209,7 +211,7 @@ fn pressure(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
         };
         let mut tolerations = pod.spec().tolerations.iter().flatten();
         if qos_class(pod) != QosClass::BestEffort
-            || tolerations.any(|toleration| tolerates(toleration, &taint))
+            || tolerations.any(|toleration| tolerates(toleration, &taint, offer.compares_taints))
         {
             return Ok(());
         }
@@ -325,15 +327,15 @@ fn ports_conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
 
 // Whether the pod tolerates the node's taints. The kubelet looks at `NoExecute` alone, and static pods may run anywhere.
 //
-// Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go; the operators `Lt` and `Gt` are
-// off by default (TaintTolerationComparisonOperators).
+// Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go.
 
-fn check_taints(pod: &Pod, taints: &[Taint]) -> Result<(), Rejection> {
+fn check_taints(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
-    let mut untolerated = taints
-        .iter()
-        .filter(|taint| taint.effect == "NoExecute")
-        .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)));
+    let is_tolerated = |taint: &Taint| {
+        tolerations.iter().any(|toleration| tolerates(toleration, taint, offer.compares_taints))
+    };
+    let mut untolerated =
+        offer.taints.iter().filter(|taint| taint.effect == "NoExecute" && !is_tolerated(taint));
     if !pod.is_static() && untolerated.next().is_some() {
         return Err(Rejection::predicate(
             "TaintToleration",
@@ -343,20 +345,29 @@ fn check_taints(pod: &Pod, taints: &[Taint]) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// An empty effect or key stands for each.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// An empty effect or key stands for each. `Lt` and `Gt` match only if `compares`.
+fn tolerates(toleration: &Toleration, taint: &Taint, compares: bool) -> bool {
     let fits = |wanted: &Option<String>, given: &str| {
         wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == given)
     };
+    let wanted = toleration.value.as_deref().unwrap_or_default();
+    let given = taint.value.as_deref().unwrap_or_default();
     let value = match toleration.operator.as_deref() {
-        None | Some("" | "Equal") => {
-            toleration.value.as_deref().unwrap_or_default()
-                == taint.value.as_deref().unwrap_or_default()
-        }
+        None | Some("" | "Equal") => wanted == given,
         Some("Exists") => true,
+        Some("Lt") if compares => decimals(given, wanted).is_some_and(|(given, most)| given < most),
+        Some("Gt") if compares => {
+            decimals(given, wanted).is_some_and(|(given, least)| given > least)
+        }
         Some(_) => false,
     };
     value && fits(&toleration.effect, &taint.effect) && fits(&toleration.key, &taint.key)
+}
+
+/// Two integers without superfluous signs or zeros.
+fn decimals(first: &str, second: &str) -> Option<(i64, i64)> {
+    let decimal = |text: &str| text.parse().ok().filter(|number: &i64| number.to_string() == text);
+    Some((decimal(first)?, decimal(second)?))
 }
 
 #[cfg(test)]

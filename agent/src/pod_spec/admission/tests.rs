@@ -182,6 +182,29 @@ fn node_that_is_short_of_something_takes_fewer_pods(
     assert_eq!(admitted, expected);
 }
 
+#[rstest]
+#[case::less("Lt", "5", "4", true)]
+#[case::not_less("Lt", "4", "4", false)]
+#[case::more("Gt", "-5", "-4", true)]
+#[case::not_more("Gt", "4", "4", false)]
+#[case::no_number("Gt", "4", "five", false)]
+#[case::superfluous_zero("Lt", "05", "4", false)]
+fn toleration_compares_numbers_with_its_gate(
+    #[case] operator: &str,
+    #[case] wanted: &str,
+    #[case] given: &str,
+    #[case] is_tolerated: bool,
+) {
+    let toleration = json!({"key": "level", "operator": operator, "value": wanted});
+    let pod = pod("new", json!({"tolerations": [toleration]}));
+    let mut taint = taint("level", "NoExecute");
+    taint.value = Some(given.to_owned());
+    let offer = Offer { taints: vec![taint], compares_taints: true, ..Offer::default() };
+    assert_eq!(admit(&pod, &Taken::default(), &offer).is_ok(), is_tolerated);
+    let offer = Offer { compares_taints: false, ..offer };
+    assert!(admit(&pod, &Taken::default(), &offer).is_err());
+}
+
 #[test]
 fn static_pod_runs_despite_taints() {
     let mut api = pod("new", json!({})).api().clone();
