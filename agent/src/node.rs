@@ -90,6 +90,10 @@ pub struct Features {
     pub hostname_override: bool,
     /// Pods have the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
     pub ready_to_start_condition: bool,
+    /// Statuses of containers have the health of devices (gate ResourceHealthStatus).
+    pub device_health: bool,
+    /// The health of a device may have a message (gate ResourceHealthStatusMessage).
+    pub device_health_message: bool,
     /// Tolerations may compare numbers: `Lt` and `Gt` (gate TaintTolerationComparisonOperators).
     pub compares_taints: bool,
 }
@@ -100,6 +104,8 @@ impl Default for Features {
             env_files: true,
             hostname_override: true,
             ready_to_start_condition: true,
+            device_health: true,
+            device_health_message: true,
             compares_taints: false,
         }
     }
@@ -113,6 +119,8 @@ impl Features {
             env_files: is_enabled("EnvFiles"),
             hostname_override: is_enabled("HostnameOverride"),
             ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition"),
+            device_health: is_enabled("ResourceHealthStatus"),
+            device_health_message: is_enabled("ResourceHealthStatusMessage"),
             compares_taints: is_enabled("TaintTolerationComparisonOperators"),
         }
     }

@@ -28,7 +28,7 @@ use crate::observed::Observed;
 
 pub use conditions::is_own;
 pub use phase::phase;
-pub(crate) use resources::device_status;
+pub(crate) use resources::{device_status, shown_health};
 
 /// Why the latest start of a container failed or was deferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

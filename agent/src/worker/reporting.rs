@@ -18,7 +18,7 @@ use crate::reporting::report::{ContainerPhase, ContainerReport, PodReport};
 use crate::reporting::status::record::{is_same_but_for_times, recorded};
 use crate::reporting::status::restarts::count_once;
 use crate::reporting::status::transition::illegal_restart;
-use crate::reporting::status::{Inputs, device_status, pod_status};
+use crate::reporting::status::{Inputs, device_status, pod_status, shown_health};
 
 /// The duration of each step of a container's last start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -260,8 +260,8 @@ impl Worker {
         recorded(pod, status, previous, self.shared.clock.now())
     }
 
-    /// The health of the devices that a container has, of device plugins and of claims; `None`: it has none (Kubernetes 1.36, gate
-    /// ResourceHealthStatus, pkg/kubelet/cm/container_manager_linux.go UpdateAllocatedResourcesStatus).
+    /// The health of the devices that a container has, of device plugins and of claims; `None`: it has none (Kubernetes 1.36, gates
+    /// ResourceHealthStatus and ResourceHealthStatusMessage, pkg/kubelet/cm/container_manager_linux.go UpdateAllocatedResourcesStatus).
     fn health_of(&self, pod: &Pod, container: &str) -> Option<Vec<ResourceStatus>> {
         let mut statuses = device_status(self.shared.managers.health(self.uid(), container));
         let claims = self.shared.claim_manager.as_ref().filter(|_| has_claims(pod));
@@ -271,7 +271,7 @@ impl Worker {
         {
             statuses.extend(claims.health(pod, spec));
         }
-        (!statuses.is_empty()).then_some(statuses)
+        shown_health(statuses, self.shared.config.features)
     }
 }
 

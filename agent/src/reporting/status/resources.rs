@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::decide::resize::actuated::{Actuated, CpuMemory, PodLimits};
 use crate::managers::DeviceHealth;
+use crate::node::Features;
 use crate::observed::{ContainerResources, ObservedContainer};
 
 /// The lowest `cpu.shares`; a request that is not more than this many thousandths is kept as it was given.
@@ -32,6 +33,18 @@ pub(crate) fn device_status(devices: DeviceHealth) -> Vec<ResourceStatus> {
         resources: Some(devices.into_iter().map(health).collect()),
     };
     devices.into_iter().map(status).collect()
+}
+
+/// What a status shows of the health of devices; `None`: nothing.
+pub(crate) fn shown_health(
+    mut statuses: Vec<ResourceStatus>,
+    features: Features,
+) -> Option<Vec<ResourceStatus>> {
+    if !features.device_health_message {
+        let devices = statuses.iter_mut().filter_map(|status| status.resources.as_mut());
+        devices.flatten().for_each(|device| device.message = None);
+    }
+    (features.device_health && !statuses.is_empty()).then_some(statuses)
 }
 
 /// Sets the pod's own resources: what it was granted, and what of that it has. A pod that does not run according to the API server
@@ -207,6 +220,28 @@ mod tests {
             cpu_period: 100_000,
             memory_limit: memory,
         }
+    }
+
+    #[rstest]
+    #[case::all(true, true, Some(Some("broken")))]
+    #[case::no_message(true, false, Some(None))]
+    #[case::nothing(false, true, None)]
+    fn health_of_devices_is_shown_as_its_gates_say(
+        #[case] device_health: bool,
+        #[case] device_health_message: bool,
+        #[case] expected: Option<Option<&str>>,
+    ) {
+        let device = ResourceHealth {
+            resource_id: "gpu0".to_owned(),
+            health: Some("Unhealthy".to_owned()),
+            message: Some("broken".to_owned()),
+        };
+        let status = ResourceStatus { name: "gpu".to_owned(), resources: Some(vec![device]) };
+        let features = Features { device_health, device_health_message, ..Features::default() };
+        let shown = shown_health(vec![status], features);
+        let messages = shown.map(|shown| shown[0].resources.as_ref().unwrap()[0].message.clone());
+        assert_eq!(messages, expected.map(|message| message.map(str::to_owned)));
+        assert_eq!(shown_health(Vec::new(), Features::default()), None);
     }
 
     fn container(resources: Value) -> Container {
