@@ -62,7 +62,7 @@ pub struct Images {
     clock: Arc<dyn Clock>,
     objects: Arc<ObjectStore>,
     root_dir: PathBuf,
-    verification: CredentialVerification,
+    config: ImageConfig,
     backoff: Mutex<PullBackoff>,
     limiter: Mutex<TokenBucket>,
     slots: Semaphore,
@@ -152,7 +152,7 @@ impl Images {
             cri,
             objects,
             root_dir,
-            verification: config.credential_verification.clone(),
+            config: config.clone(),
             backoff: Mutex::new(PullBackoff::new(first, max)),
             limiter: Mutex::new(limiter),
             slots: Semaphore::new(slots.min(Semaphore::MAX_PERMITS)),
@@ -203,7 +203,7 @@ impl Images {
         let spec = ImageSpec {
             image: decide::name_for_runtime(request.image)?,
             user_specified: String::new(),
-            runtime_handler: request.sandbox.runtime_handler.clone(),
+            runtime_handler: self.config.handler_of(request.sandbox),
             annotations: request.sandbox.annotations.clone(),
         };
         // A kubelet reports missing ones with each look at the pod, also if nothing is pulled (pkg/kubelet/kubelet.go SyncPod).
@@ -237,7 +237,10 @@ impl Images {
         let mut credentials = None;
         if let Some(present) = present {
             let records = self.records().await;
-            let granted = match records.access(&self.verification, image, &present.id).await {
+            let granted = match records
+                .access(&self.config.credential_verification, image, &present.id)
+                .await
+            {
                 Access::Granted => true,
                 Access::PullRequired => false,
                 Access::OfCredentials(recorded) => {

@@ -103,7 +103,7 @@ impl Job {
                     let image = ImageSpec {
                         image: got.reference,
                         user_specified: reference.to_owned(),
-                        runtime_handler: sandbox.runtime_handler.clone(),
+                        runtime_handler: self.shared.config.images.handler_of(sandbox),
                         annotations: sandbox.annotations.clone(),
                     };
                     if let Some(volume) = volumes.get_mut(&volume.name) {

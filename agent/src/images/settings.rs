@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::garbage::ImageGcPolicy;
 use super::policy::CredentialVerification;
 use super::provider::CredentialProviders;
+use crate::pod_spec::spec::SandboxSpec;
 
 /// How images are pulled, checked and removed.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct ImageConfig {
     pub credential_providers: CredentialProviders,
     /// When images are removed; `None`: never.
     pub garbage_collection: Option<ImageGcPolicy>,
+    /// Whether an image is pulled for the runtime handler of its pod (gate RuntimeClassInImageCriApi).
+    pub for_runtime_handlers: bool,
 }
 
 impl ImageConfig {
@@ -45,7 +48,14 @@ impl ImageConfig {
             docker_configs: ["config.json", ".dockercfg"].map(|name| root_dir.join(name)).to_vec(),
             credential_providers: CredentialProviders::default(),
             garbage_collection: Some(ImageGcPolicy::default()),
+            for_runtime_handlers: false,
         }
+    }
+
+    /// The runtime handler for which the images of a sandbox are pulled; empty: for any.
+    pub(crate) fn handler_of(&self, sandbox: &SandboxSpec) -> String {
+        let handler = Some(&sandbox.runtime_handler).filter(|_| self.for_runtime_handlers);
+        handler.cloned().unwrap_or_default()
     }
 
     /// The largest number of pulls at a time; `None`: no limit.
@@ -64,6 +74,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(false, "")]
+    #[case(true, "kata")]
+    fn images_are_pulled_for_a_handler_with_its_gate(#[case] is_on: bool, #[case] expected: &str) {
+        let config =
+            ImageConfig { for_runtime_handlers: is_on, ..ImageConfig::new(Path::new("/")) };
+        let sandbox = SandboxSpec { runtime_handler: "kata".to_owned(), ..SandboxSpec::default() };
+        assert_eq!(config.handler_of(&sandbox), expected);
+    }
 
     #[rstest]
     #[case(true, None, Some(1))]

@@ -97,6 +97,7 @@ impl ImageArgs {
         config.credential_verification = self.verification(file)?;
         config.garbage_collection = self.garbage_collection(file, adopt_node)?;
         let gates = file.gates();
+        config.for_runtime_handlers = gates.enabled("RuntimeClassInImageCriApi");
         if let (Some(file), Some(bin_dir)) =
             (&self.image_credential_provider_config, &self.image_credential_provider_bin_dir)
         {
