@@ -52,7 +52,7 @@ pub trait Managers: Send + Sync {
     /// Why the resize of a pod is infeasible: it would change what its containers have for themselves.
     fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<Infeasible>;
 
-    /// Whether a container has processors that no other one has.
+    /// Whether a container has processors that no other one has, and therefore no CPU quota.
     fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool;
 
     /// Which of the devices that a container has are healthy, by resource and id.

@@ -124,6 +124,8 @@ struct Inner {
     memory: MemoryManager,
     /// How often running containers are told of their processors.
     reconcile_period: Duration,
+    /// Whether containers with exclusive processors have no CPU quota (gate DisableCPUQuotaWithExclusiveCPUs).
+    lifts_quota: bool,
     topology: Topology,
     /// The memory nodes that were chosen for containers, by uid of the pod.
     chosen: Mutex<Map<String, Map<String, Hint>>>,
@@ -192,6 +194,7 @@ impl NodeManagers {
             cpus,
             memory,
             reconcile_period: settings.reconcile_period(),
+            lifts_quota: settings.file.gates().enabled("DisableCPUQuotaWithExclusiveCPUs"),
             topology,
             chosen: Mutex::default(),
             turn: Turn::default(),
@@ -251,7 +254,7 @@ impl Managers for NodeManagers {
         let cpus = self.0.cpus.of_container(uid, &container.name);
         let mut assigned = Assigned {
             cpus: cpus.text,
-            cpus_are_exclusive: cpus.are_exclusive,
+            cpus_are_exclusive: cpus.are_exclusive && self.0.lifts_quota,
             memory_nodes: self.0.memory.nodes(uid, &container.name),
             ..Assigned::default()
         };
@@ -316,7 +319,7 @@ impl Managers for NodeManagers {
     }
 
     fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool {
-        self.0.cpus.of_container(pod.as_str(), container).are_exclusive
+        self.0.lifts_quota && self.0.cpus.of_container(pod.as_str(), container).are_exclusive
     }
 
     fn health(&self, pod: &PodUid, container: &str) -> DeviceHealth {

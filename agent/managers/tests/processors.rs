@@ -368,6 +368,22 @@ async fn containers_share_what_their_pod_has_in_the_scope_of_pods(
 }
 
 #[rstest]
+#[case::quota_is_lifted(true)]
+#[case::quota_stays(false)]
+#[tokio::test]
+async fn exclusive_processors_lift_the_quota_with_the_gate(#[case] is_on: bool) {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("pod");
+    fields["featureGates"]["DisableCPUQuotaWithExclusiveCPUs"] = json!(is_on);
+    let managers = managers(&root, &machine, fields).unwrap();
+    let pod = whole("u1", "3", "100Mi");
+    assigned(&managers, &pod).await;
+    let own = managers.prepare(&pod, &pod.spec().containers[0]).await.unwrap();
+    assert_eq!((own.cpus.as_str(), own.cpus_are_exclusive), ("8", is_on));
+    assert_eq!(managers.has_own_cpus(pod.uid(), "own"), is_on);
+}
+
+#[rstest]
 #[case::no_pool_in_best_effort(
     json!({"topologyManagerPolicy": "best-effort", "topologyManagerScope": "pod"}), whole("u1", "1", "100Mi"),
     "EmptyPodSharedPoolError",

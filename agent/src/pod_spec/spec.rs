@@ -41,7 +41,7 @@ pub struct PodGrants {
 pub struct Assigned {
     /// Its processors, as `0-3,7`; empty: any.
     pub cpus: String,
-    /// Whether no other container has them.
+    /// Whether no other container has them, so that the container has no CPU quota.
     pub cpus_are_exclusive: bool,
     /// The memory nodes of its memory, as `0,1`; empty: any.
     pub memory_nodes: String,
