@@ -126,6 +126,8 @@ struct Inner {
     reconcile_period: Duration,
     /// Whether containers with exclusive processors have no CPU quota (gate DisableCPUQuotaWithExclusiveCPUs).
     lifts_quota: bool,
+    /// Whether the pod resources API leaves out pods that have ended (gate KubeletPodResourcesListUseActivePods).
+    lists_active_pods: bool,
     topology: Topology,
     /// The memory nodes that were chosen for containers, by uid of the pod.
     chosen: Mutex<Map<String, Map<String, Hint>>>,
@@ -195,6 +197,10 @@ impl NodeManagers {
             memory,
             reconcile_period: settings.reconcile_period(),
             lifts_quota: settings.file.gates().enabled("DisableCPUQuotaWithExclusiveCPUs"),
+            lists_active_pods: settings
+                .file
+                .gates()
+                .enabled("KubeletPodResourcesListUseActivePods"),
             topology,
             chosen: Mutex::default(),
             turn: Turn::default(),

@@ -122,7 +122,11 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
         self.limiter.check()?;
         self.managers.0.counts.request(Asked::List);
-        let pods = self.agent.active_pods();
+        let pods: Vec<Pod> = if self.managers.0.lists_active_pods {
+            self.agent.active_pods()
+        } else {
+            self.agent.pod_list().items.into_iter().map(Pod::new).collect()
+        };
         let pod_resources = pods.iter().map(|pod| self.of_pod(pod)).collect();
         Ok(Response::new(wire::ListPodResourcesResponse { pod_resources }))
     }

@@ -342,6 +342,22 @@ async fn lister(node: &Node) -> tonic::transport::Channel {
     plugin::connect(socket).await
 }
 
+#[tokio::test]
+async fn pod_resources_list_ended_pods_without_the_gate() {
+    let gates = json!({"featureGates": {"KubeletPodResourcesListUseActivePods": false}});
+    let node = Node::with(|settings| settings.file = serde_json::from_value(gates).unwrap());
+    let job = pod_of(
+        "u1",
+        json!({"containers": [{"name": "job", "image": "job"}], "restartPolicy": "Never"}),
+    );
+    node.want(&[&job]);
+    node.until(&job, |report| report.finished).await;
+    let mut lister = PodResourcesListerClient::new(lister(&node).await);
+    let listed = lister.list(resources::ListPodResourcesRequest {}).await.unwrap().into_inner();
+    let names: Vec<&str> = listed.pod_resources.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["pod-u1"]);
+}
+
 /// Clients in Go name the socket's path as the authority, percent-encoded.
 #[tokio::test]
 async fn clients_whose_authority_is_a_path_are_answered() {
