@@ -50,6 +50,9 @@ use crate::{heap, shutdown};
 /// How long the agent may take to end.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
+/// The delays between restarts with the gate ReduceDefaultCrashLoopBackOffDecay.
+const REDUCED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
 /// Where a kubelet keeps the logs of pods, and the links to them.
 const POD_LOGS: &str = "/var/log/pods";
 const CONTAINER_LOGS: &str = "/var/log/containers";
@@ -213,11 +216,7 @@ fn config(
     if let Some(period) = settings.sync_frequency.or(in_file) {
         config.resync_period = period;
     }
-    let restarts = file.crash_loop_back_off.as_ref();
-    if let Some(longest) = restarts.and_then(|back_off| back_off.max_container_restart_period) {
-        let longest = longest.get();
-        config.crash_backoff = (config.crash_backoff.0.min(longest), longest);
-    }
+    config.crash_backoff = crash_backoff(file, config.crash_backoff);
     config.seccomp_profile_root = settings.seccomp_profiles.directory();
     config.seccomp_default = file.seccomp_default.unwrap_or_default();
     if settings.as_kubelet {
@@ -233,6 +232,21 @@ fn config(
     settings.container_logs.apply(file, &mut config)?;
     let objects = settings.images.apply(file, settings.adopt_node, &mut config.images)?;
     Ok((config, objects))
+}
+
+/// The first and the longest delay between restarts of a crashing container.
+///
+/// Source: Kubernetes 1.36, pkg/kubelet/kubelet.go newCrashLoopBackOff.
+fn crash_backoff(file: &KubeletConfiguration, usual: (Duration, Duration)) -> (Duration, Duration) {
+    let gates = file.gates();
+    let is_reduced = gates.enabled("ReduceDefaultCrashLoopBackOffDecay");
+    let (first, mut longest) = if is_reduced { REDUCED_BACKOFF } else { usual };
+    if gates.enabled("KubeletCrashLoopBackOffMax") {
+        let restarts = file.crash_loop_back_off.as_ref();
+        let given = restarts.and_then(|back_off| back_off.max_container_restart_period);
+        longest = given.map_or(usual.1, GoDuration::get);
+    }
+    (first.min(longest), longest)
 }
 
 /// The runtime takes absolute paths only.
@@ -503,5 +517,31 @@ fn lock(root_dir: &Path) -> Result<File, SoleError> {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(SoleError::InUse(root_dir.to_owned())),
         Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::usual(json!({}), (10, 300))]
+    #[case::longest(json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "20s"}}), (10, 20))]
+    #[case::short(json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "5s"}}), (5, 5))]
+    #[case::reduced(json!({"featureGates": {"ReduceDefaultCrashLoopBackOffDecay": true}}), (1, 300))]
+    #[case::reduced_without_a_longest_delay(
+        json!({"featureGates": {"ReduceDefaultCrashLoopBackOffDecay": true, "KubeletCrashLoopBackOffMax": false}}),
+        (1, 60)
+    )]
+    fn crash_backoff_follows_its_gates(#[case] fields: Value, #[case] expected: (u64, u64)) {
+        let file: KubeletConfiguration = serde_json::from_value(fields).unwrap();
+        let usual = (Duration::from_secs(10), Duration::from_secs(300));
+        let (first, longest) = crash_backoff(&file, usual);
+        assert_eq!((first.as_secs(), longest.as_secs()), expected);
     }
 }
