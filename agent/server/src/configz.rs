@@ -114,9 +114,10 @@ fn pods(config: &Config) -> Value {
 }
 
 /// The gates whose values are among the agent's own settings, which a file need not have set.
-fn own_gates(config: &Config) -> [(&'static str, bool); 3] {
+fn own_gates(config: &Config) -> [(&'static str, bool); 4] {
     [
         ("ContainerStopSignals", config.container_stop_signals),
+        ("EventedPLEG", config.event_driven_pleg),
         ("MemoryQoS", config.cgroups.memory_qos.is_some()),
         ("PodLogsQuerySplitStreams", config.selects_log_streams),
     ]

@@ -211,7 +211,8 @@ fn config(
     let on = |name: &str| gates.given(name).unwrap_or(!settings.adopt_node);
     config.container_stop_signals = on("ContainerStopSignals");
     config.selects_log_streams = on("PodLogsQuerySplitStreams");
-    config.event_driven_pleg = settings.event_driven_pleg.unwrap_or(true);
+    let events = settings.event_driven_pleg.or(gates.given("EventedPLEG"));
+    config.event_driven_pleg = events.unwrap_or(true);
     let in_file = file.sync_frequency.map(GoDuration::get);
     if let Some(period) = settings.sync_frequency.or(in_file) {
         config.resync_period = period;
