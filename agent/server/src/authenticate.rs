@@ -49,6 +49,8 @@ pub(crate) struct Authenticator {
     pub(crate) tokens: Option<TokenReviewer>,
     /// Whether others are admitted.
     pub(crate) anonymous: bool,
+    /// Whether client certificates may have the uid of their user (gate AllowParsingUserUIDFromCertAuth).
+    pub(crate) reads_uids: bool,
 }
 
 impl Authenticator {
@@ -60,7 +62,7 @@ impl Authenticator {
     ) -> Result<User, Unauthenticated> {
         let by_certificate = match (&self.authority, peer) {
             (Some(authority), [own, others @ ..]) => {
-                Some(of_certificate(authority.verifier().as_ref(), own, others))
+                Some(of_certificate(authority.verifier().as_ref(), own, others, self.reads_uids))
             }
             _ => None,
         };
@@ -90,11 +92,13 @@ fn of_certificate(
     verifier: &dyn ClientCertVerifier,
     own: &CertificateDer<'static>,
     others: &[CertificateDer<'static>],
+    reads_uids: bool,
 ) -> Result<User, String> {
     let verified = verifier.verify_client_cert(own, others, UnixTime::now());
     verified.map_err(|error| error.to_string())?;
     let parsed = EndEntityCert::try_from(own).map_err(|error| error.to_string())?;
-    subject::user(parsed.subject()).ok_or_else(|| "its subject has no common name".to_owned())
+    let user = subject::user(parsed.subject(), reads_uids);
+    user.ok_or_else(|| "its subject has no common name, or not one uid".to_owned())
 }
 
 /// ◆ The token of an Authorization header.
@@ -213,7 +217,8 @@ mod tests {
     #[case(true)]
     #[tokio::test]
     async fn clients_without_credentials_are_anonymous_or_refused(#[case] anonymous: bool) {
-        let authenticator = Authenticator { authority: None, tokens: None, anonymous };
+        let authenticator =
+            Authenticator { authority: None, tokens: None, anonymous, reads_uids: true };
         let user = authenticator.user(&[], &HeaderMap::new()).await;
         assert_eq!(
             user.ok().map(|user| user.name),

@@ -236,6 +236,7 @@ mod tests {
             signed: None,
             client_authority: Some("/ca.crt".into()),
             reloads_client_authority: true,
+            reads_user_ids: true,
             anonymous: false,
             token_reviews: Some(Duration::from_secs(120)),
             authorization: Authorization::Webhook {

@@ -95,6 +95,8 @@ pub struct Settings {
     pub client_authority: Option<PathBuf>,
     /// Whether that file is read again when it changes (gate ReloadKubeletClientCAFile).
     pub reloads_client_authority: bool,
+    /// Whether client certificates may have the uid of their user (gate AllowParsingUserUIDFromCertAuth).
+    pub reads_user_ids: bool,
     /// Whether clients without credentials are admitted, as `system:anonymous`.
     pub anonymous: bool,
     /// How long an answer about a token counts; `None`: the API server is not asked about tokens.
@@ -245,6 +247,7 @@ impl Server {
             authority: self.authority,
             tokens: client.zip(tokens).map(|(client, keep)| TokenReviewer::new(client, keep)),
             anonymous: self.settings.anonymous,
+            reads_uids: self.settings.reads_user_ids,
         };
         let flags = zpages::flags(std::env::args_os().map(|it| it.to_string_lossy().into_owned()));
         let handlers = self.settings.handlers;

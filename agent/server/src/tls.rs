@@ -376,6 +376,7 @@ mod tests {
             signed: None,
             client_authority: Some(file.clone()),
             reloads_client_authority: true,
+            reads_user_ids: true,
             anonymous: false,
             token_reviews: None,
             authorization: Authorization::AlwaysAllow,

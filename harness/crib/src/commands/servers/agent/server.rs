@@ -91,6 +91,7 @@ impl ServerArgs {
             signed: signed.filter(|_| self.makes_certificate(file)),
             client_authority: self.client_authority(file),
             reloads_client_authority: file.gates().enabled("ReloadKubeletClientCAFile"),
+            reads_user_ids: file.gates().enabled("AllowParsingUserUIDFromCertAuth"),
             anonymous: self.anonymous(file),
             token_reviews,
             authorization,
