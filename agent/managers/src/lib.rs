@@ -128,6 +128,10 @@ struct Inner {
     lifts_quota: bool,
     /// Whether the pod resources API leaves out pods that have ended (gate KubeletPodResourcesListUseActivePods).
     lists_active_pods: bool,
+    /// Whether Guaranteed pods may be resized beside static policies, which keep what containers have (gates
+    /// InPlacePodVerticalScalingExclusiveCPUs and InPlacePodVerticalScalingExclusiveMemory).
+    resizes_cpus: bool,
+    resizes_memory: bool,
     topology: Topology,
     /// The memory nodes that were chosen for containers, by uid of the pod.
     chosen: Mutex<Map<String, Map<String, Hint>>>,
@@ -164,7 +168,7 @@ impl NodeManagers {
     /// # Errors
     /// In a kubelet's words: the configuration does not fit the machine, or what an earlier agent or kubelet has given.
     pub fn open(settings: &Settings, cri: Arc<dyn Cri>) -> Result<Self, String> {
-        let root_dir = settings.root_dir.clone();
+        let (root_dir, gates) = (settings.root_dir.clone(), settings.file.gates());
         std::fs::create_dir_all(&root_dir)
             .map_err(|error| format!("failed to make {}: {error}", root_dir.display()))?;
         let nodes = numa::read(&settings.machine);
@@ -196,11 +200,10 @@ impl NodeManagers {
             cpus,
             memory,
             reconcile_period: settings.reconcile_period(),
-            lifts_quota: settings.file.gates().enabled("DisableCPUQuotaWithExclusiveCPUs"),
-            lists_active_pods: settings
-                .file
-                .gates()
-                .enabled("KubeletPodResourcesListUseActivePods"),
+            lifts_quota: gates.enabled("DisableCPUQuotaWithExclusiveCPUs"),
+            lists_active_pods: gates.enabled("KubeletPodResourcesListUseActivePods"),
+            resizes_cpus: gates.enabled("InPlacePodVerticalScalingExclusiveCPUs"),
+            resizes_memory: gates.enabled("InPlacePodVerticalScalingExclusiveMemory"),
             topology,
             chosen: Mutex::default(),
             turn: Turn::default(),
@@ -315,9 +318,9 @@ impl Managers for NodeManagers {
             );
             Some(Infeasible { message, detail })
         };
-        if self.0.cpus.is_static() && changes("cpu") {
+        if !self.0.resizes_cpus && self.0.cpus.is_static() && changes("cpu") {
             told("CPU", "static", "guaranteed_pod_cpu_manager_static_policy")
-        } else if self.0.memory.is_static() && changes("memory") {
+        } else if !self.0.resizes_memory && self.0.memory.is_static() && changes("memory") {
             told("Memory", "Static", "guaranteed_pod_memory_manager_static_policy")
         } else {
             None

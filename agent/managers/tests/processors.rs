@@ -487,3 +487,24 @@ async fn guaranteed_pods_with_own_processors_cannot_be_resized() {
     let shared = pod_of("u1", json!({"containers": [{"name": "a", "image": "app"}]}));
     assert_eq!(managers.forbids_resize(&shared, &shared), None);
 }
+
+#[rstest]
+#[case::none(&[], [true, true])]
+#[case::cpus(&["CPUs"], [false, true])]
+#[case::memory(&["Memory"], [true, false])]
+#[case::both(&["CPUs", "Memory"], [false, false])]
+#[tokio::test]
+async fn guaranteed_pods_can_be_resized_with_the_gates(
+    #[case] gates: &[&str],
+    #[case] expected: [bool; 2],
+) {
+    let (root, machine) = (tempfile::tempdir().unwrap(), two_nodes());
+    let mut fields = pod_level("container");
+    for gate in gates {
+        let gate = format!("InPlacePodVerticalScalingExclusive{gate}");
+        fields["featureGates"][gate] = json!(true);
+    }
+    let managers = managers(&root, &machine, fields).unwrap();
+    let forbids = |other: Pod| managers.forbids_resize(&pod("u1", "1", "1Mi"), &other).is_some();
+    assert_eq!([forbids(pod("u1", "2", "1Mi")), forbids(pod("u1", "1", "2Mi"))], expected);
+}
