@@ -124,11 +124,13 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
         return None;
     }
     node.startup.attempted(Timestamp::now());
+    let only_existing = node.gates.enabled("KubeletRegistrationGetOnExistsOnly");
     let mut wait = FIRST;
     loop {
         let status = status(&node.now().await, &Value::Null, Timestamp::now());
         let resets_extended = node.view.resets_extended_resources();
-        match try_register(client, &initial(&node.registration, &status), resets_extended).await {
+        let object = initial(&node.registration, &status);
+        match try_register(client, &object, resets_extended, only_existing).await {
             Ok(was_there) => {
                 tracing::info!(node = %name, was_there, "registered node");
                 if !was_there {
@@ -146,16 +148,22 @@ pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Val
     }
 }
 
+/// Whether there may be a node of that name, given the error of its creation. A client that may not create nodes may have one
+/// nevertheless, unless the agent gets only those that exist (gate KubeletRegistrationGetOnExistsOnly).
+fn may_be_there(error: &ApiError, only_existing: bool) -> bool {
+    error.is_already_exists() || !only_existing && error.is_forbidden()
+}
+
 /// Returns whether there was a node of that name.
 async fn try_register(
     client: &ApiClient,
     node: &Value,
     resets_extended: bool,
+    only_existing: bool,
 ) -> Result<bool, ApiError> {
     match client.create("/api/v1/nodes", node).await {
         Ok(_) => return Ok(false),
-        // A client that may not create nodes may have one nevertheless.
-        Err(error) if error.is_already_exists() || error.is_forbidden() => {}
+        Err(error) if may_be_there(&error, only_existing) => {}
         Err(error) => return Err(error),
     }
     let path = path(node["metadata"]["name"].as_str().unwrap_or_default());
@@ -172,7 +180,25 @@ async fn try_register(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use rstest::rstest;
+
     use super::*;
+
+    #[rstest]
+    #[case::exists(409, "AlreadyExists", true, true)]
+    #[case::forbidden(403, "Forbidden", true, false)]
+    #[case::invalid(422, "Invalid", false, false)]
+    fn node_may_be_there_after_a_failed_creation(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] expected: bool,
+        #[case] with_gate: bool,
+    ) {
+        let (reason, message) = (reason.to_owned(), String::new());
+        let error = ApiError::Refused { code, reason, message };
+        assert_eq!(may_be_there(&error, false), expected);
+        assert_eq!(may_be_there(&error, true), with_gate);
+    }
 
     fn registration() -> Registration {
         let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
