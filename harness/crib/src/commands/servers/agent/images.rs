@@ -160,9 +160,14 @@ impl ImageArgs {
                 format!("--config: imagePullCredentialsVerificationPolicy: unknown policy {name:?}")
             })
         });
+        let usual = if file.gates().enabled("KubeletEnsureSecretPulledImages") {
+            VerificationPolicy::NeverVerifyPreloadedImages
+        } else {
+            VerificationPolicy::NeverVerify
+        };
         let policy = match self.image_pull_credentials_verification_policy {
             Some(policy) => policy,
-            None => in_file.transpose()?.unwrap_or(VerificationPolicy::NeverVerifyPreloadedImages),
+            None => in_file.transpose()?.unwrap_or(usual),
         };
         match policy {
             VerificationPolicy::NeverVerifyAllowlistedImages => {
@@ -182,5 +187,29 @@ impl ImageArgs {
             }
             VerificationPolicy::AlwaysVerify => Ok(CredentialVerification::AlwaysVerify),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::on(true, CredentialVerification::NeverVerifyPreloadedImages)]
+    #[case::off(false, CredentialVerification::NeverVerify)]
+    fn credentials_are_verified_with_the_gate(
+        #[case] is_on: bool,
+        #[case] expected: CredentialVerification,
+    ) {
+        let gates = [("KubeletEnsureSecretPulledImages".to_owned(), is_on)];
+        let file = KubeletConfiguration {
+            feature_gates: Some(gates.into_iter().collect()),
+            ..KubeletConfiguration::default()
+        };
+        assert_eq!(ImageArgs::default().verification(&file).unwrap(), expected);
     }
 }
