@@ -28,7 +28,7 @@ const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 /// The gates that the agent has a switch for, or whose value is judged with the fields that need it. The gate of a declared feature only
 /// decides whether the node declares it: if it does not, the scheduler and the API server keep pods that need the feature away.
-const GATES: [&str; 41] = [
+const GATES: [&str; 43] = [
     "AllowParsingUserUIDFromCertAuth",
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
@@ -54,6 +54,8 @@ const GATES: [&str; 41] = [
     "KubeletPodResourcesListUseActivePods",
     "KubeletRegistrationGetOnExistsOnly",
     "KubeletServiceAccountTokenForCredentialProviders",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
     "MemoryQoS",
     "NodeDeclaredFeatures",
     "PodLevelResourceManagers",

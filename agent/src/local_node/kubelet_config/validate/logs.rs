@@ -60,6 +60,8 @@ fn of_agent(findings: &mut Findings<'_>) {
         return;
     };
     findings.one_of("logging.format", logging.format.as_ref(), &["text", "json"]);
+    let is_json = logging.format.as_deref() == Some("json");
+    findings.needs("logging.format", is_json, "LoggingBetaOptions");
     if logging.flush_frequency.is_some_and(|period| period.nanos() <= 0) {
         findings.add("logging.flushFrequency", "it is not greater than zero");
     }

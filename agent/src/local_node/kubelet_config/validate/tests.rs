@@ -174,6 +174,10 @@ fn said(document: &Document) -> String {
     "showHiddenMetricsForVersion: must be 1.35 or not set"
 )]
 #[case("logging: {format: xml}", "logging.format: \"xml\" is not one of text, json")]
+#[case(
+    "logging: {format: json}\nfeatureGates: {LoggingBetaOptions: false}",
+    "logging.format: it needs featureGates: {LoggingBetaOptions: true}"
+)]
 #[case("logging: {flushFrequency: -1s}", "logging.flushFrequency: it is not greater than zero")]
 #[case("logging: {verbosity: 4294967295}", "logging.verbosity: it is more than 2147483647")]
 #[case(
