@@ -88,6 +88,8 @@ pub struct Features {
     pub env_files: bool,
     /// `spec.hostnameOverride` counts (gate HostnameOverride).
     pub hostname_override: bool,
+    /// Pod-level resources can be resized, and are in the status (gate InPlacePodLevelResourcesVerticalScaling).
+    pub pod_level_resizes: bool,
     /// Pods have the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
     pub ready_to_start_condition: bool,
     /// Statuses of containers have the health of devices (gate ResourceHealthStatus).
@@ -103,6 +105,7 @@ impl Default for Features {
         Self {
             env_files: true,
             hostname_override: true,
+            pod_level_resizes: true,
             ready_to_start_condition: true,
             device_health: true,
             device_health_message: true,
@@ -118,6 +121,7 @@ impl Features {
         Self {
             env_files: is_enabled("EnvFiles"),
             hostname_override: is_enabled("HostnameOverride"),
+            pod_level_resizes: is_enabled("InPlacePodLevelResourcesVerticalScaling"),
             ready_to_start_condition: is_enabled("PodReadyToStartContainersCondition"),
             device_health: is_enabled("ResourceHealthStatus"),
             device_health_message: is_enabled("ResourceHealthStatusMessage"),

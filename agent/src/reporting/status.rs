@@ -118,7 +118,9 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
     ready::mark_ready(inputs, &mut status);
     status.conditions = filled(conditions::all(inputs, old, &api, &status));
     addresses(inputs, &mut status);
-    resources::of_pod(pod, inputs.actuated, old, &mut status);
+    if inputs.features.pod_level_resizes {
+        resources::of_pod(pod, inputs.actuated, old, &mut status);
+    }
     status
 }
 

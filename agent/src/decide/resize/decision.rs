@@ -38,13 +38,24 @@ pub(crate) fn decide(
     let why = |message, detail| Infeasible { message, detail };
     let invalid = invalid(desired, allocated).map(|message| why(message, "invalid"));
     let swaps = || swaps(desired, allocated, node).map(|message| why(message, "swap_limitation"));
-    if let Some(forbidden) = invalid.or_else(swaps) {
+    let gate_is_off = || {
+        let message = lacks_gate(desired, allocated, node)?;
+        Some(why(message, "plr_feature_gate_off"))
+    };
+    if let Some(forbidden) = invalid.or_else(swaps).or_else(gate_is_off) {
         return Decision::Infeasible(forbidden);
     }
     match admit(desired, taken, offer) {
         Ok(()) => Decision::Granted,
         Err(rejection) => Decision::Deferred(rejection),
     }
+}
+
+/// The gate that is off, if the resize changes the resources of the pod as a whole.
+fn lacks_gate(desired: &Pod, allocated: &Pod, node: &Node) -> Option<String> {
+    let differs = desired.spec().resources != allocated.spec().resources;
+    let is_off = differs && !node.features.pod_level_resizes;
+    is_off.then(|| "InPlacePodLevelResourcesVerticalScaling is disabled".to_owned())
 }
 
 /// Why the API server would refuse the resize.
@@ -182,6 +193,29 @@ mod tests {
             Decision::Infeasible(why) => format!("Infeasible: {}", why.message),
         };
         assert_eq!(shown, expected);
+    }
+
+    #[rstest]
+    #[case::on(true, "2", None)]
+    #[case::off(false, "2", Some("plr_feature_gate_off"))]
+    #[case::off_without_a_change(false, "1", None)]
+    fn resources_of_a_pod_are_resized_with_the_gate(
+        #[case] is_on: bool,
+        #[case] cpu: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let mut node = Node::new("n", "/r", "/l");
+        node.features.pod_level_resizes = is_on;
+        let sized = |cpu: &str| {
+            let spec = json!({"resources": burstable(cpu, "1Mi"), "containers": [{"name": "a"}]});
+            fixtures::pod_of("u", "p", spec)
+        };
+        let decision = decide(&sized(cpu), &sized("1"), &Taken::default(), &offer(), &node);
+        let detail = match decision {
+            Decision::Infeasible(why) => Some(why.detail),
+            Decision::Granted | Decision::Deferred(_) => None,
+        };
+        assert_eq!(detail, expected);
     }
 
     #[rstest]
