@@ -3,10 +3,12 @@
 //! Source: Kubernetes 1.36, kubelet.config.k8s.io/v1beta1, KubeletConfiguration.
 //!
 //! A configuration is a JSON object, as long as files and flags are laid over each other, then a [`KubeletConfiguration`]. `fields` has
-//! the table of all fields, `types` their types, `gates` the feature gates, `validate` what a kubelet refuses.
+//! the table of all fields, `types` their types, `gates` the feature gates, `kubelet_gates` what the agent does with them, `validate`
+//! what a kubelet refuses.
 
 mod fields;
 mod gates;
+mod kubelet_gates;
 mod types;
 mod validate;
 
@@ -17,6 +19,7 @@ use serde_json::{Map, Value};
 
 pub use fields::{Effect, FIELDS, Field, field};
 pub use gates::{GateState, Gates};
+use kubelet_gates::{GateEffect, KUBELET_GATES, KubeletGate};
 pub use types::{
     Authentication, Authorization, CrashLoopBackOff, GoDuration, KubeletConfiguration, Logging,
     MemorySwap, ReservedMemory, ShutdownGracePeriodByPodPriority, WebhookAuthorization, count,
@@ -26,53 +29,6 @@ pub use validate::labels::label_problems;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
-/// The gates that the agent has a switch for, or whose value is judged with the fields that need it. The gate of a declared feature only
-/// decides whether the node declares it: if it does not, the scheduler and the API server keep pods that need the feature away.
-const GATES: [&str; 43] = [
-    "AllowParsingUserUIDFromCertAuth",
-    "CPUManagerPolicyAlphaOptions",
-    "CPUManagerPolicyBetaOptions",
-    "CSIVolumeHealth",
-    "ComponentFlagz",
-    "ComponentStatusz",
-    "ContainerCheckpoint",
-    "ContainerStopSignals",
-    "CustomCPUCFSQuotaPeriod",
-    "DisableCPUQuotaWithExclusiveCPUs",
-    "EnvFiles",
-    "EventedPLEG",
-    "ExtendWebSocketsToKubelet",
-    "GracefulNodeShutdown",
-    "GracefulNodeShutdownBasedOnPodPriority",
-    "HostnameOverride",
-    "InPlacePodLevelResourcesVerticalScaling",
-    "InPlacePodVerticalScalingExclusiveCPUs",
-    "InPlacePodVerticalScalingExclusiveMemory",
-    "InPlacePodVerticalScalingInitContainers",
-    "KubeletCrashLoopBackOffMax",
-    "KubeletEnsureSecretPulledImages",
-    "KubeletPodResourcesListUseActivePods",
-    "KubeletRegistrationGetOnExistsOnly",
-    "KubeletServiceAccountTokenForCredentialProviders",
-    "LoggingAlphaOptions",
-    "LoggingBetaOptions",
-    "MemoryQoS",
-    "NodeDeclaredFeatures",
-    "PodLevelResourceManagers",
-    "PodLogsQuerySplitStreams",
-    "PodReadyToStartContainersCondition",
-    "QOSReserved",
-    "ReduceDefaultCrashLoopBackOffDecay",
-    "ReloadKubeletClientCAFile",
-    "ReloadKubeletServerCertificateFile",
-    "ResourceHealthStatus",
-    "ResourceHealthStatusMessage",
-    "RestartAllContainersOnContainerExits",
-    "RotateKubeletServerCertificate",
-    "RuntimeClassInImageCriApi",
-    "TaintTolerationComparisonOperators",
-    "UserNamespacesHostNetworkSupport",
-];
 
 /// How many percent of the memory that pods of a QoS class request is kept from the classes below it (`qosReserved`).
 ///
@@ -289,7 +245,9 @@ pub fn with_defaults(document: &Document) -> Document {
 /// The gates that the agent follows, with the values that these have.
 #[must_use]
 pub fn followed_gates(gates: &Gates) -> Vec<GateState> {
-    GATES.into_iter().filter_map(|name| gates.state(name)).collect()
+    let is_followed = |gate: &&KubeletGate| !matches!(gate.effect, GateEffect::Always { .. });
+    let followed = KUBELET_GATES.iter().filter(is_followed);
+    followed.filter_map(|gate| gates.state(gate.name)).collect()
 }
 
 impl KubeletConfiguration {
@@ -298,6 +256,14 @@ impl KubeletConfiguration {
     pub fn gates(&self) -> Gates {
         self.feature_gates.as_ref().map(Gates::new).unwrap_or_default()
     }
+}
+
+/// The gates that are set to a value that does not have all of its effect, each with the reason.
+fn gates_without_effect(gates: &Gates) -> impl Iterator<Item = (String, &'static str)> {
+    KUBELET_GATES.iter().filter_map(move |gate| {
+        let why = gate.missing_effect(gates.given(gate.name)?)?;
+        Some((format!("featureGates.{}", gate.name), why))
+    })
 }
 
 fn gates_of(document: &Document) -> Gates {
@@ -344,9 +310,7 @@ pub fn check(document: &Document) -> Result<Checked, FieldProblems> {
             }
         }
     }
-    let others = gates.changed().filter(|gate| !GATES.contains(gate));
-    let why = "no feature of the agent depends on this gate";
-    without_effect.extend(others.map(|gate| (format!("featureGates.{gate}"), why)));
+    without_effect.extend(gates_without_effect(&gates));
     if problems.is_empty() {
         Ok(Checked { config, without_effect })
     } else {

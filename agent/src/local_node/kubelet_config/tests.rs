@@ -24,7 +24,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
         "{HEAD}maxPods: 20\nregistryPullQPS: 0\nimageMinimumGCAge: 5m0s\nsystemReserved: {{cpu: 500m}}\n\
          authorization: {{mode: Webhook, webhook: {{cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 5s}}}}\n\
          registerWithTaints:\n- {{key: a, effect: NoSchedule}}\nclusterDomain: null\niptablesDropBit: 7\nfailSwap: true\n\
-         featureGates: {{ContainerStopSignals: true, VolumeLimitScaling: true}}\n"
+         featureGates: {{ContainerStopSignals: true, PodsAPI: true, VolumeLimitScaling: true}}\n"
     );
     let file = parse(&text).unwrap();
     assert_eq!(file.unknown, ["failSwap"]);
@@ -39,7 +39,7 @@ fn fields_are_read_and_those_without_effect_are_named() {
     assert_eq!(reviews.cache_authorized_ttl, None, "zero stands for the default");
     assert_eq!(reviews.cache_unauthorized_ttl, Some(GoDuration::of_seconds(5)));
     let names: Vec<&str> = without_effect.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["iptablesDropBit", "featureGates.VolumeLimitScaling"]);
+    assert_eq!(names, ["iptablesDropBit", "featureGates.PodsAPI"]);
 }
 
 #[rstest]
@@ -146,12 +146,60 @@ fn table() -> String {
     text
 }
 
+/// The table of feature gates.
+fn gate_table() -> String {
+    let mut text = "| feature gate | default | what the agent does |\n|---|---|---|\n".to_owned();
+    for KubeletGate { name, effect } in &KUBELET_GATES {
+        let default = gates::default_of(name).unwrap();
+        let effect = match effect {
+            GateEffect::Applied => "applies it".to_owned(),
+            GateEffect::Partly { value, why } => {
+                format!("applies `{value}` only in part, and logs a warning: {why}")
+            }
+            GateEffect::Always { value, why } => {
+                format!("behaves as with `{value}`, and logs a warning for `{}`: {why}", !value)
+            }
+        };
+        text += &format!("| `{name}` | `{default}` | {effect} |\n");
+    }
+    text
+}
+
+#[rstest]
+#[case::default_needs_no_warning("{}", &[])]
+#[case::applied("{MemoryQoS: true, ComponentFlagz: false}", &[])]
+#[case::always_off("{PodsAPI: true, WatchListClient: false}", &["PodsAPI"])]
+#[case::always_on("{PodLevelResources: false}", &["PodLevelResources"])]
+#[case::on_against_its_default("{ClusterTrustBundleProjection: false}", &["ClusterTrustBundleProjection"])]
+#[case::partly("{ExtendWebSocketsToKubelet: false}", &["ExtendWebSocketsToKubelet"])]
+#[case::of_other_components("{OpenAPIEnums: false, GenericWorkload: true}", &[])]
+#[case::all_but_one("{AllAlpha: true, CRIListStreaming: false, PodsAPI: false}", &[
+    "ClientsAllowCBOR", "ClientsPreferCBOR", "DRAWorkloadResourceClaims", "ImageVolumeWithDigest", "NativeHistograms",
+])]
+fn gates_that_lack_their_effect_are_named(#[case] gates: &str, #[case] expected: &[&str]) {
+    let fields = document(&format!("featureGates: {gates}"));
+    let without_effect = check(&fields).unwrap().without_effect;
+    let names = without_effect.iter().filter_map(|(name, _)| name.strip_prefix("featureGates."));
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn gate_table_has_known_gates_in_order() {
+    assert!(KUBELET_GATES.is_sorted_by(|one, other| one.name < other.name));
+    for gate in &KUBELET_GATES {
+        assert!(Gates::default().state(gate.name).is_some(), "{}", gate.name);
+    }
+}
+
 #[test]
 fn document_has_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/kubelet.md");
     let written = std::fs::read_to_string(path).unwrap();
     let start = written.find("| field | default |").unwrap();
-    let expected = format!("{}{}", &written[..start], table());
+    let gates = written.find("\n## Feature gates\n").unwrap();
+    let gate_rows = written.find("| feature gate | default |").unwrap();
+    let heading = &written[gates..gate_rows];
+    let expected = format!("{}{}{heading}{}", &written[..start], table(), gate_table());
     if std::env::var_os("CRIB_UPDATE_DOCS").is_some() {
         std::fs::write(path, expected).unwrap();
         return;
