@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use api::pod::{Pod, PodUid};
 use api::qos::QosClass;
+use compact::Set;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, after};
@@ -49,6 +50,8 @@ struct Inner {
     reports: watch::Receiver<Arc<Reports>>,
     /// The pods by which the classes were weighted last.
     weighted: Mutex<Option<Arc<[Pod]>>>,
+    /// The cgroups of unknown pods that could not be removed; the log has a warning about each.
+    stuck: Mutex<Set<String>>,
     measures: Measures,
 }
 
@@ -101,6 +104,7 @@ impl PodCgroups {
             pods,
             reports,
             weighted: Mutex::new(None),
+            stuck: Mutex::default(),
             measures,
         };
         Some(Self(Arc::new(inner)))
@@ -302,6 +306,7 @@ impl Inner {
     }
 
     fn remove_orphans(&self, is_known: &dyn Fn(&str) -> bool) -> bool {
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all_removed = true;
         for class in &self.classes {
             let names = match self.groups.children(class) {
@@ -314,10 +319,23 @@ impl Inner {
             for name in names.iter().filter(|name| uid_of(name).is_some_and(|uid| !is_known(&uid)))
             {
                 let path = format!("{class}/{name}");
-                tracing::info!(path, "removing cgroup of an unknown pod");
-                if let Err(error) = self.groups.destroy(&path) {
-                    all_removed = false;
-                    tracing::warn!(path, %error, "failed to remove cgroup of an unknown pod; will retry");
+                let is_logged = stuck.contains(path.as_str());
+                if !is_logged {
+                    tracing::info!(path, "removing cgroup of an unknown pod");
+                }
+                match self.groups.destroy(&path) {
+                    Ok(()) => {
+                        stuck.remove(path.as_str());
+                    }
+                    Err(error) => {
+                        all_removed = false;
+                        if is_logged {
+                            tracing::debug!(path, %error, "failed to remove cgroup of an unknown pod again");
+                        } else {
+                            tracing::warn!(path, %error, "failed to remove cgroup of an unknown pod; will retry");
+                            stuck.insert(path);
+                        }
+                    }
                 }
             }
         }

@@ -269,12 +269,17 @@ impl Worker {
         let Some(cgroups) = self.shared.cgroups.clone() else {
             return;
         };
+        let mut is_logged = false;
         for failures in 0.. {
             match cgroups.destroy(self.uid()).await {
                 Ok(()) => return,
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::ResourceBusy || failures > 0 {
+                    // The cgroup may never become empty: one warning is enough.
+                    if is_logged {
+                        tracing::debug!(pod = %self.uid(), %error, "failed to remove the cgroup of a pod again");
+                    } else if error.kind() != io::ErrorKind::ResourceBusy || failures > 0 {
                         tracing::warn!(pod = %self.uid(), %error, "failed to remove the cgroup of a pod; will retry");
+                        is_logged = true;
                     }
                     self.pause(failures).await;
                 }
