@@ -1,13 +1,13 @@
 //! The gRPC client for a runtime on a unix socket, with the kubelet's deadlines (Kubernetes 1.36, cri-client).
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use api::pod::PodUid;
 use async_trait::async_trait;
 use compact::{Map, Set};
 use cri::client::GrpcClient;
-use cri::codec::Bytes;
 use cri::gathered::Gathered;
 use cri::v1;
 use cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -32,8 +32,8 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 mod calls;
 mod connect;
+mod lists;
 
-use calls::decoded;
 pub use connect::{ConnectError, ConnectOptions, connect, connect_with};
 
 /// See [`connect`].
@@ -43,14 +43,16 @@ struct GrpcCri {
     images: GrpcClient,
     /// The deadline of most calls (`runtimeRequestTimeout`).
     deadline: Duration,
-    /// For the events, the only call whose answers are a stream.
+    /// For the calls whose answers are a stream.
     runtime: RuntimeServiceClient,
     operations: Operations,
     socket: PathBuf,
+    /// Whether sandboxes and containers are listed by streams.
+    streams_lists: AtomicBool,
 }
 
 impl GrpcCri {
-    fn new(path: PathBuf, images: Option<PathBuf>, deadline: Duration) -> Self {
+    fn new(path: PathBuf, images: Option<PathBuf>, options: &ConnectOptions) -> Self {
         let of_runtime = channel(path.clone());
         let of_images = images.map_or_else(|| of_runtime.clone(), channel);
         let grpc = |channel| {
@@ -61,10 +63,11 @@ impl GrpcCri {
         Self {
             grpc: grpc(of_runtime.clone()),
             images: grpc(of_images),
-            deadline,
+            deadline: options.deadline,
             runtime: RuntimeServiceClient::new(of_runtime).max_decoding_message_size(MAX_MESSAGE),
             operations: Operations::default(),
             socket: path,
+            streams_lists: AtomicBool::new(options.streams_lists),
         }
     }
 
@@ -145,8 +148,8 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::PodSandboxFilter::default()
         });
-        let answer = self.call(v1::ListPodSandboxRequest { filter }, Some(self.deadline)).await?;
-        Ok(answer.items.into_iter().filter_map(wire::listed_sandbox).collect())
+        let listed = self.sandboxes(filter).await?;
+        Ok(listed.into_iter().filter_map(wire::listed_sandbox).collect())
     }
 
     async fn create_container(
@@ -200,8 +203,8 @@ impl Cri for GrpcCri {
             label_selector: wire::pod_selector(uid),
             ..v1::ContainerFilter::default()
         });
-        let answer = self.call(v1::ListContainersRequest { filter }, Some(self.deadline)).await?;
-        Ok(answer.containers.into_iter().filter_map(wire::listed_container).collect())
+        let listed = self.containers(filter).await?;
+        Ok(listed.into_iter().filter_map(wire::listed_container).collect())
     }
 
     async fn list_all(&self, last: &mut LastLists) -> Result<Option<Lists>, CriError> {
@@ -278,10 +281,8 @@ impl Cri for GrpcCri {
     }
 
     async fn images_in_use(&self) -> Result<Set<String>, CriError> {
-        let request = v1::ListContainersRequest { filter: None };
-        let answer = self.call(request, Some(self.deadline)).await?;
         let mut ids = Set::new();
-        for container in answer.containers {
+        for container in self.containers(None).await? {
             let request =
                 v1::ContainerStatusRequest { container_id: container.id.clone(), verbose: false };
             ids.insert(wire::image_id(container));
@@ -412,37 +413,4 @@ impl Cri for GrpcCri {
             .into_inner();
         Ok(Box::pin(stream.map(move |event| event.map(wire::event).map_err(failed))))
     }
-}
-
-impl GrpcCri {
-    /// All sandboxes and containers; `None` if the answers are those of before, which are not decoded: the strings of a thousand pods
-    /// are most of what an agent at rest does.
-    async fn lists(&self, last: &mut LastLists) -> Result<Option<Lists>, CriError> {
-        let sandboxes = v1::ListPodSandboxRequest::default();
-        let containers = v1::ListContainersRequest::default();
-        let (sandboxes, containers) = tokio::try_join!(
-            self.undecoded(sandboxes, Some(self.deadline)),
-            self.undecoded(containers, Some(self.deadline)),
-        )?;
-        if !last.differ([&sandboxes, &containers]) {
-            return Ok(None);
-        }
-        let lists = items(sandboxes, containers);
-        if lists.is_err() {
-            // The same answer is an error again.
-            *last = LastLists::default();
-        }
-        lists.map(Some)
-    }
-}
-
-fn items(sandboxes: Bytes, containers: Bytes) -> Result<Lists, CriError> {
-    let sandboxes = decoded::<v1::ListPodSandboxRequest>(sandboxes)?;
-    let containers = decoded::<v1::ListContainersRequest>(containers)?;
-    let sandboxes = sandboxes.items.into_iter();
-    let containers = containers.containers.into_iter();
-    Ok((
-        sandboxes.filter_map(wire::listed_sandbox).collect(),
-        containers.filter_map(wire::listed_container).collect(),
-    ))
 }

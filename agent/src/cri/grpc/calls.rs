@@ -134,7 +134,7 @@ pub(super) fn decoded<C: Call>(bytes: Bytes) -> Result<C::Answer, CriError> {
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A request with a gRPC timeout.
-fn timed<M>(message: M, deadline: Option<Duration>) -> Request<M> {
+pub(super) fn timed<M>(message: M, deadline: Option<Duration>) -> Request<M> {
     let mut request = Request::new(message);
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.min(LONGEST));

@@ -21,12 +21,14 @@ pub struct ConnectOptions {
     pub images: Option<String>,
     /// The deadline of most calls (`runtimeRequestTimeout`).
     pub deadline: Duration,
+    /// Whether sandboxes and containers are listed by streams, if the runtime has these calls (gate CRIListStreaming).
+    pub streams_lists: bool,
 }
 
 impl Default for ConnectOptions {
     /// As a kubelet.
     fn default() -> Self {
-        Self { images: None, deadline: Duration::from_secs(120) }
+        Self { images: None, deadline: Duration::from_secs(120), streams_lists: false }
     }
 }
 
@@ -119,7 +121,7 @@ pub async fn connect_with(
     if let Some(images) = &images {
         probe(images, &images.display().to_string()).await?;
     }
-    let client = GrpcCri::new(path, images, options.deadline);
+    let client = GrpcCri::new(path, images, options);
     match tokio::time::timeout(FIRST_ANSWER, client.version()).await {
         Ok(Ok(_)) => Ok(Arc::new(client)),
         Ok(Err(source)) => Err(ConnectError::NotCri { path: shown, source }),

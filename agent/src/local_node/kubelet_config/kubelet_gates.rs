@@ -61,7 +61,11 @@ pub(super) const KUBELET_GATES: [KubeletGate; 66] = [
     applied("AllowParsingUserUIDFromCertAuth"),
     applied("CPUManagerPolicyAlphaOptions"),
     applied("CPUManagerPolicyBetaOptions"),
-    always("CRIListStreaming", false, "the agent receives lists of the runtime in one message"),
+    partly(
+        "CRIListStreaming",
+        true,
+        "images and statistics are still listed in one message, only sandboxes and containers in streams",
+    ),
     applied("CSIVolumeHealth"),
     always(
         "ChangeContainerStatusOnKubeletRestart",

@@ -425,6 +425,7 @@ impl Serving<'_> {
         let options = ConnectOptions {
             images: self.file.image_service_endpoint.clone(),
             deadline: self.file.runtime_request_timeout.map_or(usual.deadline, GoDuration::get),
+            streams_lists: self.file.gates().enabled("CRIListStreaming"),
         };
         agent::cri::grpc::connect_with(&self.endpoint.to_string(), &options).await
     }
