@@ -17,6 +17,11 @@ struct Shown {
 
 impl Shown {
     async fn new(faults: &[&str]) -> Self {
+        Self::configured(faults, "").await
+    }
+
+    /// The same with these fields in its configuration.
+    async fn configured(faults: &[&str], fields: &str) -> Self {
         let place = Place::unchecked();
         let (runtime, endpoint) = place.runtime().await;
         let upstream = endpoint.trim_start_matches("unix://");
@@ -25,19 +30,27 @@ impl Shown {
         place.file("pods/web.yaml", &pod("web", "", ""));
         let (port, health) = (free_port(), free_port());
         let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
-        let agent = place.start(&[
+        let (endpoint, pods, root) = (format!("unix://{}", path("p")), path("pods"), path("agent"));
+        let (read_only, healthz) = (port.to_string(), health.to_string());
+        let mut args = vec![
             "agent",
             "--runtime-endpoint",
-            &format!("unix://{}", path("p")),
+            &endpoint,
             "--manifests",
-            &path("pods"),
+            &pods,
             "--root-dir",
-            &path("agent"),
+            &root,
             "--read-only-port",
-            &port.to_string(),
+            &read_only,
             "--healthz-port",
-            &health.to_string(),
-        ]);
+            &healthz,
+        ];
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        let config = place.file("kubelet.yaml", &format!("{head}{fields}\n"));
+        if !fields.is_empty() {
+            args.extend(["--config", &config]);
+        }
+        let agent = place.start(&args);
         wait_until_shown(port, &["web Running "]).await;
         Self { place, runtime, agent, _proxy: proxy, port, health }
     }
@@ -111,6 +124,22 @@ async fn runtime_that_measures_containers_alone_has_pods_as_their_sums() {
     let (_, metrics) = shown.get("/metrics/cadvisor").await;
     let of_app = "container_memory_working_set_bytes{container=\"app\",id=\"\",image=\"crib.local/host:latest\",";
     assert!(metrics.contains(of_app), "{metrics}");
+    shown.end().await;
+}
+
+#[rstest]
+#[case::streams(["ListPodSandbox answer INTERNAL \"list\"", "ListContainers answer INTERNAL \"list\""])]
+#[case::lists_where_the_runtime_has_no_streams([
+    "StreamPodSandboxes answer UNIMPLEMENTED \"unknown method\"",
+    "StreamContainers answer UNIMPLEMENTED \"unknown method\"",
+])]
+#[tokio::test]
+async fn agent_streams_lists_with_its_gate(#[case] faults: [&str; 2]) {
+    let shown =
+        Shown::configured(&faults, "evictionHard: {}\nfeatureGates: {CRIListStreaming: true}")
+            .await;
+    let (_, metrics) = shown.get("/metrics").await;
+    assert!(metrics.contains("kubelet_running_pods 1"), "{metrics}");
     shown.end().await;
 }
 
