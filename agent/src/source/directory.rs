@@ -299,7 +299,10 @@ mod tests {
         let path = dir.path().join("only");
         fs::write(&path, manifest("a")).unwrap();
         let node_name = "n".to_owned();
-        let mut source = DirectorySource::new(path.clone(), ManifestMode::Kubelet { node_name });
+        let mut source = DirectorySource::new(
+            path.clone(),
+            ManifestMode::Kubelet { node_name, may_refer: false },
+        );
         assert_eq!(next(&mut source).await, ["a-n"]);
         put(dir.path(), "only", &manifest("b"));
         assert_eq!(next(&mut source).await, ["b-n"]);

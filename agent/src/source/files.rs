@@ -35,6 +35,8 @@ pub enum ManifestMode {
     Kubelet {
         /// The name of the node, which becomes part of the pods' names.
         node_name: String,
+        /// Whether the pods may refer to API objects (gate PreventStaticPodAPIReferences).
+        may_refer: bool,
     },
 }
 
@@ -270,9 +272,14 @@ impl ManifestFiles {
                 ManifestMode::Crib(strictness) => {
                     manifest.take_author(path, &content, bytes, *strictness);
                 }
-                ManifestMode::Kubelet { node_name } => {
+                ManifestMode::Kubelet { node_name, may_refer } => {
                     let before = manifest.pods.clone();
-                    let taken = manifest.take_static(path, &content, &bytes, node_name);
+                    let taken = manifest.take_static(
+                        path,
+                        &content,
+                        &bytes,
+                        (node_name.as_str(), *may_refer),
+                    );
                     if taken && must && manifest.keep_renamed(before) {
                         return;
                     }
@@ -360,14 +367,14 @@ impl ManifestFile {
         path: &Path,
         content: &Content,
         bytes: &[u8],
-        node_name: &str,
+        (node_name, may_refer): (&str, bool),
     ) -> bool {
         if let Content::Unreadable(error) = content {
             tracing::error!(path = %path.display(), %error, "failed to read manifest");
             return false;
         }
         let origin = path.display().to_string();
-        match static_pod::supported_pod(Location::File(&origin), node_name, bytes) {
+        match static_pod::supported_pod(Location::File(&origin), node_name, may_refer, bytes) {
             Ok(pod) => self.pods = vec![Pod::new(pod).with_origin(&origin)],
             Err(rejected) => {
                 tracing::error!(path = %origin, "manifest is rejected: {rejected}");

@@ -77,6 +77,8 @@ pub struct UrlSource {
     text: String,
     url: Url,
     node_name: String,
+    /// Whether its pods may refer to API objects (gate PreventStaticPodAPIReferences).
+    may_refer: bool,
     client: Client,
     headers: HeaderMap,
     period: Duration,
@@ -101,6 +103,7 @@ impl UrlSource {
             text,
             url,
             node_name,
+            may_refer: false,
             client,
             headers,
             period: PERIOD,
@@ -112,6 +115,12 @@ impl UrlSource {
             failures: 0,
             started: false,
         })
+    }
+
+    /// The same, whose pods may refer to API objects or not.
+    #[must_use]
+    pub fn with_references(self, may_refer: bool) -> Self {
+        Self { may_refer, ..self }
     }
 
     /// Has the URL read so often.
@@ -170,8 +179,9 @@ impl UrlSource {
         }
         self.data = data;
         let location = Location::Url(&self.text);
-        let pods = static_pod::supported_pods(location, &self.node_name, &self.data)
-            .map_err(FetchError::Rejected)?;
+        let pods =
+            static_pod::supported_pods(location, &self.node_name, self.may_refer, &self.data)
+                .map_err(FetchError::Rejected)?;
         let origin = location.shown();
         let pods = pods.into_iter().map(|pod| Pod::new(pod).with_origin(&origin));
         Ok(Some(pods.collect()))

@@ -24,7 +24,8 @@ fn judge(case: &Case) -> Result<(), String> {
     let dir = root.path().join("manifests");
     let node_name = read::text(&case.input["nodeName"]).to_owned();
     let path = if case.input["single_file"] == true { dir.join("only.yaml") } else { dir.clone() };
-    let mut files = ManifestFiles::new(path.clone(), ManifestMode::Kubelet { node_name });
+    let mut files =
+        ManifestFiles::new(path.clone(), ManifestMode::Kubelet { node_name, may_refer: false });
     let mut source = SourcePods::default();
     let mut tokens = BTreeMap::new();
     let expected = read::list(&case.expected["steps"]);

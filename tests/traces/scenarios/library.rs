@@ -99,7 +99,7 @@ impl Library {
             None => Box::new(source),
             Some(manifests) => {
                 let node_name = node.to_owned();
-                let mode = ManifestMode::Kubelet { node_name };
+                let mode = ManifestMode::Kubelet { node_name, may_refer: false };
                 Box::new(DirectorySource::new(manifests.clone(), mode))
             }
         };

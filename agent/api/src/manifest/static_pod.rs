@@ -102,24 +102,26 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// Decodes the manifest of one pod, or of none if this agent cannot run it.
+/// Decodes the manifest of one pod, or of none if this agent cannot run it. It may refer to API objects if `may_refer`.
 pub fn supported_pod(
     location: Location<'_>,
     node_name: &str,
+    may_refer: bool,
     bytes: &[u8],
 ) -> Result<ApiPod, Rejected> {
-    let pod = pod(location, node_name, bytes)?;
-    supported(location, pod)
+    let manifest = Manifest { may_refer, ..Manifest::new(location, node_name, bytes)? };
+    supported(location, manifest.single()?)
 }
 
 /// Like [`supported_pod`], for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
 pub fn supported_pods(
     location: Location<'_>,
     node_name: &str,
+    may_refer: bool,
     bytes: &[u8],
 ) -> Result<Vec<ApiPod>, Rejected> {
-    let pods = pods(location, node_name, bytes)?;
-    pods.into_iter().map(|pod| supported(location, pod)).collect()
+    let manifest = Manifest { may_refer, ..Manifest::new(location, node_name, bytes)? };
+    manifest.all()?.into_iter().map(|pod| supported(location, pod)).collect()
 }
 
 fn supported(location: Location<'_>, pod: ApiPod) -> Result<ApiPod, Rejected> {
@@ -140,53 +142,21 @@ fn supported(location: Location<'_>, pod: ApiPod) -> Result<ApiPod, Rejected> {
 
 /// Decodes the manifest of one pod.
 pub fn pod(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<ApiPod, Rejected> {
-    let manifest = Manifest::new(location, node_name, bytes)?;
-    let root = manifest.root()?;
-    match manifest.kind(&root)? {
-        "Pod" => manifest.pod(&root),
-        other => Err(manifest.at(
-            ErrorClass::NotAPod,
-            &root,
-            "kind",
-            &format!("expected a Pod, found a {other}"),
-        )),
-    }
-}
-
-fn pods(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<Vec<ApiPod>, Rejected> {
-    let manifest = Manifest::new(location, node_name, bytes)?;
-    let root = manifest.root()?;
-    match manifest.kind(&root)? {
-        "Pod" => Ok(vec![manifest.pod(&root)?]),
-        "PodList" => match root.get("items").map(|items| &items.value) {
-            None => Ok(Vec::new()),
-            Some(items) => match &items.value {
-                Value::Sequence(items) => items.iter().map(|item| manifest.pod(item)).collect(),
-                Value::Scalar { .. } if is_empty(items) => Ok(Vec::new()),
-                Value::Scalar { .. } | Value::Mapping(_) => {
-                    Err(manifest.at(ErrorClass::Decode, &root, "items", "expected a list of pods"))
-                }
-            },
-        },
-        other => Err(manifest.at(
-            ErrorClass::NotAPod,
-            &root,
-            "kind",
-            &format!("expected a Pod or a PodList, found a {other}"),
-        )),
-    }
+    Manifest::new(location, node_name, bytes)?.single()
 }
 
 /// A manifest that is being decoded.
 struct Manifest<'a> {
     location: Location<'a>,
     node_name: &'a str,
+    /// Whether its pods may refer to API objects (gate PreventStaticPodAPIReferences).
+    may_refer: bool,
     text: Cow<'a, str>,
 }
 
 impl<'a> Manifest<'a> {
     fn new(location: Location<'a>, node_name: &'a str, bytes: &'a [u8]) -> Result<Self, Rejected> {
-        let empty = Self { location, node_name, text: Cow::Borrowed("") };
+        let empty = Self { location, node_name, may_refer: false, text: Cow::Borrowed("") };
         if bytes.len() >= MAX_BYTES {
             return Err(empty.rejected(
                 ErrorClass::TooLarge,
@@ -200,6 +170,44 @@ impl<'a> Manifest<'a> {
             Err(message) => {
                 Err(empty.rejected(ErrorClass::Syntax, Position::default(), "", message))
             }
+        }
+    }
+
+    /// Its only pod.
+    fn single(&self) -> Result<ApiPod, Rejected> {
+        let root = self.root()?;
+        match self.kind(&root)? {
+            "Pod" => self.pod(&root),
+            other => Err(self.at(
+                ErrorClass::NotAPod,
+                &root,
+                "kind",
+                &format!("expected a Pod, found a {other}"),
+            )),
+        }
+    }
+
+    /// Its pod, or those of its PodList.
+    fn all(&self) -> Result<Vec<ApiPod>, Rejected> {
+        let root = self.root()?;
+        match self.kind(&root)? {
+            "Pod" => Ok(vec![self.pod(&root)?]),
+            "PodList" => match root.get("items").map(|items| &items.value) {
+                None => Ok(Vec::new()),
+                Some(items) => match &items.value {
+                    Value::Sequence(items) => items.iter().map(|item| self.pod(item)).collect(),
+                    Value::Scalar { .. } if is_empty(items) => Ok(Vec::new()),
+                    Value::Scalar { .. } | Value::Mapping(_) => {
+                        Err(self.at(ErrorClass::Decode, &root, "items", "expected a list of pods"))
+                    }
+                },
+            },
+            other => Err(self.at(
+                ErrorClass::NotAPod,
+                &root,
+                "kind",
+                &format!("expected a Pod or a PodList, found a {other}"),
+            )),
         }
     }
 
@@ -312,7 +320,11 @@ impl<'a> Manifest<'a> {
                 .collect();
             return Err(Rejected { class: ErrorClass::Validation, problems, errors });
         }
-        if let Some(reference) = references::to_api_objects(&pod) {
+        let reference = match self.may_refer {
+            true => references::to_unsupported_objects(&pod),
+            false => references::to_api_objects(&pod),
+        };
+        if let Some(reference) = reference {
             return Err(self.at(
                 ErrorClass::ApiReference,
                 node,

@@ -154,11 +154,7 @@ pub(super) const KUBELET_GATES: [KubeletGate; 66] = [
     applied("PodLogsQuerySplitStreams"),
     applied("PodReadyToStartContainersCondition"),
     always("PodsAPI", false, "the agent does not serve this API"),
-    always(
-        "PreventStaticPodAPIReferences",
-        true,
-        "the agent always rejects static pods that refer to API objects",
-    ),
+    applied("PreventStaticPodAPIReferences"),
     applied("QOSReserved"),
     applied("ReduceDefaultCrashLoopBackOffDecay"),
     applied("ReloadKubeletClientCAFile"),

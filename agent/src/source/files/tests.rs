@@ -8,7 +8,7 @@ use crate::fixtures::manifest;
 
 fn kubelet(path: &Path) -> ManifestFiles {
     let node_name = "n".to_owned();
-    ManifestFiles::new(path.to_owned(), ManifestMode::Kubelet { node_name })
+    ManifestFiles::new(path.to_owned(), ManifestMode::Kubelet { node_name, may_refer: false })
 }
 
 fn names(files: &mut ManifestFiles) -> Vec<String> {

@@ -49,6 +49,18 @@ pub(super) fn to_api_objects(pod: &Pod) -> Option<Reference> {
     volumes().find_map(volume_resource).and_then(|resource| found("spec.volumes", resource))
 }
 
+/// The first reference that a static pod may not have even if it may refer to API objects.
+pub(super) fn to_unsupported_objects(pod: &Pod) -> Option<Reference> {
+    let spec = pod.spec.as_ref()?;
+    let volumes = spec.volumes.iter().flatten();
+    let mut sources = volumes.flat_map(|volume| projections(volume.projected.as_ref()));
+    if sources.any(|source| source.cluster_trust_bundle.is_some()) {
+        return Some(Reference { field: "spec.volumes", resource: "clustertrustbundles" });
+    }
+    let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+    has_claims.then_some(Reference { field: "spec.resourceClaims", resource: "resourceclaims" })
+}
+
 /// An empty name refers to nothing.
 fn is_given(name: impl AsRef<str>) -> bool {
     !name.as_ref().is_empty()

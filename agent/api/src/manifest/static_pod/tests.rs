@@ -13,6 +13,10 @@ fn read(text: &[u8]) -> Result<ApiPod, Rejected> {
     pod(Location::File("/m/a.yaml"), "Node-1", text)
 }
 
+fn pods(location: Location<'_>, node_name: &str, bytes: &[u8]) -> Result<Vec<ApiPod>, Rejected> {
+    Manifest::new(location, node_name, bytes)?.all()
+}
+
 /// The class and the first line of what is said.
 fn rejected(text: &str) -> (ErrorClass, String) {
     let rejected = read(text.as_bytes()).unwrap_err();
@@ -22,6 +26,29 @@ fn rejected(text: &str) -> (ErrorClass, String) {
 
 fn label(pod: &ApiPod) -> &str {
     &pod.metadata.labels.as_ref().unwrap()["l"]
+}
+
+#[rstest]
+#[case::secret(
+    "{containers: [{name: c, image: x}], volumes: [{name: v, secret: {secretName: s}}]}",
+    true
+)]
+#[case::account("{containers: [{name: c, image: x}], serviceAccountName: s}", true)]
+#[case::claims(
+    "{containers: [{name: c, image: x}], resourceClaims: [{name: r, resourceClaimName: r}]}",
+    false
+)]
+#[case::trust_bundle(
+    "{containers: [{name: c, image: x}], volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: p}}]}}]}",
+    false
+)]
+fn static_pod_refers_to_objects_only_if_it_may(#[case] spec: &str, #[case] expected: bool) {
+    let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {spec}\n");
+    let location = Location::File("/m/a.yaml");
+    let refused = supported_pod(location, "n", false, text.as_bytes()).unwrap_err();
+    assert_eq!(refused.class, ErrorClass::ApiReference);
+    let read = supported_pod(location, "n", true, text.as_bytes());
+    assert_eq!(read.is_ok(), expected, "{read:?}");
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl SourceArgs {
         if let Some((url, of)) = given(self.manifest_url.as_ref(), file.static_pod_url.as_ref()) {
             let name = of.name("--manifest-url", "staticPodURL");
             let source = UrlSource::new(url, &self.headers(file)?, node_name.to_owned());
-            let mut source = source.map_err(|error| format!("{name}: {error}"))?;
+            let source = source.map_err(|error| format!("{name}: {error}"))?;
+            let mut source = source.with_references(may_refer(file));
             if let Some(period) = frequency(self.http_check_frequency, file.http_check_frequency) {
                 source = source.read_each(period);
             }
@@ -140,7 +141,10 @@ impl SourceArgs {
         }
         let mode = match mode {
             Mode::Crib => ManifestMode::Crib(Strictness::Strict),
-            Mode::Kubelet => ManifestMode::Kubelet { node_name: node_name.to_owned() },
+            Mode::Kubelet => ManifestMode::Kubelet {
+                node_name: node_name.to_owned(),
+                may_refer: may_refer(file),
+            },
         };
         Ok(Some((path.clone(), mode)))
     }
@@ -168,6 +172,11 @@ impl Of {
             Self::File => format!("{field} of --config"),
         }
     }
+}
+
+/// Whether static pods may refer to API objects.
+fn may_refer(file: &KubeletConfiguration) -> bool {
+    !file.gates().enabled("PreventStaticPodAPIReferences")
 }
 
 fn given<T>(flag: Option<T>, file: Option<T>) -> Option<(T, Of)> {
