@@ -126,6 +126,8 @@ pub struct Handlers {
     pub statusz: bool,
     /// Whether clients may select one stream of a log (gate PodLogsQuerySplitStreams).
     pub log_streams: bool,
+    /// Whether WebSockets are translated that the runtime refuses, and carry SPDY (gate ExtendWebSocketsToKubelet).
+    pub translates_websockets: bool,
 }
 
 impl Default for Handlers {
@@ -137,6 +139,7 @@ impl Default for Handlers {
             flagz: true,
             statusz: true,
             log_streams: true,
+            translates_websockets: true,
         }
     }
 }

@@ -23,7 +23,7 @@ use super::metrics::http::ServerType;
 use super::pods;
 use super::query::Query;
 use super::route::{self, Route};
-use super::streams::{self, Kind};
+use super::streams::{self, Kind, Stream};
 use super::system_logs;
 use super::tunnel::Tunnel;
 use super::zpages::{self, Form};
@@ -157,7 +157,8 @@ impl Client {
             Route::Attach(target) => (Kind::Attach, target),
             Route::PortForward(target) => (Kind::PortForward, target),
         };
-        let (answer, tunnel) = streams::open(exposed, kind, &target, &query, request).await?;
+        let stream = Stream { kind, target, translates: api.handlers.translates_websockets };
+        let (answer, tunnel) = streams::open(exposed, &stream, &query, request).await?;
         *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = tunnel;
         Ok(answer)
     }

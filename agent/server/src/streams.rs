@@ -26,6 +26,14 @@ pub(crate) enum Kind {
     PortForward,
 }
 
+/// A stream that a client wants.
+pub(crate) struct Stream {
+    pub(crate) kind: Kind,
+    pub(crate) target: Target,
+    /// Whether a WebSocket is translated that the runtime refuses, and may carry SPDY (gate ExtendWebSocketsToKubelet).
+    pub(crate) translates: bool,
+}
+
 /// The runtime's URL for a stream. It is valid for one request.
 struct StreamUrl {
     url: String,
@@ -36,26 +44,29 @@ struct StreamUrl {
 /// Opens a stream of a pod: the answer to the client and, with an upgrade, a tunnel.
 pub(crate) async fn open(
     exposed: &Exposed,
-    kind: Kind,
-    target: &Target,
+    stream: &Stream,
     query: &Query,
     request: &mut Request<Incoming>,
 ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-    let StreamUrl { url, options } = url(exposed, kind, target, query, request.headers()).await?;
+    let StreamUrl { url, options } = url(exposed, stream, query, request.headers()).await?;
     let (answer, tunnel) = tunnel::open(request, &url, None).await?;
-    let translation = Translation::of(request.headers(), options);
+    let translation = Translation::of(request.headers(), options).filter(|_| stream.translates);
     // A server like containerd's refuses v5 and tunnels. A kubelet asks for SPDY at once.
     if tunnel.is_some() || translation.is_none() || !answer.status().is_client_error() {
         return Ok((answer, tunnel));
     }
-    let again = self::url(exposed, kind, target, query, request.headers()).await?;
+    let again = self::url(exposed, stream, query, request.headers()).await?;
     tunnel::open(request, &again.url, translation).await
+}
+
+/// Whether a port-forward names its ports in its query. SPDY, also within a WebSocket, names them by streams.
+fn has_ports(headers: &HeaderMap, translates: bool) -> bool {
+    is_websocket(headers) && !(translates && is_tunnel(headers))
 }
 
 async fn url(
     exposed: &Exposed,
-    kind: Kind,
-    target: &Target,
+    Stream { kind, target, translates }: &Stream,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<StreamUrl, Refusal> {
@@ -65,10 +76,7 @@ async fn url(
         Kind::PortForward => StreamOptions::default(),
     };
     let ports = match kind {
-        // SPDY, also within a WebSocket, names its ports by streams.
-        Kind::PortForward if is_websocket(headers) && !is_tunnel(headers) => {
-            query.ports().map_err(bad_query)?
-        }
+        Kind::PortForward if has_ports(headers, *translates) => query.ports().map_err(bad_query)?,
         Kind::PortForward | Kind::Exec | Kind::Attach => Vec::new(),
     };
     let pod = exposed.view.pod(&target.namespace, &target.pod);
@@ -126,4 +134,31 @@ fn of_runtime(error: CriError) -> Refusal {
         StatusCode::INTERNAL_SERVER_ERROR
     };
     Refusal::new(status, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use http::header::{SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::spdy("SPDY/3.1", "", true, false)]
+    #[case::websocket("websocket", "v4.channel.k8s.io", true, true)]
+    #[case::tunnel("websocket", "SPDY/3.1+portforward.k8s.io", true, false)]
+    #[case::tunnel_without_the_gate("websocket", "SPDY/3.1+portforward.k8s.io", false, true)]
+    fn port_forward_over_websocket_has_ports_unless_it_carries_spdy(
+        #[case] upgrade: &str,
+        #[case] protocol: &str,
+        #[case] translates: bool,
+        #[case] expected: bool,
+    ) {
+        let mut headers = HeaderMap::new();
+        headers.insert(UPGRADE, upgrade.parse().unwrap());
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol.parse().unwrap());
+        assert_eq!(has_ports(&headers, translates), expected);
+    }
 }

@@ -96,11 +96,7 @@ pub(super) const KUBELET_GATES: [KubeletGate; 66] = [
     applied("DisableCPUQuotaWithExclusiveCPUs"),
     applied("EnvFiles"),
     applied("EventedPLEG"),
-    partly(
-        "ExtendWebSocketsToKubelet",
-        false,
-        "the node does not declare the feature, but the server still serves WebSockets",
-    ),
+    applied("ExtendWebSocketsToKubelet"),
     applied("GracefulNodeShutdown"),
     applied("GracefulNodeShutdownBasedOnPodPriority"),
     applied("HostnameOverride"),

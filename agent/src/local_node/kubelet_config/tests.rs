@@ -171,7 +171,7 @@ fn gate_table() -> String {
 #[case::always_off("{PodsAPI: true, WatchListClient: false}", &["PodsAPI"])]
 #[case::always_on("{PodLevelResources: false}", &["PodLevelResources"])]
 #[case::on_against_its_default("{ClusterTrustBundleProjection: false}", &["ClusterTrustBundleProjection"])]
-#[case::partly("{ExtendWebSocketsToKubelet: false}", &["ExtendWebSocketsToKubelet"])]
+#[case::partly("{CRIListStreaming: true}", &["CRIListStreaming"])]
 #[case::of_other_components("{OpenAPIEnums: false, GenericWorkload: true}", &[])]
 #[case::all_but_one("{AllAlpha: true, CRIListStreaming: false, PodsAPI: false}", &[
     "ClientsAllowCBOR", "ClientsPreferCBOR", "DRAWorkloadResourceClaims", "ImageVolumeWithDigest", "NativeHistograms",

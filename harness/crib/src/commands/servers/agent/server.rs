@@ -219,6 +219,7 @@ fn handlers(file: &KubeletConfiguration, config: &Config) -> Handlers {
         flagz: gates.enabled("ComponentFlagz"),
         statusz: gates.enabled("ComponentStatusz"),
         log_streams: config.selects_log_streams,
+        translates_websockets: gates.enabled("ExtendWebSocketsToKubelet"),
     }
 }
 
