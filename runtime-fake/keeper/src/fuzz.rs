@@ -1,5 +1,5 @@
-//! Fuzz targets of this package: frames between daemon and keeper, the documents in them, and whatever images, clients, criu and
-//! the kernel give a keeper to parse.
+//! Fuzz targets of this package: frames between daemon and keeper, the documents in them, and other input that a keeper parses:
+//! from images, clients, criu and the kernel.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::collections::BTreeSet;
@@ -145,7 +145,7 @@ fn account_seeds() -> Vec<Vec<u8>> {
 
 const INTERPRETER: &[Target] = &[Target::new("interpreter", interpreters, interpreter_seeds)];
 
-/// A named path is in the file, as it is, and no longer than a path may be.
+/// A returned path occurs unchanged in the file, contains no NUL, and is shorter than PATH_MAX.
 fn interpreters(data: &[u8]) {
     use std::os::unix::ffi::OsStrExt as _;
     let Some(path) = interpreter(&read_from(data)) else {
@@ -194,7 +194,8 @@ fn mountinfo_seeds() -> Vec<Vec<u8>> {
 
 const OUTPUT: &[Target] = &[Target::new("log_output", output, output_seeds)];
 
-/// The log contains the output, cut as the first byte says, in lines that each have a time, a stream and a tag.
+/// The log contains all output, read in chunks of a size that the first byte determines, in lines with a time, a stream and a
+/// tag.
 fn output(data: &[u8]) {
     let Some((cut, text)) = data.split_first() else {
         return;
@@ -267,7 +268,7 @@ fn profiles() -> Vec<Vec<u8>> {
 /// criu's responses.
 const CRIU: &[Target] = &[Target::new("criu_response", responses, response_seeds)];
 
-/// Packets, each after a byte with its length: the exchange ends, and sends no more than it received.
+/// Each packet follows a byte with its length. The exchange ends, and sends at most one packet more than it received.
 fn responses(mut data: &[u8]) {
     let (ours, criu) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

@@ -4,11 +4,11 @@
 //! The keeper lives in the pod's namespaces and so keeps them alive. It outlives the daemon; a new daemon finds it by
 //! its socket. It makes no decisions: the daemon sends complete plans, and the keeper reports what happened.
 //!
-//! | room | what | may use |
+//! | module | contents | may use |
 //! |---|---|---|
-//! | [`kernel`] | adapters of the kernel | nothing here |
-//! | [`contract`] | what a daemon and its keepers exchange | `kernel` |
-//! | [`setup`] | what happens between fork and `execve`, and to a pod's namespaces | `kernel`, `contract` |
+//! | [`kernel`] | adapters of the kernel | no other module |
+//! | [`contract`] | the messages between a daemon and its keepers | `kernel` |
+//! | [`setup`] | the code between fork and `execve`, and a pod's namespaces | `kernel`, `contract` |
 //! | [`parent`] | calls, children, logs, exits, host ports | all of them |
 //!
 //! Read [`contract::plan`] and [`contract::protocol`] first: they define the messages.
@@ -28,14 +28,15 @@
 //! - No container outlives its keeper (parent-death signal). Keepers outlive the daemon, unless it was started with
 //!   `--ephemeral`: then they end with their connection.
 //!
-//! This package knows no CRI type, gRPC or HTTP. docs/design.md has the reasons and measurements.
+//! This package uses no CRI type, gRPC or HTTP. docs/design.md has the reasons and measurements.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod setup;
 
 pub mod kernel {
-    //! Adapters of the kernel: system calls, mounts, cgroups, seccomp, paths below a root. They know neither pods nor plans.
+    //! Adapters of the kernel: system calls, mounts, cgroups, seccomp, paths below a root. They depend neither on pods nor on
+    //! plans.
     //!
     //! - `cgroup`: `limits` ◆ checks what a client may request, `plan` ◆ decides which files are written, `device` ◆ which devices a
     //!   container may use, `path` ◆ where a cgroup is; `directory` makes cgroups, `cleanup` counts OOM kills and removes cgroups. No pid is
@@ -57,18 +58,20 @@ pub mod kernel {
 }
 
 pub mod contract {
-    //! What a daemon and its keepers exchange: plans, messages and their frames, descriptors and locks. No process is made here.
+    //! The messages between a daemon and its keepers: plans, calls and their frames, descriptors and locks. This module starts no
+    //! process.
     //!
-    //! The connection is a unix socket in the sandbox's directory, with JSON documents in frames (`frame`); file descriptors ride on them, any
-    //! number, on as many messages as they need. A new daemon connects to the same socket and asks for the state. A connection that
-    //! fails in one direction ends in both, and every call on it fails; the daemon gives each call a deadline by its kind.
+    //! The connection is a unix socket in the sandbox's directory, with JSON documents in frames (`frame`); file descriptors are
+    //! attached to the frames, in any number. A new daemon connects to the same socket and requests the state. A connection that
+    //! fails in one direction is closed in both, and every call on it fails; the daemon sets a deadline for each kind of call.
     //!
     //! A keeper holds a lock on its standard output, `keeper.lock`, for life (`liveness`). The lock belongs to the process: no fork
     //! inherits it. The daemon declares a pod lost only if the lock is free and nothing listens on the socket; it retries after any other
     //! failure, and the pod is not ready meanwhile.
     //!
-    //! `plan` is complete: the launcher decides nothing. A new field goes there, is decided in `launch` of the runtime, and is carried
-    //! out in `setup`. `criu` has the requests of a dump over criu's own protocol: the keeper starts `criu swrk`, and the daemon talks to it.
+    //! `plan` is complete: the keeper decides nothing. A new field is added there, set by `launch` of the runtime, and applied by
+    //! `setup`. `criu` has the requests of a dump over criu's own protocol: the keeper starts `criu swrk`, and the daemon talks
+    //! to it.
 
     pub mod criu;
     pub mod frame;
@@ -86,10 +89,10 @@ pub mod parent {
     //!
     //! - `zygote`: `crib __keeper`, one for each daemon. It has one thread, only forks, and looks up the host's cgroup hierarchies and the
     //!   boot's name once for all keepers. It ends with its connection to the daemon.
-    //! - `connection`, `dispatch`, `tickets` ◆: the daemon's calls, one by one, over connections that come and go.
+    //! - `connection`, `dispatch`, `tickets` ◆: handle the daemon's calls one at a time, across reconnections.
     //! - `container`, `exec`, `limit`: forks. A set-up may take 100 s for a container and 8 s for an exec; then it is killed, and the
     //!   caller gets an error.
-    //! - `exec_processes`: the processes of an exec, found by its cgroup namespace and killed with it.
+    //! - `exec_processes`: the processes of an exec, found by its cgroup namespace, so that all are killed with it.
     //! - `cgroups`: made with their limits before the fork. After the exit the keeper reads OOM kills and kills the remaining processes;
     //!   it removes the directories after all callers have their responses.
     //! - `exit`: reaps, writes the exit record, then reports.
@@ -221,7 +224,8 @@ struct Keeper {
     cgroups: Cgroups,
     /// Reaped processes, with their exit codes, whose pids no container or exec has reported yet.
     early: Vec<(i32, i32)>,
-    /// The ticket of the Shutdown request, while the last processes exit; 0, which is none, if nobody asked.
+    /// The ticket of the Shutdown request while the last processes exit; 0, which is no ticket, if the keeper ends without a
+    /// request.
     ending: Option<u64>,
 }
 
@@ -240,7 +244,7 @@ impl Keeper {
                 container.output.watchers.prune();
             }
             if let Ok((stream, _)) = self.listener.accept() {
-                // What the daemon before this one has asked is done first.
+                // Finish the requests of the previous daemon first.
                 while self.listen() {}
                 self.tickets.void();
                 self.connection = Connection::new(stream).ok();
@@ -295,7 +299,7 @@ impl Keeper {
         }
     }
 
-    /// Reads from the connection once, and carries out what it asks. Returns whether there was anything to read.
+    /// Reads from the connection once, and handles the requests. Returns whether there was anything to read.
     fn listen(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
             return false;
@@ -318,7 +322,7 @@ impl Keeper {
         if why.kind() != std::io::ErrorKind::UnexpectedEof {
             complain(&format!("the connection to the daemon failed: {why}"));
         }
-        // The Attach clients went through the daemon.
+        // The clients of Attach were connected through the daemon.
         for container in self.containers.values_mut() {
             container.output.watchers.clear();
         }

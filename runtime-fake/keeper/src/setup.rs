@@ -1,7 +1,7 @@
-//! What happens between fork and `execve`, and to a pod's namespaces: root file system, users, capabilities, security modules,
+//! The code between fork and `execve`, and a pod's namespaces: root file system, users, capabilities, security modules,
 //! terminals, and the reports to the keeper. One thread, no return to the keeper's loop.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `child` | the order of the steps up to the barrier, and after it |
 //! | `root` | the root file system: detached mounts in an own mount namespace; `/proc`, `/sys`; `root::devices` makes `/dev` |
@@ -10,18 +10,18 @@
 //! | `root::accounts`, `user` | users, looked up once, in the image's own `/etc/passwd` and `/etc/group`, before mounts cover them |
 //! | `process` | the last steps: working directory, limits, ids, capabilities, `execve` |
 //! | `lsm` | AppArmor and SELinux; the runtime's `launch` decides the profile and label |
-//! | `terminal` | a terminal, made by the process that gets it, in its container's devpts |
+//! | `terminal` | a terminal, opened by the process that uses it, in its container's devpts |
 //! | `pod` | the pod's own namespaces, and its volumes in memory |
 //! | `userns` | a pod's user namespace: the keeper makes it and never enters it |
-//! | `shared`, `birth` | process namespaces with other processes, which are entered last of all |
+//! | `shared`, `birth` | process namespaces with other processes, entered in the last step |
 //! | `pause` | the first process of a shared process namespace: empty root, no descriptor, no capability, only waits |
-//! | `probe` | tries what pods need from the machine, in a process of its own, for the daemon's choice of the isolation |
-//! | `act` | a process that acts out a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
+//! | `probe` | tries the system calls that pods need, in a process of its own, so that the daemon can choose the isolation |
+//! | `act` | a process that simulates a behaviour script: a fork of the keeper without descriptors, not dumpable, no `execve` |
 //! | `restore` | starts criu: the process at the barrier executes it instead of the program, or a fork of the keeper dumps |
-//! | `Report`, `report_pipe` | what the child reports, and how the keeper reads it |
+//! | `Report`, `report_pipe` | the child's reports, and how the keeper reads them |
 //!
-//! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts that were found at creation: nothing
-//! of a running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.
+//! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts read at creation: no file of a
+//! running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.
 
 pub(crate) mod act;
 pub(crate) mod birth;

@@ -10,7 +10,7 @@ use file_tree::mountinfo::mounts;
 
 pub use rpc::{Dump, DumpError, dump};
 
-/// Errors that do not stop criu, and those that only say that it gave up.
+/// Errors that do not stop criu, and errors that only report that criu gave up.
 const NO_REASON: [&str; 3] = ["rlimit: Can't setup", "Dumping FAILED", "Restoring FAILED"];
 
 /// The first error in criu's log: later ones follow from it.
@@ -70,8 +70,8 @@ pub fn external_mounts(table: &str) -> Result<Vec<String>, Unfit> {
     Ok(external)
 }
 
-/// The mount points that criu will not make, in the root assembled at `root`; `table` is the `/proc/PID/mountinfo` of
-/// the process that assembled it.
+/// The mount points that criu does not make, in the root assembled at `root`; `table` is the `/proc/PID/mountinfo` of the process
+/// that assembled it.
 pub fn assembled(table: &str, root: &str) -> BTreeSet<String> {
     mounts(table)
         .filter_map(|mount| {

@@ -197,7 +197,7 @@ mod tests {
     fn process_id_shows_whether_keeper_is_alive_without_lock() {
         let dir = tempfile::tempdir().unwrap();
         note(dir.path(), std::process::id().try_into().unwrap()).unwrap();
-        // This process is no keeper.
+        // This process is not a keeper.
         assert_eq!(of(dir.path()), Liveness::Ended);
         fs::write(dir.path().join(PID), "").unwrap();
         assert!(matches!(of(dir.path()), Liveness::Unknown(_)));

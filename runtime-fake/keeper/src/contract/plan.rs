@@ -46,7 +46,7 @@ pub struct PodPlan {
     pub hostname: String,
     /// A network namespace of its own.
     pub own_network: bool,
-    /// That namespace exists already: it is the first descriptor sent with the call.
+    /// The network namespace exists already; its descriptor is the first one sent with the call.
     #[serde(default)]
     pub network_given: bool,
     /// An IPC namespace of its own, with its own `/dev/shm`.
@@ -59,7 +59,7 @@ pub struct PodPlan {
     /// Kernel parameters of the pod's namespaces, by their dotted names.
     #[serde(rename = "sysctls")]
     pub sysctl: Vec<(String, String)>,
-    /// Those of its network namespace that it gets where the kernel allows them.
+    /// Default kernel parameters of its network namespace. Errors are ignored: the kernel may not allow them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub default_sysctl: Vec<(String, String)>,
     /// The host ports to forward to the pod; none in the host's network.
@@ -139,7 +139,7 @@ pub struct RestorePlan {
     pub program: PathBuf,
     /// Holds criu's images, in `checkpoint`; criu's log and result are written here.
     pub directory: PathBuf,
-    /// The ids that criu knows the external mounts by: the keeper makes these mounts, not criu.
+    /// criu's ids of the external mounts, which the keeper makes instead of criu.
     pub mounts: Vec<String>,
     /// The standard input, output and error of the first process.
     pub streams: Vec<String>,
@@ -169,7 +169,7 @@ pub enum Pids {
     Pod,
     /// The host's.
     Host,
-    /// That of another container in the pod, which must be running.
+    /// The process namespace of another container in the pod, which must be running.
     Target {
         /// Its id.
         container: String,
@@ -202,7 +202,7 @@ pub struct ProcessPlan {
     /// Its AppArmor profile and SELinux label.
     #[serde(default)]
     pub confinement: Confinement,
-    /// What it does in place of its program.
+    /// The simulated behaviour that replaces the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub act: Option<Act>,
 }

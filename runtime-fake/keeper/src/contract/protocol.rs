@@ -1,6 +1,6 @@
 //! The messages between the daemon and a keeper: one JSON document a frame (see [`super::frame`]).
 //!
-//! The daemon sends any number of [`Request`]s at once. The keeper answers each with one [`Message::Reply`] of the same
+//! The daemon may have any number of [`Request`]s in flight. The keeper answers each with one [`Message::Reply`] of the same
 //! number, not necessarily in order, and reports exits as [`Event`]s in between.
 
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::contract::plan::{ExecPlan, ForwardPlan, LaunchPlan, PodPlan, UserIds};
 use crate::kernel::failure::Failure;
 
-/// The version of this protocol. A daemon speaks to keepers of its own version and of all earlier ones: what was added
-/// after version 0 is optional, or sent only to keepers that know it. A daemon leaves keepers of newer versions alone.
+/// The version of this protocol. A daemon speaks to keepers of its own version and of all earlier ones: additions after version 0
+/// are optional, or sent only to keepers that support them. A daemon leaves keepers of newer versions alone.
 pub const VERSION: u32 = 1;
 
 /// A numbered call of the daemon.
@@ -37,8 +37,8 @@ pub enum Call {
     /// Make the pod's namespaces. Sent once, first. The keeper holds
     /// descriptors sent with the call open as long as the pod lives.
     Setup(Box<PodPlan>),
-    /// The pod has its network: set its network kernel parameters, and forward the host ports, whose listening sockets
-    /// are sent with the call. Sent at most once.
+    /// Reports that the pod's network is set up. The keeper sets the network kernel parameters and forwards the host ports, whose
+    /// listening sockets are sent with the call. Sent at most once.
     Connected {
         /// The destination of each socket's traffic; none without host ports.
         forward: Option<ForwardPlan>,
@@ -89,7 +89,7 @@ pub enum Call {
     Attach {
         /// The container's id.
         container: String,
-        /// The client wants to write to the container's standard input.
+        /// The client writes to the container's standard input.
         stdin: bool,
         /// A pipe for its standard output is sent with the call.
         stdout: bool,
@@ -159,7 +159,7 @@ pub enum Outcome {
     Started {
         /// When it started.
         at: Timestamp,
-        /// The pid of its first process, as the daemon sees it, where it differs from the created one's.
+        /// The pid of its first process, as the daemon sees it, if it differs from the pid of `Created`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<i32>,
     },

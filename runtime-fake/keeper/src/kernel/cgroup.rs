@@ -4,10 +4,10 @@
 //! is and `plan` which files to write: all pure. `detect` inspects the host, `directory` makes cgroups and writes their
 //! files, and `cleanup` counts OOM kills, kills processes and removes cgroups.
 //!
-//! A pod's cgroup is the client's `cgroup_parent`, or else `/cribXXXXXXXX/SANDBOX` (the digits are a hash of the
-//! state directory). A container's cgroup is below its pod's. Keepers make those of containers, since they fork them. On v1 a process moves itself through
-//! descriptors that its keeper opened; on v2 it is created inside (CLONE_INTO_CGROUP). Any other way waits for an RCU
-//! grace period, 10 ms and more.
+//! A pod's cgroup is the client's `cgroup_parent`, or else `/cribXXXXXXXX/SANDBOX` (the digits are a hash of the state
+//! directory). A container's cgroup is below its pod's. Keepers make the cgroups of containers, because they fork the containers'
+//! processes. On v1 a process moves itself through descriptors that its keeper opened; on v2 it is created inside
+//! (CLONE_INTO_CGROUP). Any other way waits for an RCU grace period, 10 ms and more.
 
 pub mod cleanup;
 pub mod detect;

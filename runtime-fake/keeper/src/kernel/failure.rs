@@ -20,7 +20,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// The request does not fit the container: a wrong user, path or capability.
     Invalid,
-    /// The request names what the host does not have yet: the same request can succeed later.
+    /// The request names something that the host does not have yet: the same request can succeed later.
     NotInstalled,
     /// The keeper has no such container.
     NotFound,
@@ -32,7 +32,7 @@ pub enum FailureKind {
     NoIdMap,
     /// criu failed to restore the processes.
     NotRestored,
-    /// The answer did not come in time.
+    /// The keeper did not answer in time.
     Silent,
     /// The connection failed. The keeper may still live.
     Disconnected,

@@ -58,7 +58,7 @@ pub(crate) fn interpreter(read: ReadAt<'_>) -> Option<PathBuf> {
     (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&path)))
 }
 
-/// The first word after `#!`. `complete` tells whether the file ends with `line`.
+/// The first word after `#!`. `complete`: whether the file ends with `line`.
 fn of_script(line: &[u8], complete: bool) -> Option<&[u8]> {
     let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
     let word = line.get(start..)?;
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(of(&bytes).as_deref(), expected);
     }
 
-    /// Each field that locates something may be anything.
+    /// Every offset and size may have any value.
     #[test]
     fn cut_or_changed_elf_names_none_or_a_bounded_path() {
         let whole = elf(2, 3, LOADER);

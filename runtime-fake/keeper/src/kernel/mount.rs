@@ -110,7 +110,7 @@ pub(crate) fn pivot(root: BorrowedFd<'_>) -> Step {
     rustix::process::chdir("/").context(what)
 }
 
-/// Runs `work` in another mount namespace, and returns to the own one.
+/// Runs `work` in another mount namespace, and returns to its own.
 pub(crate) fn in_namespace<T>(
     namespace: BorrowedFd<'_>,
     work: impl FnOnce() -> Step<T>,

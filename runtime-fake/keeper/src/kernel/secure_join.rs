@@ -69,8 +69,8 @@ impl Root {
         )
     }
 
-    /// Opens a regular file for reading, without blocking and without opening a device. `mounts` tells whether the path
-    /// may cross a mount below the root.
+    /// Opens a regular file for reading, without blocking and without opening a device. `mounts`: whether the path may cross a
+    /// mount below the root.
     pub(crate) fn regular(&self, path: &Path, mounts: bool) -> Result<OwnedFd, NotRead> {
         let more = if mounts { ResolveFlags::empty() } else { ResolveFlags::NO_XDEV };
         let check = |fd: &OwnedFd| {
@@ -78,7 +78,7 @@ impl Root {
             (kind == FileType::RegularFile).then_some(()).ok_or(NotRead::Kind(kind))
         };
         check(&self.open_with(path, OFlags::PATH, more)?)?;
-        // It may be another file by now: opening that must not block, and must not set a controlling terminal.
+        // The path may name another file by now: opening that must not block, and must not set a controlling terminal.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open_with(path, flags, more)?;
         check(&file)?;
@@ -181,8 +181,9 @@ impl Root {
     }
 }
 
-/// Why something could not be made in a container's root. Below a read-only mount it never can: the client asked for that. The
-/// agent knows the end of this message: another container may make a mount point meanwhile.
+/// The failure to make a file or directory in a container's root. Below a read-only mount it is final, because the client
+/// requested that mount. The agent matches the end of this message and retries: another container may make the mount point
+/// meanwhile.
 fn not_made<T>(kind: &str, path: &Path, error: Errno) -> Step<T> {
     let path = path.display();
     if error == Errno::ROFS {

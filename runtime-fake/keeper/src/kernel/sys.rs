@@ -152,9 +152,9 @@ fn set_attributes(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the scheduler for the shortest slice, so that this thread preempts busy programs when it wakes up: a client waits for
-/// its answer, and its work is short. Takes effect from Linux 6.12 on (EEVDF: `sched_runtime` of a normal thread is its slice).
-/// New threads and processes get the default slice.
+/// Requests the shortest slice from the scheduler, so that this thread preempts busy programs when it wakes up: a client waits
+/// for its answer, and its work is short. Takes effect from Linux 6.12 on (EEVDF: `sched_runtime` of a normal thread is its
+/// slice). New threads and processes get the default slice.
 pub fn take_short_turns() {
     // SAFETY: the structure holds only integers, for which 0 is valid.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -317,7 +317,7 @@ pub fn set_close_on_exec() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Ends this process at once, by one system call.
+/// Ends this process immediately, with one system call.
 pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: it does not return; no code of the standard library runs afterwards.
     unsafe { libc::_exit(code) }
@@ -329,7 +329,7 @@ pub(crate) fn ignore_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Has a write to a file that is too large (RLIMIT_FSIZE) fail, instead of the kernel kill this process.
+/// Makes a write beyond RLIMIT_FSIZE fail (SIGXFSZ is ignored); by default the kernel would kill this process.
 pub(crate) fn survive_large_files() {
     // SAFETY: sets an action that runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -341,7 +341,7 @@ pub(crate) fn notice_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Waits forever, with no other call than `ppoll`.
+/// Waits forever, with no system call but `ppoll`.
 pub(crate) fn wait_for_ever() -> ! {
     loop {
         let no_file = std::ptr::null_mut::<libc::pollfd>();

@@ -1,16 +1,16 @@
-//! Makes the cgroups of containers before the keeper forks them, and removes them after their exit. The kernel may take
-//! a moment until a cgroup is empty; no call waits for that.
+//! Makes the cgroups of containers before the keeper forks them, and removes them after their exit. A cgroup may become empty
+//! only after a delay; no call waits for that.
 
 use std::time::Duration;
 
 use crate::kernel::cgroup::{CgroupError, CgroupPath, CgroupPlan, cleanup, directory};
 use crate::kernel::failure::{Failure, FailureKind, plain};
 
-/// How long a container's exit waits for the rest of its processes, which were killed.
+/// How long the report of a container's exit waits until its remaining processes, which were killed, have exited.
 const ORPHANS: Duration = Duration::from_millis(50);
-/// How long a pod's shutdown waits for all of them.
+/// How long a pod's shutdown waits for the remaining processes of each cgroup.
 const LAST: Duration = Duration::from_secs(2);
-/// How long until a non-empty cgroup is tried again.
+/// The delay before the removal of a non-empty cgroup is retried.
 pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
 impl From<CgroupError> for Failure {
@@ -57,15 +57,15 @@ impl Cgroups {
         !self.left.is_empty()
     }
 
-    /// Removes the cgroup of an exited container, or keeps it for later. With `orphans`, processes may outlive the
-    /// first one: wait until they are gone before its exit is reported.
+    /// Removes the cgroup of an exited container, or queues it for later. With `orphans`, other processes may outlive the first
+    /// one: wait until they have exited before its exit is reported.
     pub(crate) fn ended(&mut self, cgroup: CgroupPath, orphans: bool) {
         if !(orphans && cleanup::remove_in_time(&cgroup, ORPHANS)) {
             self.left.push(cgroup);
         }
     }
 
-    /// Kills what is left after the pod's shutdown, and removes its cgroups.
+    /// Kills the remaining processes after the pod's shutdown, and removes its cgroups.
     pub(crate) fn end(&mut self, alone: bool) {
         for cgroup in self.left.drain(..).chain(self.pause.take()) {
             cleanup::kill(&cgroup);

@@ -16,9 +16,9 @@ type Received = (Request, Vec<OwnedFd>);
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     receiver: Receiver,
-    /// The first one may have been sent in part.
+    /// The first frame may be partly sent.
     outgoing: VecDeque<Outgoing<OwnedFd>>,
-    /// Why a message could not be sent. The daemon would wait for it forever, so the connection ends.
+    /// Why a message could not be sent. The connection is closed, because the daemon would wait for that message forever.
     failed: Option<io::Error>,
 }
 
@@ -45,8 +45,8 @@ impl Connection {
 
     /// Sends as much as the socket takes without blocking.
     ///
-    /// Messages to a daemon that has exited are dropped without an error: its earlier requests are still to be read
-    /// and carried out, and the end of the stream comes after them.
+    /// Messages to a daemon that has exited are dropped without an error: the keeper still reads and handles its earlier
+    /// requests; the end of the stream follows them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);

@@ -41,7 +41,7 @@ use crate::setup::root;
 use crate::setup::shared::Shared;
 use crate::setup::terminal;
 
-/// A container's state, with the ticket of the request that waits for the next one.
+/// A container's state, with the ticket of the request that waits for the next state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Creating { ticket: u64 },
@@ -67,13 +67,13 @@ pub(crate) struct Container {
     pub(crate) exit: Option<Exit>,
     /// The tickets of the Forget requests that wait for its exit.
     pub(crate) forget: Vec<u64>,
-    /// Its cgroup, until it has ended.
+    /// Its cgroup, until the container has ended.
     pub(crate) cgroup: Option<CgroupPath>,
     /// Its other processes may outlive the first one.
     pub(crate) orphans: bool,
-    /// What tells those from others, if it has no cgroup.
+    /// Its mount namespace, which identifies its other processes if it has no cgroup.
     mounts: Option<Namespace>,
-    /// The directory of the criu that restores its processes; `pid` is criu until it has done so.
+    /// The directory of the criu that restores its processes; `pid` is criu until the restore succeeds.
     pub(crate) restoring: Option<PathBuf>,
     /// The daemon killed it, so the OOM killer did not.
     pub(crate) killed: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Container {
     report: Option<ReportPipe>,
     barrier: Option<File>,
     input: Input,
-    /// The socket on which its terminal arrives, until it has.
+    /// The socket on which its terminal arrives; none after that.
     terminal: Option<OwnedFd>,
 }
 
@@ -100,7 +100,7 @@ enum Input {
     Once(Option<OwnedFd>),
 }
 
-/// The process namespace that a new container joins, if it joins one: the pod's, or that of another container.
+/// The process namespace that a new container joins, if it joins one: the pod's, or another container's.
 pub(crate) fn joined(
     containers: &BTreeMap<String, Container>,
     pod: &Pod,
@@ -225,7 +225,7 @@ impl Container {
         })
     }
 
-    /// Records that its first process waits for its start, with all its namespaces.
+    /// Records that its first process waits at the barrier, with all its namespaces.
     pub(crate) fn is_created(&mut self) {
         self.phase = Phase::Created;
         if self.orphans && self.cgroup.is_none() {
@@ -242,7 +242,7 @@ impl Container {
         self.orphans = false;
     }
 
-    /// Whose request waits until the program runs.
+    /// The ticket of the request that waits until the program runs.
     pub(crate) fn starting(&self) -> Option<u64> {
         match self.phase {
             Phase::Starting { ticket } => Some(ticket),
@@ -250,7 +250,8 @@ impl Container {
         }
     }
 
-    /// Answers another request than the one that the container was started for. An error is how the start has failed.
+    /// Makes `ticket` the request that waits for the start, in place of the one that started the container. Returns an error if
+    /// the start has failed.
     pub(crate) fn start_for(&mut self, ticket: u64) -> Step {
         if let Some(failure) = &self.start_error {
             return Err(failure.clone());
@@ -320,8 +321,8 @@ impl Container {
         event
     }
 
-    /// Copies what it writes from now on to `outputs` too. Returns its terminal, or the pipe to its standard input if
-    /// the client requested it and it is available.
+    /// Also copies its output from now on to `outputs`. Returns its terminal, or the pipe to its standard input if the client
+    /// requested it and it is available.
     pub(crate) fn attach(
         &mut self,
         stdin: bool,

@@ -1,4 +1,4 @@
-//! Handles the daemon's calls, one by one.
+//! Handles the daemon's calls one at a time.
 
 use std::os::fd::OwnedFd;
 
@@ -66,7 +66,7 @@ impl Keeper {
                         self.cgroups.ended(cgroup.path.clone(), false);
                     }
                 })?;
-                // While the process sets itself up.
+                // Recorded while the process sets itself up.
                 if let Err(error) = orphan::note(&plan.directory, created.pid) {
                     complain(&format!(
                         "failed to record container process: it may outlive a killed keeper: {error}"
@@ -80,7 +80,7 @@ impl Keeper {
                 let abandoned = waiting.is_some_and(|waiting| !self.tickets.is_open(waiting));
                 let found = self.container(&container)?;
                 let started = if abandoned {
-                    // The daemon that wanted it was killed; the next one is asked again.
+                    // The daemon that sent the first request has ended; answer its successor's instead.
                     found.start_for(ticket)
                 } else {
                     found.start(ticket)

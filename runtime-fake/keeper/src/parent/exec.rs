@@ -51,11 +51,11 @@ struct Exec {
     scope: ExecScope,
     /// The limit of its set-up.
     limit: Limit,
-    /// It was killed at that limit: the end of its report says no longer that the program runs.
+    /// It was killed at that limit: the end of its reports no longer means that the program runs.
     late: bool,
 }
 
-/// The limit of an exec's set-up, which is less than the daemon waits for the answer.
+/// The limit of an exec's set-up, shorter than the daemon's deadline for the answer.
 const SET_UP: Duration = Duration::from_secs(8);
 
 impl Execs {
@@ -85,7 +85,7 @@ impl Execs {
         let (report, child_report) = pipe_from_child().context(what)?;
         let ends = Ends { stdin, stdout, stderr, report: child_report, terminal: child_terminal };
         let filter = process::filter(&plan.process)?;
-        // Opened here: in a user namespace the container's first process may belong to another user.
+        // The keeper opens them: in a user namespace the container's first process may belong to another user.
         let (mounts, pids) = if isolation == IsolationMode::Process {
             (None, None)
         } else {
@@ -179,7 +179,7 @@ impl Execs {
         in_set_up.map(|exec| exec.limit.left()).min()
     }
 
-    /// Kills execs whose set-up exceeds its limit. Returns answers for those that do not exit.
+    /// Kills execs whose set-up exceeds its limit. Returns answers for the ones that do not exit.
     pub(crate) fn limit(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
         for (pid, exec) in &mut self.running {

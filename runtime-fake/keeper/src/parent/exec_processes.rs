@@ -1,9 +1,8 @@
 //! Finds the processes that an exec or a container has started, so that they can be killed with it.
 //!
-//! A process can leave its process group, session and parent. So every exec gets a cgroup namespace of its own, with
-//! the same view as its container's: every process that the exec starts is created in it, and only a process with
-//! CAP_SYS_ADMIN can leave it. A container has its mount namespace, by which its processes are known where it has neither a
-//! process namespace nor a cgroup of its own.
+//! A process can leave its process group, session and parent. So every exec gets a cgroup namespace of its own, with the same
+//! view as its container's: every process that the exec starts is created in it, and only a process with CAP_SYS_ADMIN can leave
+//! it. A container with neither a process namespace nor a cgroup of its own is identified by its mount namespace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,8 +27,8 @@ pub(crate) enum ExecScope {
     Session,
 }
 
-/// A namespace that other processes of this kind are not in. It is held open: the kernel gives the name of one that has ended to the
-/// next that is made, which may be that of another container.
+/// A namespace that only these processes are in. It is held open, because the kernel reuses the number of a namespace that has
+/// ended, perhaps for another container's.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     kind: &'static str,
@@ -43,7 +42,7 @@ impl Namespace {
         Self::of(pid, "mnt")
     }
 
-    /// That of a process, if it is not this one's.
+    /// The namespace `kind` of a process, if it is not this process's own.
     fn of(pid: i32, kind: &'static str) -> Option<Self> {
         let held = File::open(format!("/proc/{pid}/ns/{kind}")).ok()?;
         let name = fs::read_link(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()?;
@@ -63,7 +62,7 @@ impl Namespace {
 }
 
 impl ExecScope {
-    /// The scope of `pid`, whose program runs by now.
+    /// The scope of `pid`, whose program already runs.
     pub(crate) fn of(pid: i32) -> Self {
         Namespace::of(pid, "cgroup").map_or(Self::Session, Self::Namespace)
     }
@@ -85,7 +84,8 @@ pub(crate) fn kill(pid: i32, scope: &ExecScope) {
     }
 }
 
-/// Kills what `find` finds until it finds nothing new, if it is `still` one of them.
+/// Kills the processes that `find` returns until it returns no new one. Before each kill, `still` checks that the pid was not
+/// reused.
 fn kill_found(find: impl Fn() -> Vec<i32>, still: impl Fn(i32) -> bool) {
     let mut killed = BTreeSet::new();
     for _ in 0..PASSES {
@@ -178,9 +178,9 @@ mod tests {
         assert_eq!(parent_and_session(stat), expected);
     }
 
-    /// A process in a cgroup namespace of its own; `None` where the box allows none.
+    /// A process in a cgroup namespace of its own; `None` where the box does not allow one.
     fn in_own_namespace() -> Option<Child> {
-        // A user namespace may take the number that has become free: root needs none.
+        // A user namespace might take the number that has become free; root needs none.
         let user: &[&str] = match rustix::process::geteuid().is_root() {
             true => &[],
             false => &["--user", "--map-root-user"],

@@ -52,7 +52,7 @@ impl Keeper {
                     container.start_error = Some(failure.clone());
                     (ticket, Err(failure))
                 }
-                // Answered after its exit, so that the daemon can reuse the id at once.
+                // Answered after its exit, so that the daemon can reuse the id immediately.
                 (ReportEvent::Failed(failure), Phase::Creating { .. }) => {
                     container.start_error = Some(failure);
                     continue;
@@ -86,13 +86,13 @@ impl Keeper {
     }
 
     fn ended(&mut self, pid: i32, code: i32) {
-        // Handle reports that were sent before the exit: they carry a successor's pid, or tell that the program ran.
+        // Handle reports that were sent before the exit: they contain a successor's pid, or report that the program ran.
         if !self.knows(pid) && self.in_set_up() {
             self.hear_all();
         }
         if let Some(id) = self.container_of(pid) {
             self.hear(&id);
-            // If it forked the process that becomes the program, its own exit is no event.
+            // If it forked the process that becomes the program, its own exit is not reported.
             if self.container_of(pid).as_ref() == Some(&id) && !self.restored(&id, code) {
                 self.container_ended(&id, code);
             }
@@ -150,7 +150,7 @@ impl Keeper {
         }
     }
 
-    /// Gives up set-ups that exceed their limit.
+    /// Ends set-ups that exceed their limit.
     pub(crate) fn limit(&mut self) {
         for answer in self.execs.limit() {
             self.answered(answer);
@@ -257,7 +257,7 @@ impl Keeper {
 
     fn tell_exit(&mut self, id: &str, exit: Exit) {
         if let Some(pod) = &self.pod {
-            // The daemon may be away: it reads the record later.
+            // The daemon may not be running: it reads the record later.
             if let Err(error) = write_record(&pod.plan.directory, id, &exit) {
                 let _ = std::io::Write::write_all(
                     &mut std::io::stderr(),

@@ -1,9 +1,9 @@
 //! The forwarder of a pod's host ports: a process that the keeper forks for the pod.
 //!
-//! Its sockets listen in the host's network namespace, where the daemon made them. The process itself lives in the
-//! pod's network namespace, and so reaches the pod with any network or none. It exits with the keeper. It does not
-//! inspect the data. The pod sees its own address as the client's. On the bridge, packet rules forward traffic from
-//! other machines without this process, and keep the client's address.
+//! Its sockets listen in the host's network namespace, where the daemon made them. The process itself lives in the pod's network
+//! namespace, and so reaches the pod whatever its network is, even without one. It exits with the keeper. It does not inspect the
+//! data. The pod sees its own address as the client's. On the bridge, packet rules forward traffic from other machines without
+//! this process, and keep the client's address.
 
 mod datagrams;
 mod reactor;

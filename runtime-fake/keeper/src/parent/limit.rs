@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a killed process may take to exit; one that hangs in the kernel is left behind.
+/// How long a killed process may take to exit; the keeper stops waiting for one that hangs in the kernel.
 const LAST: Duration = Duration::from_secs(2);
 
 /// The deadline of a process's set-up.
@@ -17,9 +17,9 @@ pub(crate) struct Limit {
 pub(crate) enum Verdict {
     /// It has time left.
     Wait,
-    /// Its time is up: kill it.
+    /// It has exceeded the limit: kill it.
     Kill,
-    /// It does not exit: answer the caller without it.
+    /// It does not exit: answer the caller without waiting for it.
     GiveUp,
 }
 
@@ -33,7 +33,7 @@ impl Limit {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// What to do now; each of the last two is returned once.
+    /// Returns what to do now: `Kill` and `GiveUp` once each.
     pub(crate) fn check(&mut self) -> Verdict {
         match (self.left().is_zero(), self.killed) {
             (false, _) => Verdict::Wait,

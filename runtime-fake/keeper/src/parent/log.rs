@@ -53,7 +53,7 @@ impl Encoder {
                 self.flush(&head, b'F', &bytes[..end], out);
                 bytes = &bytes[end + 1..];
             } else if window.len() == room {
-                // A line of exactly the greatest length whose newline follows is full, not partial with an empty rest.
+                // A line of exactly the maximum length, followed by its newline, is full, not partial with an empty rest.
                 let whole = bytes.get(room) == Some(&b'\n');
                 self.flush(&head, if whole { b'F' } else { b'P' }, window, out);
                 bytes = &bytes[room + usize::from(whole)..];
@@ -64,7 +64,7 @@ impl Encoder {
         }
     }
 
-    /// Appends the incomplete line, if there is one, as partial: its newline never came.
+    /// Appends the incomplete line, if there is one, as partial, because its newline is missing.
     pub fn finish(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.flush(&Head::new(now, self.stream), b'P', &[], out);
@@ -147,8 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// The log preserves all bytes, however the input was cut: the text of a partial line is followed by the rest,
-        /// that of a full line by a newline.
+        /// The log preserves all bytes, however the input is split: the text of a partial line is followed by the rest, that of a
+        /// full line by a newline.
         #[test]
         fn log_preserves_all_bytes(pieces in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..60), 0..40)) {
 

@@ -38,7 +38,7 @@ struct Source {
     encoder: Encoder,
 }
 
-/// Both streams and where they go.
+/// Both streams and their destinations.
 pub(crate) struct Output {
     sources: [Option<Source>; 2],
     /// The slave side of the container's terminal; the only source is then its master side. The keeper keeps it open,

@@ -1,15 +1,15 @@
-//! ◆ Which requests still wait for their answer, over connections that come and go. Pure.
+//! ◆ The requests that still wait for their answer, across reconnections. Pure.
 //!
-//! A request's number means something on its connection only: a daemon that was started again counts from 1 again, and would take
-//! a late answer to its predecessor for one of its own. So whatever waits holds a ticket, which is never given twice.
+//! A request's number is unique on its connection only: a restarted daemon counts from 1 again, and would mistake a late answer
+//! to its predecessor for its own. So every waiting request holds a ticket, and no ticket is issued twice.
 
 use std::collections::BTreeMap;
 
-/// The tickets that are out.
+/// The issued tickets.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     last: u64,
-    /// The numbers of the present connection's requests, by their tickets.
+    /// The numbers of the current connection's requests, by their tickets.
     open: BTreeMap<u64, u64>,
 }
 
@@ -22,7 +22,7 @@ impl Tickets {
         self.last
     }
 
-    /// The number of the request whose answer is there; `None` if nobody waits for it any more.
+    /// Takes the ticket back when the answer is ready, and returns the request's number; `None` if its connection has ended.
     #[must_use]
     pub(crate) fn redeem(&mut self, ticket: u64) -> Option<u64> {
         self.open.remove(&ticket)
@@ -34,7 +34,7 @@ impl Tickets {
         self.open.contains_key(&ticket)
     }
 
-    /// The connection has ended: nobody waits for the answers to its requests.
+    /// Forgets all requests, because their connection has ended.
     pub(crate) fn void(&mut self) {
         self.open.clear();
     }

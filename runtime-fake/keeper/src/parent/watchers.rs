@@ -1,4 +1,4 @@
-//! Clients of Attach: the keeper copies what a container writes from now on into their pipes.
+//! Clients of Attach: the keeper copies a container's new output into their pipes.
 //!
 //! A container never waits for its clients. Output that does not fit in a client's pipe is dropped for that client, and
 //! the client gets a note with the number of dropped bytes, even if no more output follows. The log has all of it.
@@ -22,9 +22,9 @@ pub(crate) struct Watchers {
 struct Watcher {
     stream: Stream,
     pipe: File,
-    /// Dropped bytes that the client has not been told of.
+    /// Dropped bytes that the client has no note about yet.
     skipped: u64,
-    /// The stream has ended: the pipe closes once the client has been told of the dropped bytes.
+    /// The stream has ended: the pipe closes after the note about dropped bytes is written.
     ended: bool,
 }
 
@@ -49,7 +49,7 @@ impl Watchers {
         self.pipes.retain_mut(|watcher| watcher.stream != stream || watcher.end());
     }
 
-    /// Removes clients that have disconnected, and those that can take their last note.
+    /// Removes clients that have disconnected, and clients whose last note is written.
     pub(crate) fn prune(&mut self) {
         self.pipes.retain_mut(|watcher| {
             let mut state = [watcher.descriptor()];
@@ -90,12 +90,12 @@ impl Watcher {
     /// Writes the note about dropped bytes, if the pipe has room; returns whether no note is pending.
     fn tell(&mut self) -> io::Result<bool> {
         if self.skipped > 0 {
-            // With the line ends of a terminal, which are harmless elsewhere.
+            // Lines end as on a terminal, which is harmless elsewhere.
             let note = format!(
                 "\r\ncrib: {} bytes are missing here: they came faster than they were read\r\n",
                 self.skipped
             );
-            // So short a write is atomic (PIPE_BUF).
+            // A write this short is atomic (PIPE_BUF).
             if self.put(note.as_bytes())? < note.len() {
                 return Ok(false);
             }
@@ -140,7 +140,7 @@ mod tests {
 
     fn read(from: &mut File) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // Reads what is there: no process writes meanwhile.
+        // Reads what the pipe holds: no process writes meanwhile.
         let _ = from.read_to_end(&mut bytes);
         bytes
     }

@@ -1,8 +1,8 @@
 //! The zygote: the process that the daemon's keepers are forked from.
 //!
-//! Forked keepers share the pages of the program, which the linker would write again for each of them after `execve`,
-//! and start in a tenth of the time. The daemon cannot fork them itself, because it has threads. The zygote has one
-//! thread and does nothing else. It exits when its connection to the daemon closes; its keepers stay.
+//! Forked keepers share the pages of the program, which the linker would write again for each of them after `execve`, and start
+//! in a tenth of the time. The daemon cannot fork them itself, because it has threads. The zygote has one thread and does nothing
+//! else. It exits when its connection to the daemon closes; its keepers keep running.
 
 use std::{
     io,
@@ -38,7 +38,7 @@ pub(crate) fn serve() -> io::Result<Role> {
     sys::ignore_children();
     sys::survive_large_files();
     sys::take_short_turns();
-    // What keepers need to know of the host. Those of a zygote that failed to learn it ask themselves.
+    // Look up, once for all keepers, what they need from the host. If this fails, each keeper looks it up itself.
     let _ = root::cgroups::of_host();
     let _ = orphan::boot();
     let stream = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;

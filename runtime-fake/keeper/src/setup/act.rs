@@ -1,7 +1,7 @@
-//! Acts out a plan in place of a program: a real process, with the container's namespaces, user, limits and filter.
+//! Carries out a plan in place of a program: a real process, with the container's namespaces, user, limits and filter.
 //!
-//! It is a fork of the keeper that does not call `execve`, so that it needs no file in the container's root. It has no
-//! descriptor but the standard ones. `schedule` decides what it does next.
+//! It is a fork of the keeper that does not call `execve`, so that it needs no file in the container's root. It has only the
+//! standard descriptors. `schedule` decides the next action.
 
 mod schedule;
 
@@ -25,14 +25,14 @@ use crate::contract::plan::ActPlan;
 use crate::kernel::failure::plain;
 use crate::kernel::sys::{self, Fork};
 
-/// The exit code when a deed is impossible: nothing in a script has it by accident.
+/// The exit code when an action fails. It is unlikely to be a script's own.
 const UNABLE: i32 = 125;
 
-/// Acts out `plan` until its end.
+/// Carries out `plan` until its end.
 pub(crate) fn play(plan: &ActPlan) -> ! {
-    // One that is sent as soon as it runs is kept.
+    // A signal that is sent before the handler is set up stays pending.
     let blocked = block_signals();
-    // The end of the report pipe tells the keeper that it runs.
+    // The end of the report pipe tells the keeper that the process runs.
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-behave");
     // Orphans of execs: the first process of a process namespace has to reap them.
@@ -41,7 +41,7 @@ pub(crate) fn play(plan: &ActPlan) -> ! {
     let signals = signals.unwrap_or_else(|error| unable("receive signals", &error.into()));
     let start = Instant::now();
     let mut done = Progress::default();
-    // Kept, so that it stays allocated.
+    // Held, so that it stays allocated.
     let mut memory: Vec<Vec<u8>> = Vec::new();
     let mut wait = Some(Duration::ZERO);
     loop {
@@ -49,7 +49,7 @@ pub(crate) fn play(plan: &ActPlan) -> ! {
             Ok(Some(Signal::SIGTERM)) => {
                 done.term.get_or_insert(start.elapsed());
             }
-            // What a shell reports for a process that this signal ended.
+            // The exit code that a shell reports after this signal.
             Ok(Some(other)) => sys::exit(128 + other as i32),
             Ok(None) => {}
             Err(error) => unable("wait", &error.into()),
@@ -74,15 +74,15 @@ pub(crate) fn play(plan: &ActPlan) -> ! {
     }
 }
 
-/// Says on standard error what failed, and exits.
+/// Writes what failed to standard error, and exits.
 fn unable(what: impl Display, error: &std::io::Error) -> ! {
     let text = format!("failed to {what}: {}\n", plain(error));
     let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
     sys::exit(UNABLE)
 }
 
-/// Blocks the signals that would end a program. The first process of a process namespace would not get those that it has no handler
-/// for.
+/// Blocks the signals that would end a program. The first process of a process namespace does not get signals without a handler
+/// otherwise.
 fn block_signals() -> nix::Result<SigSet> {
     let mut all = SigSet::empty();
     for signal in [
@@ -100,7 +100,7 @@ fn block_signals() -> nix::Result<SigSet> {
     Ok(all)
 }
 
-/// Blocked signals that have come.
+/// Blocked signals that have arrived.
 struct Signals(SignalFd);
 
 impl Signals {
@@ -109,9 +109,9 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(blocked, flags)?))
     }
 
-    /// The next signal, if one comes within `time`.
+    /// The next signal, if one arrives within `time`.
     fn wait(&self, time: Option<Duration>) -> nix::Result<Option<Signal>> {
-        // Rounded up, so that it does not wake up just before its time, again and again.
+        // Rounded up, so that it does not repeatedly wake up just before its time.
         let timeout = time.map_or(PollTimeout::NONE, |time| {
             let millis = time.as_nanos().div_ceil(1_000_000);
             PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
@@ -142,7 +142,7 @@ fn fork_child() {
     }
 }
 
-/// Memory that was written to, so that it counts.
+/// Memory that was written to, so that it counts as used.
 fn piece(bytes: u64) -> Vec<u8> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut memory = Vec::new();
@@ -157,7 +157,7 @@ fn piece(bytes: u64) -> Vec<u8> {
 fn write_line(plan: &ActPlan, number: u64) {
     let line = format!("line {number}\n");
     let stderr = plan.log.is_some_and(|log| log.stderr);
-    // A reader that is gone changes nothing: the process goes on.
+    // The process continues without a reader.
     let _ = if stderr {
         rustix::io::write(rustix::stdio::stderr(), line.as_bytes())
     } else {

@@ -1,9 +1,9 @@
 //! The last step of a new process into a process namespace that already has other processes.
 //!
-//! A process in the namespace that has CAP_SYS_PTRACE can inspect, stop and change all the others, whatever else
-//! separates them. So the keeper sets a new process up outside, where no process inside sees it. That process has the
-//! container's root, user, capabilities and filter but not its process namespace. When only `execve` is left to do, it
-//! forks its successor into the namespace, reports the successor's pid to the keeper, and exits.
+//! A process in the namespace that has CAP_SYS_PTRACE can inspect, stop and change all the others, whatever else separates them.
+//! So the keeper sets up a new process outside the namespace, where no process in it sees the new one. That process has the
+//! container's root, user, capabilities and filter but not its process namespace. When only `execve` is left to do, it forks its
+//! successor into the namespace, reports the successor's pid to the keeper, and exits.
 
 use std::{
     io::{self, Write as _},
@@ -61,7 +61,7 @@ pub(crate) fn inside(mut ready: Ready, report: OwnedFd, terminal: bool) -> ! {
     match sys::fork_sibling().context(what) {
         Err(failure) => fail(&report, failure),
         Ok(Fork::Parent(pid)) => {
-            // A filter may be in force that allows only the calls above, so nothing is allocated here.
+            // The active filter may allow only the calls above, so this code allocates nothing.
             let mut line = [0u8; 32];
             let mut rest = &mut line[..];
             let _ = writeln!(rest, r#"{{"Born":{pid}}}"#);

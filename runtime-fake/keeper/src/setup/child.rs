@@ -149,15 +149,15 @@ fn begin(plan: &ProcessPlan, keyring: bool) -> Step {
     process::confine(plan)
 }
 
-/// What a container's first process becomes at StartContainer.
+/// The program that a container's first process becomes at StartContainer.
 enum Next<'a> {
     Program(Box<process::Ready>),
     /// criu, which restores the processes of a checkpoint; it still has to enter the root.
     Restore(&'a RestorePlan, PathBuf),
 }
 
-/// Replaces a standard input that is /dev/null by the container's
-/// own, as runc does: no process inside could open the host's again.
+/// Replaces a standard input that is /dev/null by the container's own, as runc does: a process inside could not reopen the
+/// host's.
 fn take_own_null() {
     // A client may have mounted another file there; opening it must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -208,7 +208,7 @@ pub(crate) fn exec(
     let set_up = || -> Step<process::Ready> {
         entered?;
         begin(&plan.process, true)?;
-        // That of the container's first process. Before `hide`, after which only root may write it.
+        // The value of the container's first process. Read before `hide`, after which only root may write it.
         let of_first = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"));
         adjust_oom_score(of_first.ok().and_then(|text| text.trim().parse().ok()));
         hide()?;
@@ -227,8 +227,8 @@ pub(crate) fn exec(
                 unshare(UnshareFlags::FS).context(what)?;
                 let name = Some(LinkNameSpaceType::Mount);
                 rustix::thread::move_into_link_name_space(namespace.as_fd(), name).context(what)?;
-                // Its cgroup namespace identifies all that it starts (see `exec_processes`). Without one, the kill is
-                // less complete.
+                // Its cgroup namespace identifies all processes that it starts (see `exec_processes`). Without one, a kill may
+                // miss some.
                 let _ = unshare(UnshareFlags::NEWCGROUP);
             }
         }

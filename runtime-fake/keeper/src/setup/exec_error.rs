@@ -1,4 +1,4 @@
-//! Why `execve` failed, as a message: for a missing interpreter, which one.
+//! Explains why `execve` failed, and names a missing interpreter.
 
 use std::{
     io,
@@ -14,8 +14,8 @@ use crate::kernel::secure_join::Root;
 /// The kernel follows no more interpreters of interpreters.
 const MAX_DEPTH: usize = 5;
 
-/// Explains why `execve` of `name`, at the path `file`, failed. Called in the process whose program it should have become:
-/// with its root, its user and its seccomp filter.
+/// Explains why `execve` of `name`, at the path `file`, failed. Called in the process that called `execve`, with its root, user
+/// and seccomp filter.
 pub(crate) fn explain(
     name: &str,
     file: &Path,
@@ -55,7 +55,7 @@ fn without_interpreter(file: &Path, missing: Option<(PathBuf, PathBuf)>) -> Stri
     }
 }
 
-/// Whether the filter lets this process read files: it may kill instead.
+/// Whether the filter lets this process read files: otherwise the filter may kill it.
 fn may_read(filter: Option<&Filter>) -> bool {
     let calls = ["statx", "openat", "openat2", "fstat", "newfstatat", "pread64", "getcwd", "close"];
     filter.is_none_or(|filter| {

@@ -22,8 +22,8 @@ pub(crate) struct CloneTarget<'a> {
 /// Forks a child into new namespaces (`flags`) at `target`. `before` runs with the keeper's privileges, and the child
 /// inherits its effects.
 ///
-/// The keeper cannot enter a user namespace itself, because it could not return. Another child enters, forks the real
-/// one as its own sibling, and exits.
+/// The keeper cannot enter a user namespace itself, because it could not return. An intermediate child enters, forks the actual
+/// child as its own sibling, and exits.
 pub(crate) fn fork_into(target: CloneTarget<'_>, flags: i32, before: impl FnOnce()) -> Step<Fork> {
     let what = "start a process in the container";
     let Some(users) = target.users else {

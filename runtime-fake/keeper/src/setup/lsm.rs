@@ -65,7 +65,7 @@ pub fn relabel(path: &Path, label: &str) -> io::Result<()> {
     }
 }
 
-/// [`relabel`] for what is open, whatever is at its path by now.
+/// [`relabel`] for an open file or directory, whatever its path names by now.
 pub(crate) fn relabel_open(at: BorrowedFd<'_>, label: &str) -> io::Result<()> {
     let own = PathBuf::from(format!("/proc/self/fd/{}", at.as_raw_fd()));
     check_not_of_the_host(&fs::read_link(&own)?)?;

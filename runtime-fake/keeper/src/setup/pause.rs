@@ -1,9 +1,9 @@
 //! The pause process: the first process of a process namespace that all containers of a pod share. It reaps their
 //! orphans, and keeps the namespace alive.
 //!
-//! Every container sees it, and a container with CAP_SYS_PTRACE can inspect and control it. So it offers nothing to
-//! find or to do: its root is empty; it has no descriptor and no capability and cannot gain one; it may make no system
-//! call except to wait; and it is accounted to the pod.
+//! Every container sees it, and a container with CAP_SYS_PTRACE can inspect and control it. So it has nothing to exploit: its
+//! root is empty; it has no descriptors or capabilities and cannot gain any; its filter allows only waiting; and its usage is
+//! charged to the pod.
 
 use std::{
     fs::File,
@@ -100,7 +100,7 @@ fn mount_proc(plan: &PodPlan, proc: OwnedFd) -> Step<PathBuf> {
     Ok(at)
 }
 
-/// The success report, preformatted: it is written when the process can do nothing else any more.
+/// The success report, preformatted: at this point the process can only write and wait.
 const WELL: &[u8] = br#"{"Ok":null}"#;
 
 fn run(cgroup: Option<&CgroupFds>, to: &OwnedFd, report: &OwnedFd) -> ! {

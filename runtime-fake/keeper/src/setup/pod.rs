@@ -28,7 +28,7 @@ pub(crate) struct Pod {
     /// The daemon's mount namespace, which has the host's mounts; none in a user namespace, from which the keeper
     /// cannot return to it.
     pub(crate) host_mounts: Option<OwnedFd>,
-    /// The user namespace of its containers and of its other namespaces; none if that is the keeper's own.
+    /// The user namespace of its containers and of its other namespaces; none if they are in the keeper's own.
     pub(crate) user_namespace: Option<UserNamespace>,
     /// The first process of the process namespace that all containers share.
     pub(crate) pause: Option<Pause>,
@@ -36,7 +36,7 @@ pub(crate) struct Pod {
     _held: Vec<OwnedFd>,
 }
 
-/// Sets up a pod as `plan` says.
+/// Sets up a pod from `plan`.
 pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
     let (mut shm, mut host_mounts) = (None, None);
     let user_namespace = plan.user_namespace.as_ref().map(UserNamespace::make).transpose()?;
@@ -84,7 +84,7 @@ pub(crate) fn set_up(plan: PodPlan, mut held: Vec<OwnedFd>) -> Step<Pod> {
             set_sysctls()?;
         }
         for (name, value) in &plan.default_sysctl {
-            // Nobody asked for them.
+            // Optional: the client did not request them.
             let _ = set_sysctl(name, value);
         }
     }
@@ -109,8 +109,8 @@ fn mount_shm(plan: &PodPlan) -> Step<PathBuf> {
     Ok(at)
 }
 
-/// Mounts a volume in memory, with the mode that a kubelet's has: writable by every user, each of whom can remove only what is his own,
-/// and so are the directories that are made in it for parts of it.
+/// Mounts a volume in memory, with the kubelet's mode: every user may write to it, and with the sticky bit remove only their own
+/// files. Sub-path directories made in it have the same mode.
 fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
     let what = format!("mount the volume {} in memory", volume.path.display());
     let label = overlay::context(plan.mount_label.as_deref());
@@ -129,7 +129,7 @@ fn mount_memory(plan: &PodPlan, volume: &MemoryVolume) -> Step {
         Some(options.as_c_str()),
     )
     .or_else(|error| match volume.group {
-        // tmpfs answers so to a group that the user namespace does not have.
+        // tmpfs returns EINVAL for a group that the user namespace does not map.
         Some(group) if error == Errno::INVAL => Err(Failure::new(
             FailureKind::Invalid,
             format!(

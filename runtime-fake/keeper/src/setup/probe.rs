@@ -1,4 +1,4 @@
-//! Tries what pods need from the machine, with the system calls of their set-up, in a process that ends afterwards.
+//! Tries, in a process of its own, the system calls that pods need from the machine.
 
 use std::{fs::File, io, os::fd::AsFd as _, path::Path};
 
@@ -17,7 +17,7 @@ use crate::kernel::sys::{die_with_parent, hide, set_read_only, unshare};
 use crate::setup::process;
 use crate::setup::root::devices;
 
-/// Without one of these the daemon cannot unpack images, or its keepers cannot set up pods or kill their processes.
+/// Without any of these the daemon cannot unpack images, or its keepers cannot set up pods or kill their processes.
 const REQUIRED: [(&str, CapabilitySet); 8] = [
     ("CAP_CHOWN", CapabilitySet::CHOWN),
     ("CAP_KILL", CapabilitySet::KILL),
@@ -28,7 +28,7 @@ const REQUIRED: [(&str, CapabilitySet); 8] = [
     ("CAP_SYS_CHROOT", CapabilitySet::SYS_CHROOT),
     ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
 ];
-/// In a user namespace devices are mounted instead.
+/// In a user namespace, the host's devices are mounted instead.
 const REQUIRED_BY_ROOT: (&str, CapabilitySet) = ("CAP_MKNOD", CapabilitySet::MKNOD);
 
 /// The required capabilities that are not in `own`.
@@ -38,8 +38,8 @@ fn missing(own: CapabilitySet, isolation: IsolationMode) -> Vec<&'static str> {
     required.filter(|(_, one)| !own.contains(*one)).map(|(name, _)| name).collect()
 }
 
-/// Does what the start of a container does: makes all namespaces of a pod, if the isolation has any, and a root file system with
-/// devices, and enters it; then gives up privileges. The process is of no use afterwards.
+/// Follows the steps of a container's start: makes all namespaces of a pod, if the isolation has any, and a root file system with
+/// devices, and enters it; then gives up privileges. The process cannot be used afterwards.
 ///
 /// # Errors
 /// The first step that the machine does not allow, or the capabilities that this process lacks.
@@ -116,7 +116,7 @@ fn give_up_privileges(isolation: IsolationMode) -> Step {
         Err(Errno::PERM) if isolation != IsolationMode::Root => {}
         set => allowed("set groups", "setgroups", set)?,
     }
-    // Its own ids: whether others may be set depends on the container.
+    // Sets its own ids: whether other ids may be set depends on the container.
     let gid = rustix::process::getegid();
     let set = rustix::thread::set_thread_res_gid(gid, gid, gid);
     allowed("set group ids", "setresgid", set)?;
@@ -125,7 +125,7 @@ fn give_up_privileges(isolation: IsolationMode) -> Step {
     allowed("set capabilities", "capset", rustix::thread::set_capabilities(None, sets))
 }
 
-/// Names the system call `call` if it failed. Called so that only a filter forbids it.
+/// Adds the name of the system call `call` to its error. The arguments are chosen so that only a filter can reject the call.
 fn allowed<T>(what: &str, call: &str, result: Result<T, impl Into<io::Error>>) -> Step {
     let Err(error) = result else { return Ok(()) };
     let error: io::Error = error.into();

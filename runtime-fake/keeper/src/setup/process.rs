@@ -37,10 +37,10 @@ pub(crate) struct Ready {
     argv: Vec<CString>,
     env: Vec<CString>,
     path: String,
-    /// What it does in place of its program.
+    /// The simulated behaviour that replaces the program.
     act: Option<Act>,
     filter: Option<Filter>,
-    /// The filter after it was loaded early.
+    /// The filter, if it was loaded early.
     loaded_filter: Option<Filter>,
     /// The capabilities to set after the filter is loaded, if loading it needs another one.
     without_filter: Option<CapabilitySets>,
@@ -82,7 +82,7 @@ pub(crate) fn confine(plan: &ProcessPlan) -> Step {
 }
 
 /// Drops the privileges that the plan does not grant to the user `ids`. The process's root is the container's already;
-/// `own_root` tells whether it is not the host's.
+/// `own_root`: whether it is not the host's.
 pub(crate) fn prepare(
     plan: &ProcessPlan,
     ids: UserIds,
@@ -171,7 +171,7 @@ fn environment(plan: &ProcessPlan, user: &UserIds) -> BTreeMap<String, String> {
 /// The home directory of a user who has no variable for it.
 fn home(user: &UserIds) -> String {
     let own = rustix::process::geteuid();
-    // Without users of its own, a container runs as the keeper's user, whom its image does not know.
+    // Without users of its own, a container runs as the keeper's user, which its image does not list.
     if !own.is_root()
         && own.as_raw() != user.uid
         && let Ok(home) = std::env::var("HOME")
@@ -179,7 +179,7 @@ fn home(user: &UserIds) -> String {
         return home;
     }
     match (user.home.as_str(), user.uid) {
-        // A container whose record is older than the home field.
+        // The container's record was written before the home field existed.
         ("", 0) => "/root".to_owned(),
         ("", _) => "/".to_owned(),
         (home, _) => home.to_owned(),
@@ -241,7 +241,7 @@ fn drop_privileges(
         rustix::thread::configure_capability_in_ambient_set(capability_set(&[*number]), true)
             .context("raise ambient capabilities")?;
     }
-    // Root of a box without this power has a filter as an ordinary user has.
+    // Root of a box without CAP_SYS_ADMIN loads a filter in the same way as an ordinary user.
     let filters_unprivileged = filtered && !own.contains(CapabilitySet::SYS_ADMIN);
     if plan.no_new_privileges || filters_unprivileged || is_unbounded(wanted, own) {
         rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
@@ -292,7 +292,7 @@ fn keep_capabilities(uid: u32) -> Step {
 
 /// Drops all capabilities except `wanted` from the bounding set of a process that has `own`.
 pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
-    // Without namespaces root may lack this capability: then `is_unbounded`.
+    // Without namespaces root may lack this capability; see `is_unbounded`.
     if !own.contains(CapabilitySet::SETPCAP) {
         return Ok(());
     }
@@ -301,7 +301,7 @@ pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
         if !wanted.intersects(one) {
             match rustix::thread::remove_capability_from_bounding_set(one) {
                 Ok(()) => {}
-                // The kernel knows no capability from this number on.
+                // The kernel has no capabilities from this number on.
                 Err(Errno::INVAL) => break,
                 Err(error) => return Err(error).context("drop capabilities"),
             }
@@ -310,8 +310,8 @@ pub(crate) fn bound(wanted: CapabilitySet, own: CapabilitySet) -> Step {
     Ok(())
 }
 
-/// Whether the bounding set has more than `wanted` and cannot be reduced by a process that has `own`. Only no_new_privs then keeps
-/// `execve` from giving user 0 all of it.
+/// Whether the bounding set has more than `wanted` and cannot be reduced by a process that has `own`. Then only no_new_privs
+/// prevents `execve` from granting the whole set to user 0.
 fn is_unbounded(wanted: CapabilitySet, own: CapabilitySet) -> bool {
     let is_left = |one| {
         !wanted.intersects(one) && rustix::thread::capability_is_in_bounding_set(one) == Ok(true)
@@ -320,7 +320,7 @@ fn is_unbounded(wanted: CapabilitySet, own: CapabilitySet) -> bool {
         && (0..=LAST_CAPABILITY).any(|number| is_left(capability_set(&[number])))
 }
 
-/// Without namespaces an ordinary user's containers run as that user; user 0 stands for it.
+/// Without namespaces an ordinary user's containers run as that user; user 0 means that user.
 fn as_ordinary_user(plan: &ProcessPlan, ids: &UserIds, filtered: bool) -> Step {
     let own = rustix::process::geteuid().as_raw();
     if ids.uid != 0 && ids.uid != own {
@@ -358,7 +358,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Executes the program, or acts in its place. Returns only on failure.
+    /// Executes the program, or simulates its behaviour. Returns only on failure.
     pub(crate) fn exec(self) -> Failure {
         match &self.act {
             None => self.execute(),
@@ -370,7 +370,7 @@ impl Ready {
         }
     }
 
-    /// Does what otherwise `execve` does besides running the program.
+    /// Applies the confinement that `execve` would otherwise apply.
     fn confine_for_good(&self) -> Step {
         sys::reset_signals();
         if let Some(filter) = &self.filter {
@@ -379,7 +379,8 @@ impl Ready {
                 rustix::thread::set_capabilities(None, sets).context("set capabilities")?;
             }
         }
-        // Only without namespaces, where it has the user's own rights: with them it hides what it has of the keeper.
+        // Only without namespaces, where the process has the keeper's user. With an own root it stays undumpable, which hides the
+        // memory inherited from the keeper.
         if self.own_root {
             return Ok(());
         }

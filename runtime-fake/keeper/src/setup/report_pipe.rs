@@ -1,4 +1,4 @@
-//! What a new process reports while it is set up, as its keeper reads it.
+//! The reports of a new process during its set-up, as its keeper reads them.
 
 use std::{
     fs::File,

@@ -1,8 +1,8 @@
 //! Starts criu: to restore a container's processes from a checkpoint, or to dump them into one.
 //!
-//! The process that would have become the container's program assembles its root, does not enter it, and executes criu.
-//! criu makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of
-//! the keeper, like every container's. criu exits when they run.
+//! The process that would otherwise become the container's program assembles its root, does not enter it, and executes criu. criu
+//! makes a mount and a process namespace and the processes in them. Their first one is criu's sibling: a child of the keeper,
+//! like every container's. criu exits when they run.
 
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,7 +23,7 @@ const LOG: &str = "restore.log";
 const OUTPUT: &str = "criu.output";
 const PID: &str = "pid";
 
-/// Checks that the root at `root` has a mount for each of the checkpoint's, and no others.
+/// Checks that the root at `root` has a mount for each mount of the checkpoint, and no others.
 pub(crate) fn check(plan: &RestorePlan, root: &Path) -> Step {
     let table =
         fs::read_to_string("/proc/self/mountinfo").context("look at the container's mounts")?;
@@ -56,7 +56,7 @@ pub(crate) fn exec(plan: &RestorePlan, root: &Path) -> Failure {
     Failure::new(FailureKind::NotRestored, format!("failed to run {program}: {error}"))
 }
 
-/// Moves the container's pipes to the descriptors that criu gets, named as the old ones were.
+/// Moves the container's pipes to the descriptors that criu inherits, under the names in the checkpoint.
 fn streams(plan: &RestorePlan) -> Step<Vec<(i32, String)>> {
     let what = "hand the container's streams to criu";
     let output = fs::File::create(plan.directory.join(OUTPUT)).context(what)?;
@@ -131,8 +131,8 @@ pub(crate) fn outcome(directory: &Path, code: i32) -> Step<i32> {
 // Starts criu for a dump: in the pod's network, IPC and UTS namespaces, so that it ignores them, and outside the
 // container's namespaces, so that it sees the container's processes as the host does.
 
-/// Starts criu. Its requests and responses go over the socket in `descriptors`, whose other end the daemon has; the
-/// keeper does not wait for criu. If the daemon is gone, criu resumes the container.
+/// Starts criu. Its requests and responses go over the socket in `descriptors`, whose other end the daemon has; the keeper does
+/// not wait for criu. If the daemon has ended, criu resumes the container.
 pub(crate) fn start_dump(program: &Path, descriptors: Vec<OwnedFd>) -> Step {
     let what = "start criu";
     let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|got| {

@@ -152,7 +152,7 @@ fn assemble(plan: &LaunchPlan, at: &Path, outside: Outside) -> Step<(Root, Accou
         let _ = root.directory(cwd);
     }
     if plan.readonly_root {
-        // Only the mounts that the root consists of; the plan decides about the mounts over them.
+        // Only the mounts that the root consists of; the plan decides whether the mounts over them are read-only.
         for part in parts.iter().map(OwnedFd::as_fd).chain([root.fd()]) {
             sys::set_read_only(part, false).context("make the container's root read-only")?;
         }

@@ -1,4 +1,4 @@
-//! A process namespace that a container shares with others: its pod's, or that of another container.
+//! A process namespace that a container shares with others: its pod's or another container's.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use crate::kernel::failure::{Context as _, Failure, FailureKind, Step};
 use crate::kernel::mount;
 use crate::setup::pause::Pause;
 
-/// A process namespace to fork into. A process outside it cannot mount its `/proc`, so a source of one is kept.
+/// A process namespace to fork into. A process outside it cannot mount its `/proc`, so a source of its `/proc` is kept.
 pub(crate) struct Shared {
     pub(crate) namespace: OwnedFd,
     proc: Source,

@@ -27,7 +27,7 @@ const MULTIPLEXER: (u32, u32) = (5, 2);
 /// The major numbers of the terminals that it creates.
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
-/// A socket pair for sending a terminal to the keeper: the keeper's end, which is non-blocking, and the process's.
+/// A socket pair for sending a terminal to the keeper: the keeper's end, which is non-blocking, and the process's end.
 pub(crate) fn way() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -55,7 +55,7 @@ pub(crate) fn other_side(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// Opens a new terminal for this process's standard streams, and sends its master side.
 pub(crate) fn take(way: &OwnedFd) -> Step {
     let what = "open a terminal";
-    // The container may have another file there: opening it must neither block nor have side effects.
+    // The container's image may have another file there: opening it must neither block nor have side effects.
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     // Nor may a magic link lead to another process's open files.
     let resolve = ResolveFlags::NO_MAGICLINKS;

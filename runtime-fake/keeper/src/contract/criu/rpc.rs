@@ -15,7 +15,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// The longest message of criu.
 const LONGEST: usize = 64 << 10;
-/// How long criu may be silent: it takes its time with gigabytes of memory on a slow disk.
+/// The longest time without a message from criu: dumping gigabytes of memory to a slow disk takes long.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 /// The largest deleted but open file that is included in a dump.
 const GHOST_LIMIT: u32 = 256 << 20;

@@ -1,25 +1,25 @@
-//! What a process does where it runs no program: the part of a behaviour script that is its own.
+//! The simulated behaviour of a process that runs no program: the part of a behaviour script that the process carries out itself.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a process does in place of a program.
+/// The behaviour of a process that runs no program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
     /// It fails to start, with this message.
     Fail(String),
-    /// It acts this out.
+    /// It carries out this plan.
     Play(Box<ActPlan>),
 }
 
-/// What a process acts out. All times count from its start.
+/// The simulated behaviour of a process. All times count from its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActPlan {
-    /// When it exits, and with which code; without, it runs on.
+    /// When it exits, and with which code; if none, it does not exit by itself.
     pub exit: Option<ExitPlan>,
-    /// What it does on SIGTERM.
+    /// Its reaction to SIGTERM.
     pub term: OnTerm,
     /// The numbered lines that it writes.
     pub log: Option<LinesPlan>,
@@ -34,46 +34,46 @@ pub struct ActPlan {
 pub struct ExitPlan {
     /// The exit code.
     pub code: u8,
-    /// When.
+    /// The delay before the exit.
     pub after: Duration,
 }
 
-/// What a process does on SIGTERM.
+/// The reaction of a process to SIGTERM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTerm {
-    /// It exits at once, with 143, as if it had no handler.
+    /// It exits immediately with 143, as if it had no handler.
     #[default]
     End,
-    /// It goes on.
+    /// It keeps running.
     Ignore,
-    /// It exits with this code, so long after the first SIGTERM.
+    /// It exits with this code, this long after the first SIGTERM.
     Exit(ExitPlan),
 }
 
 /// Numbered lines: `line 1`, `line 2`, …
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinesPlan {
-    /// How many a second, evenly; the first at once. At least 1.
+    /// Lines per second, evenly spaced; the first one is written immediately. At least 1.
     pub per_second: u32,
-    /// To standard error, not to standard output.
+    /// Write to standard error instead of standard output.
     pub stderr: bool,
 }
 
 /// Memory that is allocated and written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryPlan {
-    /// How much; `None`: until the kernel kills the process.
+    /// The number of bytes; `None`: allocate until the kernel kills the process.
     pub bytes: Option<u64>,
-    /// When.
+    /// The delay before the allocation.
     pub after: Duration,
 }
 
-/// Children that wait for as long as their parent lives.
+/// Child processes that wait until their parent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildrenPlan {
-    /// How many.
+    /// The number of children.
     pub count: u32,
-    /// When.
+    /// The delay before the fork.
     pub after: Duration,
 }

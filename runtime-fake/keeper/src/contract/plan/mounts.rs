@@ -37,7 +37,7 @@ pub struct MountPlan {
 pub enum MountSource {
     /// A file or directory of the host; a missing one is created as a directory.
     Host(PathBuf),
-    /// A part of a volume of the host. It exists, and its path has no symbolic links: none is followed.
+    /// A part of a volume of the host. It exists, and its path contains no symbolic links; the keeper follows none.
     SubPath {
         /// The absolute path of the volume.
         volume: PathBuf,
@@ -57,7 +57,7 @@ pub enum MountSource {
     Memory {
         /// Its mount point, in the sandbox's directory.
         at: PathBuf,
-        /// Relative to it; what is missing is created as a directory.
+        /// Relative to it; missing parts are created as directories.
         sub_path: PathBuf,
     },
     /// The same path in the container's own root: it stays writable when the root is read-only.

@@ -20,8 +20,8 @@ use rustix::{
 
 use crate::kernel::cgroup::{CgroupPath, hierarchy::Controller};
 
-/// How often a cgroup is polled on a host with v1 only: there the one notification of an empty cgroup is a program that
-/// the kernel runs on the host (`release_agent`), which belongs to the host's administrator.
+/// How often a cgroup is polled on a host with v1 only: v1 notifies of an empty cgroup only by running a program on the host
+/// (`release_agent`), which belongs to the host's administrator.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often the processes of a cgroup are listed and killed, where `cgroup.kill` is missing.
 const ROUNDS: usize = 1000;
@@ -118,7 +118,7 @@ impl Visitor for Processes {
     }
 }
 
-/// Removes an empty cgroup, with those that its processes made below it. Returns whether it is gone.
+/// Removes an empty cgroup, with those that its processes made below it. Returns whether it no longer exists.
 pub fn remove(cgroup: &CgroupPath) -> bool {
     // Try every directory, even if others failed.
     let left = cgroup.directories().filter(|d| !remove_directory(d));
@@ -152,7 +152,7 @@ impl Visitor for Below {
     }
 }
 
-/// Retries [`remove`] until the killed processes are gone, at most for `timeout`.
+/// Retries [`remove`] until the killed processes have exited, at most for `timeout`.
 pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
     let until = Instant::now() + timeout;
     // On a hybrid host the v2 event covers v1 too: a process leaves all its cgroups at once.
@@ -204,8 +204,7 @@ pub fn remove_parent(pod: &CgroupPath) {
     }
 }
 
-/// Kills all processes in a pod's cgroups, those of `containers`
-/// and its own, and removes them. Returns whether they are gone.
+/// Kills all processes in a pod's cgroups, those of `containers` and its own, and removes them. Returns whether all are removed.
 pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bool {
     let mut all = true;
     for container in containers {
@@ -215,7 +214,7 @@ pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bo
     all
 }
 
-/// Kills all processes in a container's cgroups and removes them. Returns whether they are gone.
+/// Kills all processes in a container's cgroups and removes them. Returns whether all are removed.
 pub fn destroy_container(cgroup: &CgroupPath, timeout: Duration) -> bool {
     if !cgroup.directories().any(|d| d.exists()) {
         return true;

@@ -31,7 +31,7 @@ pub struct Cgroups {
     tree: Tree,
     /// The directory for pods whose client sets no `cgroup_parent`.
     name: String,
-    /// What limits are not applied for; none if they are applied.
+    /// The controllers whose limits are not applied; none if all limits are.
     lack: Option<Lack>,
     devices: Devices,
 }
@@ -73,9 +73,8 @@ enum Devices {
 }
 
 impl Cgroups {
-    /// Inspects the host. `name` is that of the directory, in every hierarchy, for pods whose client sets no
-    /// `cgroup_parent`. With `rules` (real root) the hierarchies are used from their roots, otherwise from this
-    /// process's own cgroup.
+    /// Inspects the host. `name` is the name of the directory, in every hierarchy, for pods whose client sets no `cgroup_parent`.
+    /// With `rules` (real root) the hierarchies are used from their roots, otherwise from this process's own cgroup.
     #[must_use]
     pub fn open(name: String, rules: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -176,8 +175,8 @@ impl Cgroups {
         }))
     }
 
-    /// Plans a pod's cgroup. One that the client named is left as it is unless it asks for its weight or `limits` has more than
-    /// that: a client that limits the pods in its own cgroups asks for none here.
+    /// Plans a pod's cgroup. No limits are written to a cgroup that the client named, unless the client sets its weight
+    /// (`weight_asked`) or `limits` has a CPU quota or memory limit: the client may have set its own limits there.
     pub fn pod_plan(
         &self,
         pod: Option<&CgroupPath>,
@@ -222,7 +221,7 @@ impl Cgroups {
         Ok((Some(plan), done.not_applied))
     }
 
-    /// Kills and removes the pods' cgroups that belong to no record; `known` tells whether an id has one.
+    /// Kills and removes the pods' cgroups that belong to no record; `known` returns whether a sandbox id has a record.
     pub fn sweep(&self, known: impl Fn(&str) -> bool) {
         let all = CgroupPath {
             tree: self.tree.clone(),

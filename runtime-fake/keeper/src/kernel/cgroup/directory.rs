@@ -141,7 +141,7 @@ pub fn missing(list: &str, wanted: &BTreeSet<Controller>) -> BTreeSet<Controller
     wanted.difference(&there).copied().collect()
 }
 
-/// A new v1 cpuset has no processors and memory nodes, and accepts no process until it has: copy its parent's.
+/// A new v1 cpuset has no processors and memory nodes, and accepts no process until both are set: copy the parent's.
 fn fill(base: &Path, directory: &Path) -> io::Result<()> {
     for name in ["cpuset.cpus", "cpuset.mems"] {
         filled(base, directory, name)?;

@@ -151,7 +151,7 @@ fn one(mount: Mount<'_>, cgroup: &str) -> Option<(String, Hierarchy)> {
     Some((mount.root, hierarchy))
 }
 
-/// `path` relative to `root`; `None` if it is elsewhere (`/..`, in a container that shows its host's).
+/// `path` relative to `root`; `None` if it is elsewhere (`/..`, in a container that shows the host's hierarchy).
 fn below(path: &str, root: &str) -> Option<PathBuf> {
     let path = Path::new(path).strip_prefix(root).ok()?;
     let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -182,7 +182,8 @@ impl Tree {
         self.branches.iter().find(|b| b.controllers.contains(&controller))
     }
 
-    /// The v2 hierarchy, even without controllers: it reports empty cgroups, and can kill all processes of one at once.
+    /// The v2 hierarchy, even without controllers: it reports empty cgroups, and can kill all processes of a cgroup with one
+    /// write.
     pub fn unified(&self) -> Option<&Branch> {
         self.branches.iter().find(|b| b.v2)
     }

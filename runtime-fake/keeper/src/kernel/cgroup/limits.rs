@@ -33,7 +33,7 @@ pub struct Limits {
     pub unified: BTreeMap<String, String>,
 }
 
-/// What is wrong with a limit, in a sentence.
+/// Why a limit is invalid, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidCgroup(pub String);

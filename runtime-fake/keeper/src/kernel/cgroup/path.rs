@@ -16,7 +16,7 @@ pub struct CgroupPath {
     pub tree: Tree,
     /// The path below the base of each.
     pub path: PathBuf,
-    /// How many of the path's last parts were made for it, by hierarchy; they are removed with it.
+    /// By hierarchy, the number of last components of the path that were made for this cgroup; they are removed with it.
     pub own: Vec<usize>,
 }
 

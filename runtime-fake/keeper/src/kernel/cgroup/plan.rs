@@ -188,7 +188,7 @@ impl Writer<'_> {
     }
 
     fn hugepages(&mut self, limits: &Limits) {
-        // A kubelet sends 0 for every size that a container does not ask for: without the controller, this is no loss.
+        // A kubelet sends 0 for every page size that a container does not request: without the controller, nothing is lost.
         let lacking = self.tree.branch(Controller::Hugetlb).is_none();
         let pages = limits.hugepages.iter();
         for (size, limit) in pages.filter(|(_, limit)| !lacking || **limit > 0) {
@@ -196,8 +196,7 @@ impl Writer<'_> {
             if let Some(v2) = self.version(Controller::Hugetlb, &field) {
                 let file = if v2 { "max" } else { "limit_in_bytes" };
                 let file = format!("hugetlb.{size}.{file}");
-                // Reserved pages count too (since 5.7): otherwise SIGBUS kills
-                // the process instead of a failed reservation.
+                // Reserved pages count too (since 5.7): otherwise the reservation succeeds and SIGBUS kills the process later.
                 let reserved = if v2 { "rsvd.max" } else { "rsvd.limit_in_bytes" };
                 self.write(Controller::Hugetlb, &file, limit);
                 self.write_if_there(
@@ -231,7 +230,7 @@ impl Writer<'_> {
     }
 }
 
-/// The writes that apply `limits` to a cgroup of `tree` in which `now` is in force.
+/// The writes that apply `limits` to a cgroup of `tree` whose current values are `now`.
 pub fn writes(limits: &Limits, tree: &Tree, now: &Now) -> Result<Writes, InvalidCgroup> {
     let mut writer = Writer { tree, done: Writes::default(), lacking: BTreeSet::new() };
     // The memory limit comes first because the kernel may reject it: then nothing has changed yet.

@@ -121,7 +121,7 @@ mod tests {
         let port = DatagramPort::new(socket.into(), target, tokens, &reactor).unwrap();
         let mut ports: [Box<dyn Port>; 1] = [Box::new(port)];
         let mut buffer = [0; 9];
-        // Each client port gets its answer, and those of another client are left alone.
+        // Each client port gets its answer, and another client's flows remain.
         let other = UdpSocket::bind("127.0.0.2:0").unwrap();
         for number in 0..300 {
             let own = UdpSocket::bind("127.0.0.1:0").unwrap();

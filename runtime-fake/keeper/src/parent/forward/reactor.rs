@@ -31,9 +31,9 @@ pub(super) type Tokens = std::iter::StepBy<std::ops::RangeFrom<u64>>;
 pub(super) trait Port {
     /// Handles the readiness of a socket, which may be closed by now.
     fn ready(&mut self, token: u64, reactor: &mut Reactor);
-    /// Closes a connection or flow for another one.
+    /// Closes a connection or flow to make room for another one.
     fn end(&mut self, token: u64, reactor: &mut Reactor);
-    /// Closes what has timed out, and sets the next deadline.
+    /// Closes connections and flows that have timed out, and sets the next deadline.
     fn expire(&mut self, now: Instant, reactor: &mut Reactor);
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Reactor {
     /// The slots of all ports, which hold tokens.
     pub(super) connections: Pool,
     pub(super) flows: Pool,
-    /// Tokens of what has to end for others.
+    /// Tokens of the connections and flows that end to make room for others.
     ended: Vec<u64>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Reactor {
 pub(super) type Pool = Shares<IpAddr, u64>;
 
 impl Reactor {
-    /// With a quarter of the descriptors for flows, and two quarters for connections, which have two.
+    /// Flows get a quarter of the descriptors, and connections two quarters, because each has two descriptors.
     pub(super) fn new() -> io::Result<Self> {
         let quarter = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
         let pool = |most| Shares::new(quarter.saturating_sub(8).min(most) as usize);
@@ -132,7 +132,7 @@ impl Reactor {
         Ok(self.epoll.add(socket, EpollEvent::new(events, token))?)
     }
 
-    /// A slot for a client's connection or flow, perhaps that of another one, which ends then.
+    /// Takes a slot for a client's connection or flow. The slot may be another one's, which then ends.
     pub(super) fn take(
         &mut self,
         pool: fn(&mut Self) -> &mut Pool,
@@ -150,7 +150,7 @@ impl Reactor {
         Some(slot)
     }
 
-    /// Ends a connection: no descriptor is left.
+    /// Ends a connection because no descriptor is free.
     pub(super) fn give_up_connection(&mut self) {
         self.ended.extend(self.connections.give_up());
     }

@@ -16,7 +16,7 @@ use rustix::{
 use super::reactor::{Port, Reactor, Tokens};
 use crate::contract::plan::{Forward, Transport};
 
-/// How long a connection attempt to the pod may take; a closed port refuses at once.
+/// How long a connection attempt to the pod may take; a closed port refuses immediately.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long accepting pauses when the process has no free descriptor.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ struct Connection {
     /// Set until the pod accepts.
     dialing: Option<Dialing>,
     slot: u64,
-    /// Which ends of streams have been passed on: the client's, and the pod's.
+    /// Whose end of stream has been passed on: the client's, and the pod's.
     ended: [bool; 2],
 }
 
@@ -214,7 +214,7 @@ impl Connection {
     }
 }
 
-/// Moves bytes in one direction. Those that wait for a slow receiver stay in the sender's socket: they are peeked at, and taken when
+/// Moves bytes in one direction. Bytes for a slow receiver stay in the sender's socket: they are peeked at, and removed after
 /// they have been passed on.
 fn pump(
     from: &TcpStream,
@@ -241,7 +241,7 @@ fn pump(
         let Some(sent) = unblocked(to.write(&buffer[..length]))? else {
             return Ok((turn > 0, false));
         };
-        // TCP copies nothing for MSG_TRUNC (tcp(7)); SCTP does not know it.
+        // TCP copies nothing for MSG_TRUNC (tcp(7)); SCTP does not support it.
         let flags = if is_tcp { RecvFlags::TRUNC } else { RecvFlags::empty() };
         let mut rest = &mut buffer[..sent];
         while !rest.is_empty() {

@@ -1,25 +1,25 @@
-//! ◆ Decides what a process that acts out a plan does next.
+//! ◆ Decides the next action of a process that carries out a plan.
 
 use std::time::Duration;
 
 use crate::contract::plan::{ActPlan, OnTerm};
 
-/// What a process is to do next.
+/// The next action of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Exit with this code.
     Exit(u8),
     /// Fork a child.
     Fork,
-    /// Allocate so many bytes more, and write to them.
+    /// Allocate this many more bytes, and write to them.
     Allocate(u64),
     /// Write the line with this number.
     Line(u64),
-    /// Wait for a signal, no longer than this; `None`: without limit.
+    /// Wait for a signal, at most this long; `None`: without limit.
     Wait(Option<Duration>),
 }
 
-/// What a process has done so far.
+/// The completed actions of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     /// The lines that it has written.
@@ -28,15 +28,15 @@ pub(super) struct Progress {
     pub(super) bytes: u64,
     /// The children that it has forked.
     pub(super) children: u32,
-    /// When SIGTERM first came.
+    /// When the first SIGTERM arrived.
     pub(super) term: Option<Duration>,
 }
 
-/// The most bytes that are allocated at once.
+/// The most bytes that are allocated in one action.
 const PIECE: u64 = 1 << 20;
 
-/// The next deed, `now` after the process's start: of those that are due, the earliest. So a process that was held up
-/// leaves nothing out: every line that is due before its exit is written.
+/// The next action, `now` after the process's start: the earliest of those that are due. So a delayed process skips none: it
+/// writes every line that is due before its exit.
 pub(super) fn next(plan: &ActPlan, done: &Progress, now: Duration) -> Next {
     let term = match (plan.term, done.term) {
         (OnTerm::End, Some(at)) => Some((at, Next::Exit(TERMINATED))),
@@ -54,7 +54,7 @@ pub(super) fn next(plan: &ActPlan, done: &Progress, now: Duration) -> Next {
         let left = memory.bytes.map_or(PIECE, |bytes| bytes - done.bytes);
         (left > 0).then(|| (memory.after, Next::Allocate(left.min(PIECE))))
     });
-    // Of those at the same time the first: an exit leaves no time for a line.
+    // Of simultaneous actions the first wins: an exit leaves no time for a line.
     let deeds = [term, exit, fork, line, memory];
     match deeds.into_iter().flatten().min_by_key(|(at, _)| *at) {
         Some((at, deed)) if at <= now => deed,
@@ -63,10 +63,10 @@ pub(super) fn next(plan: &ActPlan, done: &Progress, now: Duration) -> Next {
     }
 }
 
-/// What a shell reports for a process that SIGTERM ended.
+/// The exit code that a shell reports after SIGTERM.
 const TERMINATED: u8 = 143;
 
-/// When the line after so many others is due.
+/// When the line after `before` others is due.
 fn line_at(before: u64, per_second: u32) -> Duration {
     let rate = u64::from(per_second.max(1));
     let nanos = (before % rate) * 1_000_000_000 / rate;
@@ -89,8 +89,8 @@ mod tests {
         ExitPlan { code, after: ms(millis) }
     }
 
-    /// Runs a plan on a clock that only moves when the process waits, with SIGTERM at `term`, until its exit or `end`.
-    /// Returns the deeds with their times; equal ones in a row are counted.
+    /// Runs a plan on a clock that only moves when the process waits, with SIGTERM at `term`, until its exit or `end`. Returns
+    /// the actions with their times; consecutive equal ones are counted.
     fn play(plan: &ActPlan, term: Option<u64>, end: u64) -> Vec<String> {
         let (mut now, mut done, mut deeds) = (ms(0), Progress::default(), Vec::new());
         loop {

@@ -1,7 +1,7 @@
 //! Reads an image's `/etc/passwd` and `/etc/group`.
 //!
-//! They are the image's own files, read before anything is mounted over them (as in containerd and CRI-O): what a
-//! client mounts there is for the container's programs. Both files are untrusted.
+//! They are the image's own files, read before anything is mounted over them (as in containerd and CRI-O): files that a client
+//! mounts there are for the container's programs. Both files are untrusted.
 
 use std::{fs::File, io::Read as _, os::fd::OwnedFd, path::Path};
 
@@ -10,8 +10,8 @@ use rustix::{fs::FileType, io::Errno};
 use crate::kernel::failure::{Failure, FailureKind, Step, plain};
 use crate::kernel::secure_join::{NotRead, Root};
 
-/// The most that is read of each. A thousand users take 60 KB.
-/// Other runtimes have no limit, and the process may be OOM-killed.
+/// The maximum that is read of each file. A thousand users take 60 KB. Other runtimes have no limit, and the process may be
+/// OOM-killed.
 const LONGEST: u64 = 10 << 20;
 
 /// The texts of the two files; empty if a file is missing.
@@ -21,7 +21,7 @@ pub(crate) struct Accounts {
     pub(crate) group: String,
 }
 
-/// Reads both in `root`. `mounts` tells whether they may be on mounts below it.
+/// Reads both in `root`. `mounts`: whether they may be on mounts below it.
 pub(crate) fn read(root: &Root, mounts: bool) -> Step<Accounts> {
     let text = |path: &str| read_file(root, Path::new(path), mounts);
     Ok(Accounts { passwd: text("/etc/passwd")?, group: text("/etc/group")? })

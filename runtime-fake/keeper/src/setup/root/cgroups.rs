@@ -49,7 +49,7 @@ pub(crate) struct Hierarchy {
     kind: &'static str,
     /// The options for mounting it again.
     options: Vec<(String, String)>,
-    /// The directory of the cgroup that this process was in when it looked.
+    /// The directory of the cgroup that the reading process was in.
     current: Option<PathBuf>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> St
     sys::set_read_only(all.as_fd(), false).context(what)
 }
 
-/// Makes and opens a directory in a file system that nobody else has seen yet.
+/// Makes and opens a directory in a file system that no other process can see yet.
 fn new_directory(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let mut done = PathBuf::new();
     for part in path {
@@ -175,7 +175,7 @@ fn hierarchies(table: &str, current: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// The cgroup, in the list of a process's, of the hierarchy with these options; none: the one of v2.
+/// The process's cgroup, from its `list`, in the hierarchy with these options. Without options it is the v2 hierarchy.
 fn current_in<'a>(list: &'a str, options: &[(String, String)]) -> Option<&'a str> {
     let name_of = |(name, value): &(String, String)| match name.as_str() {
         "none" => None,

@@ -84,7 +84,7 @@ pub(crate) fn add(isolation: IsolationMode, root: &Root, devices: &[DevicePlan])
     devices.iter().try_for_each(|device| make(isolation, root, device))
 }
 
-/// Adds all other devices of the host, except those that the host does not let us use.
+/// Adds all other devices of the host, except the ones that the host does not let us use.
 pub(crate) fn add_all(isolation: IsolationMode, root: &Root) -> Step {
     for device in host::devices_below(Path::new("/dev")).context("list the host's devices")? {
         let usual = DEVICES.iter().map(|(name, ..)| *name).chain(["ptmx"]);

@@ -17,7 +17,7 @@ use crate::kernel::mount::{attach, clone_tree, labelled, new_mount, open_dir};
 use crate::kernel::sys;
 use crate::setup::root::{idmap::IdMapper, overlay};
 
-/// Directories that the container gets its own of.
+/// Directories that the container has its own versions of.
 const OWN: [&str; 4] = ["proc", "sys", "dev", "lost+found"];
 /// Directories that start empty, with their modes: the container must not see the host's files there.
 const EMPTY: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("var/tmp", 0o1777)];
@@ -62,7 +62,7 @@ pub(crate) fn make(
     Ok(parts)
 }
 
-/// Where and how the host's root is shown.
+/// Where and how the host's root is mounted.
 struct Target<'a> {
     isolation: IsolationMode,
     layer: &'a Path,
@@ -129,7 +129,7 @@ impl Target<'_> {
             } else if kind.is_dir() {
                 fs::create_dir(&target).context(what)?;
                 self.own(&target).context(what)?;
-                // A directory that this user may not read becomes an empty one of the container.
+                // A directory that this user may not read becomes an empty directory of the container.
                 if !not_shown(&name) && fs::read_dir(&path).is_ok() {
                     parts.push(self.graft(&name)?);
                 }
@@ -138,7 +138,7 @@ impl Target<'_> {
         Ok(parts)
     }
 
-    /// Shows one directory of the host's root: with a writable layer if overlayfs accepts it, otherwise read-only.
+    /// Mounts one directory of the host's root: with a writable layer if overlayfs accepts it, otherwise read-only.
     fn graft(&self, name: &str) -> Step<PathBuf> {
         let what = format!("show the host's /{name}");
         let (layer, target) = (self.layer.join(format!("of-{name}")), self.at.join(name));

@@ -1,6 +1,6 @@
 //! Idmapped mounts, for pods with a user namespace of their own.
 //!
-//! Such a root is assembled outside the user namespace, by a process that still has the privileges. It sends the
+//! Such a root is assembled outside the user namespace, by a process that still has the keeper's privileges. It sends the
 //! detached mounts over a socket to the process that will enter the root.
 
 use std::{
@@ -161,8 +161,8 @@ fn send(to: &OwnedFd, message: &RootMessage, descriptor: Option<&OwnedFd>) -> St
     Ok(())
 }
 
-/// Receives what [`prepare`] sends, and attaches it in this process's own mount namespace, at a path that it may
-/// access: it may not access the container's directory. Returns the root's path.
+/// Receives the mounts that [`prepare`] sends, and attaches them in this process's own mount namespace, at a path that it may
+/// access: the container's directory is not accessible to it. Returns the root's path.
 pub(crate) fn receive(plan: &LaunchPlan, from: &OwnedFd) -> Step<(PathBuf, Outside)> {
     let what = "take over the container's root";
     let mut outside = Outside {

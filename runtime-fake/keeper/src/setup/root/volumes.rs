@@ -31,7 +31,7 @@ use crate::kernel::sys;
 use crate::setup::lsm;
 use crate::setup::root::overlay;
 
-/// The files of `/proc` that a client may mount over, as in runc: programs read there what a container may use.
+/// The files of `/proc` that a client may mount over, as in runc: programs read a container's resources there.
 const COVERABLE: [&str; 11] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -110,8 +110,8 @@ fn open_host(mount: &MountPlan, path: &Path, label: Option<&str>) -> Step<OwnedF
     Ok(tree)
 }
 
-/// A part of a volume. A container that has the volume may exchange the part for a link to anywhere at any time: so the part is
-/// opened once, without following links, and what was opened is mounted.
+/// A part of a volume. A container that mounts the volume may replace the part by a link at any time. So the part is opened once,
+/// without following links, and the opened file or directory is mounted.
 fn open_sub_path(
     mount: &MountPlan,
     volume: &Path,
@@ -213,8 +213,7 @@ fn make_missing(mount: &MountPlan, path: &Path) -> Step {
     })
 }
 
-/// The kind of a failure to create a missing host path. Where a dangling link is in the way, another pod may make what it
-/// leads to.
+/// The kind of a failure to create a missing host path. Another pod may later make the target of a dangling link.
 fn missing_kind(error: std::io::ErrorKind) -> FailureKind {
     let may_change = error == std::io::ErrorKind::AlreadyExists;
     if may_change { FailureKind::NotInstalled } else { FailureKind::Invalid }
@@ -225,7 +224,7 @@ struct Sharing {
     slave: bool,
 }
 
-/// Whether the mount that an opened file is on has peers, or a master.
+/// Whether the mount of an opened file has peers, or a master.
 fn sharing(at: &OwnedFd) -> Result<Sharing, std::io::Error> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", at.as_raw_fd()))?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map_or("", str::trim);
@@ -371,7 +370,8 @@ fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
-/// Whether a volume can be mounted at what is there. The agent knows the message: another container may replace the mount point.
+/// Checks that the type of a volume's source fits the mount point. The agent matches the message and retries: another container
+/// may replace the mount point.
 fn fits(plan: &MountPlan, source: FileType, there: FileType) -> Step {
     let (source, there) = (source == FileType::Directory, there == FileType::Directory);
     let words = |directory| if directory { "a directory" } else { "a file" };
