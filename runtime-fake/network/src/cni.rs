@@ -1,4 +1,4 @@
-//! Pod networks made by plugins of the Container Network Interface, versions 0.3.0 to 1.1.0.
+//! Pod networks set up by plugins of the Container Network Interface, versions 0.3.0 to 1.1.0.
 //!
 //! The first usable configuration file of a directory, in lexical order, defines the network; it is read again
 //! for each pod. The attachment is saved in the sandbox's directory (`attached`) before the first plugin runs, so
@@ -202,8 +202,8 @@ impl Cni {
         Ok(given)
     }
 
-    /// Detaches a pod (DEL); idempotent. `netns` is `None` when the pod's namespace has ended. `connected` says that
-    /// the pod was attached, for the case that no attachment is on record.
+    /// Detaches a pod (DEL); idempotent. `netns` is `None` when the pod's namespace has ended. `connected`: whether the pod was
+    /// attached, in case no attachment is recorded.
     pub fn del(
         &self,
         pod: &CniPod,
@@ -240,7 +240,7 @@ impl Cni {
         self.del_all(&pod.id, path.as_deref(), &list, &attached)?;
         attached.detached = true;
         match attached.save(&pod.directory) {
-            // Of several concurrent removals of the pod another one was first.
+            // A concurrent removal of the pod was first.
             Err(CniError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             saved => saved,
         }
@@ -341,7 +341,7 @@ impl Cni {
         })?;
         match result {
             Err(PluginError::Failed { code, .. }) if command == "GC" && code == 4 => {
-                // An older plugin may not know the command.
+                // An older plugin may not support the command.
                 Ok(Value::Null)
             }
             result => Ok(result?),
@@ -402,7 +402,7 @@ impl CniError {
     }
 }
 
-/// Whether plugins attached a sandbox, whatever network this daemon uses.
+/// Whether plugins attached a sandbox, even if this daemon uses another network.
 pub fn connected(directory: &Path) -> bool {
     Attached::is_there(directory)
 }

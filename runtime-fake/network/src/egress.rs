@@ -1,15 +1,14 @@
-//! The way out of a private network namespace, that of a rootless daemon's bridge. pasta or slirp4netns connects it to
-//! the host's network, and packets of pods are masqueraded with the address of the program's interface; or crib's own
-//! process relays.
+//! Connects a private network namespace, that of a rootless daemon's bridge, to the host's network: either with pasta or
+//! slirp4netns, where pods' packets are masqueraded with the address of the program's interface, or with crib's own relay.
 //!
 //! ```text
 //! pod ── bridge ── masquerade ── pasta (an interface in the bridge's namespace, sockets in the host's)
 //! pod ── bridge ── relay (sockets in both)
 //! ```
 //!
-//! `process` runs the program and ends with the last user; `relay` is crib's own way; `dns` is the pods' DNS server;
-//! `program` ◆ has what differs between programs. The process runs with the daemon or without it: a new daemon finds it by
-//! its FIFO, which is named after the namespace.
+//! `process` runs the program and ends with its last user; `relay` is crib's own implementation; `dns` is the pods' DNS server;
+//! `program` ◆ has the differences between programs. The process can outlive the daemon: a new daemon finds it by its FIFO, which
+//! is named after the namespace.
 
 mod dns;
 mod process;
@@ -61,17 +60,17 @@ pub(crate) use relay::fuzz;
 #[cfg(test)]
 pub(crate) use relay::start as start_relay;
 
-/// The word on the command line that makes this program the process of [`Egress`].
+/// The word on the command line that starts the process of [`Egress`].
 pub const COMMAND: &str = "__egress";
 
-/// The environment variable that names the only way out to use: `crib`, `pasta`, `slirp4netns` or [`NONE`].
+/// The environment variable that selects the egress program: `crib`, `pasta`, `slirp4netns` or [`NONE`].
 const CHOICE: &str = "CRIB_EGRESS";
 const NONE: &str = "none";
 
-/// Timeout for the process's report: longer than its own for the program.
+/// Timeout for the process's report: longer than the process's own timeout for the program.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
 
-/// Timeout for the process to end that nothing uses any more.
+/// Timeout for the end of a process without users.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where programs are looked for besides the `PATH`.
@@ -80,13 +79,13 @@ const DIRECTORIES: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbi
 /// Why pods reach only each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {
-    /// The user wants no way out.
+    /// The user turned egress off.
     #[error("{CHOICE}={NONE}")]
     TurnedOff,
     /// The program that `CRIB_EGRESS` names cannot be run.
     #[error("{CHOICE}={0}: there is no such program here, or /dev/net/tun cannot be opened")]
     NotThere(String),
-    /// Each program that is there failed.
+    /// Every installed program failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
     /// The kernel has no packet rules for an ordinary user.
@@ -94,14 +93,14 @@ pub enum EgressError {
     NoRules,
 }
 
-/// The way out of a bridge's namespace. Dropping it leaves the process to the pods that hold it.
+/// The egress of a bridge's namespace. Dropping it leaves the process running for the pods that hold it.
 #[derive(Debug)]
 pub struct Egress {
     netns: OwnedFd,
     bridge: String,
     subnets: Vec<(IpAddr, u8)>,
     fifo: PathBuf,
-    /// The write end of the FIFO: the process lives as long as one is open.
+    /// The write end of the FIFO: the process runs until all write ends are closed.
     users: OwnedFd,
     state: Mutex<State>,
     /// Keeps the socket of the rules open.
@@ -112,12 +111,12 @@ pub struct Egress {
 struct State {
     /// The process, if this daemon started it.
     process: Option<Child>,
-    /// The program that runs, or why none does; `None` if that is not known yet.
+    /// The running program, or why none runs; `None` if unknown.
     outcome: Option<Result<Program, EgressError>>,
 }
 
 impl Egress {
-    /// Prepares the way out for the `subnets` of a bridge in `netns`; starts nothing. `directory` is the daemon's.
+    /// Prepares egress for the `subnets` of a bridge in `netns`; starts no process. `directory` is the daemon's.
     ///
     /// # Errors
     /// If the namespace cannot forward packets, or the FIFO cannot be made.
@@ -173,7 +172,7 @@ impl Egress {
         outcome
     }
 
-    /// Ends the process if no pod holds it, and waits for its end if `idle` says that there are no pods.
+    /// Ends the process if no pod holds it, and waits for its end if `idle`, that is, if there are no pods.
     pub fn close(self, idle: bool) {
         let Self { fifo, users, state, .. } = self;
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -212,7 +211,7 @@ impl Egress {
         });
         let links: Result<Option<Program>, NetError> = links.ok()?;
         links.ok().flatten().or_else(|| {
-            // Its table goes with the process.
+            // The kernel removes the relay's table when its process ends.
             let tables = links::within(Some(self.netns.as_fd()), tables).ok()?.ok()?;
             tables.iter().any(|name| name == relay::TABLE).then_some(Program::Crib)
         })
@@ -235,7 +234,7 @@ impl Egress {
         }
         let mut failures = Vec::new();
         for (program, arguments) in candidates {
-            // One that was killed is collected.
+            // Reap a process that was killed.
             if let Some(mut earlier) = state.process.take() {
                 let _ = earlier.wait();
             }
@@ -253,7 +252,7 @@ impl Egress {
         Err(EgressError::Failed(failures))
     }
 
-    /// The arguments of the process that runs the program; `None` if that cannot be run here.
+    /// The arguments of the process that runs the program; `None` if it cannot run here.
     fn arguments(&self, program: Program) -> Option<Vec<OsString>> {
         match program {
             Program::Crib => {
@@ -283,7 +282,7 @@ impl Egress {
             return Err(io::Error::other("its FIFO has gone"));
         }
         let log = File::options().create(true).append(true).mode(0o600).open(log_of(&self.fifo))?;
-        // The process is the first one of a process namespace, which ends with it.
+        // The process is the first one of a process namespace, so all processes there end with it.
         let mut process = links::on_a_thread(move || {
             unshare(CloneFlags::CLONE_NEWPID)?;
             Command::new(executable)
@@ -310,7 +309,7 @@ impl Egress {
     }
 }
 
-/// Runs the process that the command line asks for with [`COMMAND`].
+/// Runs the egress process if the command line begins with [`COMMAND`].
 pub fn serve_egress() {
     if let Err(error) = process::run(env::args_os().skip(2)) {
         process::report_failure(&error);
@@ -341,17 +340,19 @@ fn read_report(report: &mut io::PipeReader, said: &mut String) -> io::Result<()>
     }
 }
 
-/// Lets the calling thread's network namespace forward packets. IPv6 packets have no way out; the kernel then answers them with
-/// "no route" instead of dropping them.
+/// Enables packet forwarding in the calling thread's network namespace. IPv6 packets have no egress route, and with forwarding
+/// the kernel answers them with "no route" instead of dropping them.
 fn forward_packets() -> io::Result<()> {
     let _ = fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1");
-    // Where br_netfilter is loaded, the relay would take what the bridge leads to the proxy of Services for packets that leave.
+    // With br_netfilter, packets that the bridge redirects to the proxy of Services would pass the relay's rules, which would
+    // treat them as outgoing.
     let _ = fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
     fs::write("/proc/sys/net/ipv4/ip_forward", "1")
 }
 
-/// Makes the FIFO of the namespace unless it is there, and opens its write end. It is named after the namespace, so
-/// that no process of an earlier one is taken for its own: a process keeps its namespace, and with it the number.
+/// Makes the FIFO of the namespace if it is missing, and opens its write end. The name contains the namespace's inode number, so
+/// that a process of an earlier namespace is not mistaken for this one's: a running process keeps its namespace, and the number
+/// is not reused.
 fn open_fifo(directory: &Path, netns: BorrowedFd<'_>) -> io::Result<(PathBuf, OwnedFd)> {
     let number = File::from(netns.try_clone_to_owned()?).metadata()?.ino();
     let fifo = directory.join(format!("egress-{number}"));
@@ -374,7 +375,7 @@ fn running(fifo: &Path) -> Option<OwnedFd> {
     processes.find_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // Read after it was opened: the number is still that process's, or its command line is empty.
+        // Read after the pidfd was opened: the pid is still that process's, or its command line is empty.
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         let mut words = line.split(|byte| *byte == 0);
         let ours = words.nth(1) == Some(COMMAND.as_bytes()) && words.next() == Some(argument);

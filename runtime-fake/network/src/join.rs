@@ -1,5 +1,5 @@
-//! Joins two TCP connections. What waits for a slow receiver stays in the sender's socket: it is peeked at, and taken only when it
-//! has been passed on, so that a connection holds no memory of this process.
+//! Joins two TCP connections. Data for a slow receiver stays in the sender's socket: it is peeked at, and removed only after it
+//! has been passed on, so that a connection uses no memory of this process.
 
 use std::{
     cell::RefCell,
@@ -11,7 +11,7 @@ use tokio::{io::Interest, net::TcpStream, task};
 
 use crate::Slot;
 
-/// How much is passed on at once. All connections of a thread have one buffer of this size.
+/// The maximum number of bytes passed on in one step. All connections of a thread share one buffer of this size.
 const CHUNK: usize = 128 * 1024;
 
 thread_local! {
@@ -24,7 +24,7 @@ pub async fn join(client: &TcpStream, server: &TcpStream, slot: &Slot) {
     slot.establish();
     for stream in [client, server] {
         let _ = stream.set_nodelay(true);
-        // The end of a pod that was killed is told by nobody.
+        // A killed pod sends no FIN or reset; keepalive detects its end.
         let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
     }
     let both = async { tokio::try_join!(copy(client, server, slot), copy(server, client, slot)) };
@@ -75,7 +75,7 @@ fn receive(from: &TcpStream, buffer: &mut [u8], flags: RecvFlags) -> io::Result<
     })
 }
 
-/// Takes what was peeked at. The kernel copies nothing for `MSG_TRUNC` (tcp(7)).
+/// Removes the peeked bytes. The kernel copies nothing for `MSG_TRUNC` (tcp(7)).
 fn discard(from: &TcpStream, mut peeked: &mut [u8]) -> io::Result<()> {
     while !peeked.is_empty() {
         match receive(from, peeked, RecvFlags::TRUNC)? {

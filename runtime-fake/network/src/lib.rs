@@ -6,34 +6,34 @@
 //!     └─ crv0123456789ab  (port) ──────────────────── eth0  10.200.7.2/24, default via 10.200.7.1
 //! ```
 //!
-//! The bridge lives in the current network namespace (root) or in a private one (rootless), which every keeper holds a descriptor
-//! of, so that it outlives the daemon. Daemons on one host share nothing: each has its own bridge, and its own locked subnets: IPv4,
-//! and IPv6 if the kernel has it. All calls block; a daemon makes them on a thread that may block.
+//! The bridge lives in the current network namespace (root) or in a private one (rootless), of which every keeper holds a
+//! descriptor, so that it outlives the daemon. Daemons on one host share nothing: each has its own bridge, and its own locked
+//! subnets: IPv4, and IPv6 if the kernel has it. All calls block; a daemon makes them on a thread that may block.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
 //! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `bridge::leases`: addresses of Services; `orphans`: bridges of killed daemons |
 //! | `links` | interfaces and network namespaces, through netlink |
-//! | `netfilter` | packet rules: `nat` decides, `nft` ◆ writes them, `netfilter` sends them; conntrack |
-//! | `egress` | the way out of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server |
-//! | [`cni`] | the networks that plugins make instead |
+//! | `netfilter` | packet rules: `nat` decides, `nft` ◆ builds the messages, `netfilter` sends them; conntrack |
+//! | `egress` | egress of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server
+//! |
+//! | [`cni`] | the networks that CNI plugins set up instead |
 //!
 //! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆
 //! builds the messages that `netlink` sends, `bridge_setup`, `spoofing`, `further` and `bridge` execute; `subnet_lock`,
 //! `pod_netns`, `slots`, `join`, `resolver` and `deletion` are leaf modules.
 //!
-//! `egress` is a process, `crib __egress`: the first of a process namespace, so that a program that it runs never outlives it. It ends
-//! when the last write end of its FIFO closes: the daemon and every keeper hold one. Pods share its sockets and queries by the rule of
+//! `egress` is a process, `crib __egress`, the first of a process namespace, so that its program never outlives it. It ends when
+//! the last write end of its FIFO closes: the daemon and every keeper hold one. Pods share its sockets and queries by the rule of
 //! the package `shares`, through `slots`; `join` copies without memory of its own. docs/design.md has the sizes of the pools.
 //!
 //! # Invariants
-//! - No network namespace is taken for a pod's by a process id alone: a pidfd confirms that the id was still its keeper's.
+//! - A process id alone never identifies a pod's network namespace: a pidfd confirms that the id still belonged to its keeper.
 //! - The daemon's own network namespace is never given to a CNI plugin.
 //! - No name or file that another user could create decides whether pods have a network.
 //! - The socket for packet rules stays open: closing it waits until the kernel has freed the last transaction, about 10 ms.
 //!
-//! This package knows no CRI type, sandbox record or pod process: its callers pass names, descriptors and
-//! addresses.
+//! This package uses no CRI type, sandbox record or pod process: its callers pass names, descriptors and addresses.
 
 pub mod cni;
 mod egress;
@@ -47,7 +47,7 @@ pub mod resolver;
 mod slots;
 
 mod bridging {
-    //! The bridge of a runtime: its subnets and addresses, the ports of pods, and what pods may send through them.
+    //! The bridge of a runtime: its subnets and addresses, the ports of pods, and the frames that pods may send through them.
 
     pub(crate) mod bridge;
     pub(crate) mod bridge_config;
@@ -221,10 +221,10 @@ pub enum NetError {
         /// The time waited, in milliseconds.
         waited_ms: u128,
     },
-    /// The kernel did not take a pod's addresses into the filter of what pods send.
+    /// The kernel did not add a pod's addresses to the filter of pods' frames.
     #[error("failed to let the pod send from its addresses, and from no others")]
     Sources(#[source] io::Error),
-    /// The kernel cannot lead packets for addresses outside the network to a port.
+    /// The kernel cannot redirect packets for addresses outside the network to a port.
     #[error(
         "pods do not reach addresses outside their network, such as ClusterIPs: the kernel has no nf_tables of family bridge"
     )]

@@ -14,11 +14,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 // Runs work inside another network namespace, on a thread of its own.
 //
-// A thread that changed its network namespace is never reused: it does one piece of work and ends. A socket
-// stays in the namespace that it was created in, so any thread can use it afterwards.
+// A thread that changed its network namespace is never reused: it runs one closure and ends. A socket stays in the namespace that
+// it was created in, so any thread can use it afterwards.
 
-/// Runs `work` on a new thread in the namespace, or on this thread if `namespace` is `None`, and returns its
-/// result. The error is that of starting the thread or entering the namespace; a panic of `work` is resumed here.
+/// Runs `work` on a new thread in the namespace, or on this thread if `namespace` is `None`, and returns its result. The error is
+/// a failure to start the thread or enter the namespace; a panic of `work` is resumed here.
 pub(crate) fn within<T: Send>(
     namespace: Option<BorrowedFd<'_>>,
     work: impl FnOnce() -> T + Send,
@@ -32,12 +32,12 @@ pub(crate) fn within<T: Send>(
     })
 }
 
-/// Creates a network namespace and opens it; it lives as long as the descriptor or anything in it.
+/// Creates a network namespace and opens it; it lives until the descriptor is closed and nothing else uses it.
 pub(crate) fn make_namespace() -> io::Result<OwnedFd> {
     make_namespace_with(|| Ok(())).map(|(namespace, ())| namespace)
 }
 
-/// [`make_namespace`], with what `inside` does there.
+/// [`make_namespace`], after which `inside` runs there.
 pub(crate) fn make_namespace_with<T: Send>(
     inside: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<(OwnedFd, T)> {

@@ -6,7 +6,7 @@ pub(crate) const REQUEST: u16 = 0x1;
 pub(crate) const ACK: u16 = 0x4;
 pub(crate) const ECHO: u16 = 0x8;
 pub(crate) const DUMP: u16 = 0x300;
-/// The flag of a response: the dump is not a picture of one moment.
+/// The flag of a response: the dump is not a consistent snapshot.
 pub(crate) const DUMP_INTERRUPTED: u16 = 0x10;
 pub(crate) const EXCLUSIVE: u16 = 0x200;
 pub(crate) const CREATE: u16 = 0x400;
@@ -24,17 +24,18 @@ const HEADER: usize = 16;
 /// A message from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
-    /// Its kind, in its protocol.
+    /// Its kind, in the numbering of its protocol.
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     /// The number of the request that it responds to.
     pub(crate) sequence: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub(crate) payload: &'a [u8],
 }
 
 impl Message<'_> {
-    /// The outcome of a request, 0 or an errno value, if the message is one. The last message of a dump is one too, if the dump failed.
+    /// The outcome of a request, 0 or an errno value, if the message has one: an acknowledgement, or the last message of a failed
+    /// dump.
     pub(crate) fn outcome(&self) -> Option<i32> {
         let code = self.payload.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code));
         match (self.kind, code) {
@@ -50,7 +51,7 @@ impl Message<'_> {
     }
 }
 
-/// The messages in what one read returned.
+/// The messages in the data of one read.
 pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let (header, _) = rest.split_first_chunk::<HEADER>()?;
@@ -75,7 +76,7 @@ pub(crate) fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> V
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
     bytes.extend(sequence.to_ne_bytes());
-    // The port: the kernel's.
+    // The port of the kernel.
     bytes.extend([0; 4]);
     bytes.extend(payload);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -93,7 +94,7 @@ pub(crate) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, value)
 }
 
-/// Text, as C has it.
+/// Text with a terminating NUL.
 pub(crate) fn text(kind: u16, value: &str) -> Vec<u8> {
     attribute(kind, &[value.as_bytes(), &[0]].concat())
 }
@@ -103,7 +104,7 @@ pub(crate) fn find(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     self::attributes(attributes).find_map(|(found, value)| (found == kind).then_some(value))
 }
 
-/// The attributes that bytes consist of: their kinds and values.
+/// Splits bytes into attributes: their kinds and values.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (header, _) = rest.split_first_chunk::<4>()?;

@@ -1,5 +1,4 @@
-//! Packet rules: nftables, address translation, connection tracking, and packets that rules hand to a program.
-//! The socket of the kernel's netfilter subsystems is here.
+//! Packet rules: nftables, address translation, connection tracking, and the socket of the kernel's netfilter subsystems.
 
 pub(crate) mod conntrack;
 pub(crate) mod nat;
@@ -15,13 +14,13 @@ use crate::message::messages;
 /// Room for the rules of some thousand ports in one transaction.
 const SEND_BUFFER: usize = 8 << 20;
 
-/// A socket of nfnetlink, opened at the first request and kept open: closing one waits until the kernel has freed what
-/// the last transaction of nf_tables replaced, which takes about 10 ms.
+/// A socket of nfnetlink, opened at the first request and kept open: closing one waits until the kernel has freed the objects
+/// that the last nf_tables transaction replaced, which takes about 10 ms.
 #[derive(Debug, Default)]
 pub(crate) struct Nfnetlink(Option<Socket>);
 
 impl Nfnetlink {
-    /// Whether there is a socket; the next request opens one in the calling thread's network namespace otherwise.
+    /// Whether a socket is open; otherwise the next request opens one in the calling thread's network namespace.
     pub(crate) fn is_open(&self) -> bool {
         self.0.is_some()
     }
@@ -42,7 +41,7 @@ impl Nfnetlink {
             Some(socket) => socket,
             None => open()?,
         };
-        // After an error the socket may hold responses that belong to no later request: it is not used again.
+        // After an error the socket may hold responses of this request, so it is not reused.
         exchange(&mut socket, request, dump, hear)?;
         self.0 = Some(socket);
         Ok(())
@@ -57,8 +56,8 @@ pub(crate) fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends `request` and reads the responses. The kernel responds during the send, so a response that cannot be
-/// read at once does not exist. A dump continues until its DONE message.
+/// Sends `request` and reads the responses. The kernel responds during the send, so a response that cannot be read immediately
+/// does not exist. A dump continues until its DONE message.
 pub(crate) fn exchange(
     socket: &mut Socket,
     request: &[u8],

@@ -1,4 +1,4 @@
-//! Asks the host's name servers, from the network namespace of the thread.
+//! Forwards queries to the host's name servers, from the network namespace of the thread.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-/// The host's configuration, read for each query: a laptop changes its network.
+/// The host's configuration, read for each query, because a laptop may change its network.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The resolver's limit (resolv.conf(5)).
 const SERVERS: usize = 3;
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// The largest message.
 const MESSAGE: usize = 65_535;
 
-/// The answer of the first name server that gives one.
+/// Returns the first answer of a name server, in their order.
 pub async fn resolve(query: Vec<u8>, over_tcp: bool) -> Option<Vec<u8>> {
     for server in name_servers() {
         let answer = async {
@@ -49,11 +49,11 @@ async fn ask_datagram(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     socket.connect(server).await?;
     socket.send(query).await?;
     loop {
-        // Memory is taken when there is an answer.
+        // The buffer is allocated only when an answer has arrived.
         socket.readable().await?;
         let mut answer = vec![0; MESSAGE];
         match socket.try_recv(&mut answer) {
-            // An answer to another query is forged, or late.
+            // Skip answers with another query's id: they are forged or late.
             Ok(length) if answer.get(..2) == query.get(..2) => {
                 answer.truncate(length);
                 return Ok(answer);
@@ -71,7 +71,7 @@ async fn ask_stream(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     read_message(&mut stream).await
 }
 
-/// Reads a message with its length in front (RFC 1035, 4.2.2). Memory is taken as it arrives.
+/// Reads a message with a length prefix (RFC 1035, 4.2.2). The buffer grows as data arrives.
 pub async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
     let mut message = Vec::new();
@@ -82,7 +82,7 @@ pub async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a message with its length in front.
+/// Writes a message with a length prefix.
 pub async fn write_message(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     let length = u16::try_from(message.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes()[..], message].concat()).await

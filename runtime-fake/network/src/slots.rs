@@ -1,4 +1,5 @@
-//! A pool that clients share by the rule of `shares`, for tasks: one that holds a slot is told when its slot goes to another.
+//! A pool of slots that clients share by the rule of `shares`, for tasks: the holder of a slot is notified when another client
+//! takes it.
 
 use std::{
     io::{self, Write as _},
@@ -27,7 +28,7 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// A pool of `limit` slots. What it refuses or ends is logged.
+    /// A pool of `limit` slots. Refused clients and ended slots are logged.
     #[must_use]
     pub fn new(name: &'static str, limit: usize) -> Self {
         let report = |pool: &str, refused: &Refused<IpAddr>| {
@@ -36,7 +37,7 @@ impl Slots {
         Self { name, shares: Arc::new(Mutex::new(Shares::new(limit))), report }
     }
 
-    /// A pool of a process without a log, which writes to standard error.
+    /// A pool for a process without a log: it reports to standard error.
     pub(crate) fn on_stderr(name: &'static str, limit: usize) -> Self {
         let report = |pool: &str, refused: &Refused<IpAddr>| {
             let _ = writeln!(io::stderr(), "shared pool is full: {pool}: {refused}");
@@ -48,7 +49,7 @@ impl Slots {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a client, perhaps that of another one, which is closed then; `None` if the client has its share.
+    /// Takes a slot for a client. It may be another one's, which is then closed; `None` if the client has its share already.
     #[must_use]
     pub fn take(&self, client: IpAddr) -> Option<Slot> {
         let closed = CancellationToken::new();
@@ -61,7 +62,7 @@ impl Slots {
         Some(Slot { pool: self.clone(), number, closed })
     }
 
-    /// Closes a slot for a resource that the pool does not count, such as a descriptor. Returns whether there was one.
+    /// Closes a slot to free a resource that the pool does not count, such as a descriptor. Returns whether there was one.
     pub fn give_up(&self) -> bool {
         let ended = self.shares().give_up();
         self.report();
@@ -77,32 +78,32 @@ impl Slots {
 }
 
 impl Slot {
-    /// Waits until the slot has gone to another client. Cancel-safe.
+    /// Waits until the slot is closed for another client. Cancel-safe.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// The client has sent something.
+    /// Records that the client has sent data.
     pub fn asked(&self) {
         self.pool.shares().asked(self.number, false, Instant::now());
     }
 
-    /// The client was sent something.
+    /// Records that data was sent to the client.
     pub fn answered(&self) {
         self.pool.shares().answered(self.number, Instant::now());
     }
 
-    /// Frees the slot, though its holder goes on.
+    /// Frees the slot while its holder continues.
     pub fn leave(&self) {
         self.pool.shares().release(self.number);
     }
 
-    /// The connection is established.
+    /// Records that the connection is established.
     pub fn establish(&self) {
         self.pool.shares().asked(self.number, true, Instant::now());
     }
 
-    /// The time until the flow of datagrams expires if it stays silent; `None` if it has expired or gone.
+    /// The time until the flow of datagrams expires if it stays silent; `None` if it has expired or lost its slot.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let expiry = self.pool.shares().expiry(self.number)?;

@@ -28,9 +28,8 @@ fn skip(test: &str, need: &str, reason: &str) {
     let _ = writeln!(errors, "skipped: {test}: needs {need}: {reason}");
 }
 
-/// Runs the body with a new namespace for a bridge. For an ordinary user the test runs itself again as root of a
-/// user namespace, because a multithreaded process cannot enter one; where that is not allowed, the test prints
-/// that it was skipped.
+/// Runs the body with a new namespace for a bridge. For an ordinary user the test re-executes itself as root of a user namespace,
+/// because a multithreaded process cannot enter one; where that is not allowed, the test prints that it was skipped.
 fn with_namespace(test: &str, body: impl FnOnce(OwnedFd)) {
     let skip = |reason: &str| skip(test, "NetworkNamespaces", reason);
     match private_netns() {

@@ -35,9 +35,9 @@ const FORWARDING_WITHIN: Duration = Duration::from_secs(5);
 /// The number of idle sockets kept. A burst of pods opens more and closes them again.
 const IDLE_SOCKETS: usize = 4;
 
-/// A bridge and its subnet, held for the life of the daemon. Several threads may call it at once, but not for the
-/// same sandbox; the threads must be in the network namespace that the bridge was opened from. Dropping it leaves
-/// the bridge and the pods as they are, for the next daemon to take over; [`Bridge::close`] removes the bridge.
+/// A bridge and its subnet, held for the life of the daemon. Several threads may call it concurrently, but not for the same
+/// sandbox; the threads must be in the network namespace that the bridge was opened from. Dropping it leaves the bridge and the
+/// pods as they are, for the next daemon to take over; [`Bridge::close`] removes the bridge.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
@@ -57,16 +57,16 @@ pub struct Bridge {
     _claims: Vec<SubnetLock>,
 }
 
-/// The MTU of pods on a bridge in a namespace, if it is not the kernel's: in a private one a program copies their packets
-/// one by one, and needs large ones.
+/// The MTU of pods on a bridge in a namespace, if it is not the kernel's: in a private namespace a program copies their packets
+/// one by one, which is faster with large packets.
 fn mtu_in(namespace: Option<&OwnedFd>) -> Option<u32> {
     namespace.map(|_| MTU)
 }
 
 impl Bridge {
-    /// Creates the bridge, or takes over an earlier daemon's bridge of that name. `existing` are the sandboxes that
-    /// the earlier daemon recorded, with their addresses: they keep these, and ports that they lost are attached
-    /// again. Ports of the bridge that belong to no existing sandbox are orphans and are removed.
+    /// Creates the bridge, or takes over an earlier daemon's bridge of that name. `existing` are the sandboxes that the earlier
+    /// daemon recorded, with their addresses. They keep their addresses, and missing ports are attached again. Ports of the
+    /// bridge that belong to no existing sandbox are orphans and are removed.
     pub fn open(config: BridgeConfig, existing: &[(String, IpAddr)]) -> Result<Bridge, NetError> {
         let name = config.name_hint.clone();
         let fits = (1..=12).contains(&name.len())
@@ -91,7 +91,7 @@ impl Bridge {
         let numbers = opened.ipv6.map_or(u8::MAX, |ipv6| 128 - ipv6.prefix_len());
         let mut ipam = Ipam::with_numbers(opened.subnet, numbers);
         for (sandbox, address) in numbered {
-            // A pod of another subnet has lost its network and cannot conflict with a new one.
+            // A pod of another subnet has no network any more and cannot conflict with a new one.
             if let Err(error) = ipam.restore(sandbox, address) {
                 tracing::warn!(sandbox, %error, "failed to restore the address of a pod");
             }
@@ -157,7 +157,7 @@ impl Bridge {
         self.ipam().held()
     }
 
-    /// The number of attached pods, without what the holder of a lease has.
+    /// The number of attached pods, without the addresses of a lease's holder.
     pub fn pods_beside(&self, holder: &str) -> usize {
         let is_lease = |name: &str| {
             let rest = name.strip_prefix(holder);
@@ -191,12 +191,12 @@ impl Bridge {
         self.attach_with(sandbox_id, pod_netns, None)
     }
 
-    /// [`Bridge::attach`] of a pod's namespace that was made for it.
+    /// [`Bridge::attach`] of a network namespace created for the pod.
     pub fn attach_pod(&self, sandbox_id: &str, pod: &PodNetns) -> Result<Attachment, NetError> {
         self.attach_with(sandbox_id, pod.as_fd(), pod.netlink())
     }
 
-    /// Attaches a pod; `inside` is a socket in its namespace, if there is one already.
+    /// Attaches a pod; `inside` is a socket in its namespace, if one is open already.
     fn attach_with(
         &self,
         sandbox_id: &str,
@@ -222,9 +222,8 @@ impl Bridge {
         }
     }
 
-    /// Detaches a pod: its interface is gone and its address free when this returns. Idempotent: a sandbox that was
-    /// never attached, or whose network namespace has ended, is not an error. On an error the address stays
-    /// allocated.
+    /// Detaches a pod: its interface no longer exists and its address is free when this returns. Idempotent: a sandbox that was
+    /// never attached, or whose network namespace has ended, is not an error. On an error the address stays allocated.
     pub fn detach(&self, sandbox_id: &str) -> Result<(), NetError> {
         let host_interface = host_interface(&self.name, sandbox_id);
         self.deletions.delete(self.netlink()?, requests::delete(Link::Name(&host_interface)))?;
@@ -255,7 +254,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Adds the subnets to the error, which IPAM does not know.
+    /// Adds the subnets, which IPAM does not know, to the error.
     fn no_address(&self, error: IpamError) -> NetError {
         if let IpamError::Exhausted { capacity, .. } = error {
             let subnets = self.cidrs().texts().join(", ");
@@ -300,7 +299,7 @@ impl Bridge {
         let host = Link::Name(host_interface);
         let port = Port { name: host_interface, mac: Mac::of(address) };
         self.sources.bind(port, &self.addresses(address))?;
-        // Bring the pod's end up last: when an end comes up while the other is up, it has carrier at once.
+        // Bring the pod's end up last: when an end comes up while the other is up, it has carrier immediately.
         self.with_netlink(|netlink| {
             netlink.batch(&[
                 requests::create_veth(

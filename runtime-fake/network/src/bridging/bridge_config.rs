@@ -21,7 +21,7 @@ pub struct BridgeConfig {
     pub namespace: Option<OwnedFd>,
     /// Locks for the subnets; `None` in a namespace where no other daemon has a bridge.
     pub claims: Option<SubnetLocks>,
-    /// The state directory of the daemon: once it is gone, another daemon removes the bridge.
+    /// The state directory of the daemon: once it no longer exists, another daemon removes the bridge.
     pub state_dir: Option<PathBuf>,
     /// The number of pods that are ports of one bridge before a further bridge is connected to it.
     pub ports: usize,
@@ -34,18 +34,18 @@ pub struct BridgeConfig {
 /// Whether pods have IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipv6 {
-    /// No.
+    /// Pods have no IPv6 addresses.
     Never,
-    /// If the kernel has IPv6, in a subnet derived from the bridge's name.
+    /// Pods have IPv6 addresses if the kernel has IPv6, in a subnet derived from the bridge's name.
     IfPossible,
-    /// In this subnet.
+    /// Pods have IPv6 addresses in this subnet.
     Subnet(Ipv6Net),
 }
 
 impl BridgeConfig {
-    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, reserved for benchmarks), for hosts that route
-    /// all of 10.0.0.0/8 elsewhere. No widespread tool takes its addresses from either. The first 48 daemons of a
-    /// host have room for 4093 pods each, and some hundreds more for fewer.
+    /// The default pools: 10.200.0.0/14, then 198.18.0.0/15 (RFC 2544, reserved for benchmarks), for hosts that route all of
+    /// 10.0.0.0/8 elsewhere. No widespread tool takes its addresses from either. The first 48 daemons of a host have room for
+    /// 4093 pods each, and some hundreds more daemons have room for fewer.
     pub fn new(name_hint: impl Into<String>) -> BridgeConfig {
         let pool = |a, b, len, piece_len| Pool {
             subnet: Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), len),

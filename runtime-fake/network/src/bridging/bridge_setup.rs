@@ -20,7 +20,7 @@ use crate::{Mac, NetError};
 /// The bridge's link-local address.
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// The result of opening a bridge; all of it belongs to the bridge's namespace.
+/// The result of opening a bridge; every part belongs to the bridge's namespace.
 pub(crate) struct Opened {
     pub(crate) netlink: Netlink,
     pub(crate) claims: Vec<SubnetLock>,
@@ -147,7 +147,7 @@ fn kernel_has_ipv6() -> bool {
     })
 }
 
-/// The subnet of the bridge and its lock: the one that the bridge has, or else a free one.
+/// The subnet of the bridge and its lock: the bridge's current subnet, or else a free one.
 fn settle_subnet(
     netlink: &mut Netlink,
     name: &str,
@@ -166,7 +166,7 @@ fn settle_subnet(
         if provided || !existing.is_empty() {
             return Ok((subnet, claim));
         }
-        // The address is an earlier version's or another configuration's, and no pod has an address of that subnet.
+        // The address comes from an earlier version or another configuration, and no pod has an address of its subnet.
         let gateway = subnet.gateway();
         netlink.batch(&[requests::delete_address(index, gateway, subnet.prefix_len())])?;
         in_use = link_query::subnets(netlink)?;

@@ -61,7 +61,7 @@ pub(crate) fn make(
     Ok(made.index)
 }
 
-/// Removes a further bridge, or what exists of it.
+/// Removes a further bridge, or the parts of it that exist.
 pub(crate) fn remove(
     netlink: &mut Netlink,
     first: &str,
@@ -82,8 +82,8 @@ fn own_mac(name: &str) -> Mac {
     Mac(mac)
 }
 
-/// Finds the bridges of an earlier daemon and their ports. Removes ports that belong to no sandbox and bridges
-/// without pods, and attaches sandboxes again that lost their bridge.
+/// Finds the bridges of an earlier daemon and their ports. Removes ports that belong to no sandbox and bridges without pods, and
+/// reattaches sandboxes without a bridge.
 pub(crate) fn reconcile(
     netlink: &mut Netlink,
     at: First<'_>,
@@ -151,7 +151,7 @@ pub(crate) fn reconcile(
         }
         indexes.remove(&segment);
     }
-    // An earlier version left that out.
+    // An earlier version did not do that.
     let kept = indexes.keys().filter(|segment| **segment > 0);
     let kept: Vec<String> = kept.map(|segment| further_bridge(first, *segment)).collect();
     spoofing::ignore_announcements(at.namespace, &kept)?;
@@ -165,8 +165,8 @@ pub(crate) fn reconcile(
 }
 
 impl Bridges {
-    /// The bridge that a sandbox becomes a port of: its segment and interface index. If it does not exist, `make`
-    /// creates it.
+    /// The bridge that a sandbox becomes a port of: its segment and interface index. If the bridge does not exist, `make` creates
+    /// it.
     pub(crate) fn place(
         &mut self,
         sandbox: &str,

@@ -1,8 +1,8 @@
 //! ◆ Allocates the addresses of one subnet to sandboxes.
 //!
-//! The network address, the gateway (`.1`) and the broadcast address are never allocated. Addresses that no pod had
-//! yet come first, lowest first; then freed addresses, the one freed longest ago first. So a freed address is
-//! reused as late as possible: a client of the old pod does not reach a new one by accident.
+//! The network address, the gateway (`.1`) and the broadcast address are never allocated. Addresses that were never allocated
+//! come first, in ascending order; then freed addresses, least recently freed first. So a freed address is reused as late as
+//! possible, and a client of the old pod does not reach a new one by accident.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -22,8 +22,7 @@ pub(crate) struct Ipam {
     /// Freed addresses, each with the number of frees before it.
     freed: BTreeMap<Ipv4Addr, u64>,
     frees: u64,
-    /// The highest restored address. A restarted daemon begins above it, because a lower one may have been freed just
-    /// now.
+    /// The highest restored address. A restarted daemon begins above it, because a lower one may have been freed very recently.
     floor: Ipv4Addr,
 }
 
@@ -99,7 +98,7 @@ impl Ipam {
         (self.end.to_bits() - self.subnet.network().to_bits()).saturating_sub(2)
     }
 
-    /// Who has an address.
+    /// The sandboxes that have an address.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &str> {
         self.by_sandbox.keys().map(String::as_str)
     }

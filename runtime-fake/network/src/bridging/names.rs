@@ -13,8 +13,8 @@ pub(crate) fn further_bridge(bridge: &str, segment: usize) -> String {
     format!("{bridge}-{segment}")
 }
 
-/// The two ends of the veth pair that connects a further bridge to the first one: the first one's port, then the
-/// further one's.
+/// The two ends of the veth pair that connects a further bridge to the first one: the port of the first bridge, then the port of
+/// the further one.
 pub(crate) fn uplink(bridge: &str, segment: usize) -> (String, String) {
     let digits = digits([bridge.as_bytes(), &segment.to_ne_bytes()], 12);
     (format!("cru{digits}"), format!("crl{digits}"))
@@ -62,7 +62,7 @@ mod tests {
         let (upper, lower) = uplink(name, 1);
         assert!(upper.len() == 15 && lower.len() == 15 && upper != lower);
         assert_ne!(uplink(name, 2).0, upper);
-        // The parts are separated: moving a letter from one to the other gives another name.
+        // The hash separates the parts: moving a letter from one to the other changes the name.
         assert_ne!(host_interface("cribx", "a"), host_interface("crib", "xa"));
     }
 }

@@ -1,7 +1,7 @@
-//! Bridges of daemons that were killed and whose state directory is gone: no daemon takes them over any more.
+//! Bridges of daemons that were killed and whose state directory no longer exists: no daemon will take them over.
 //!
-//! Each bridge in the host's network namespace carries its owner as its alias. A daemon that starts removes the bridges of
-//! owners that can never come back.
+//! Each bridge in the host's network namespace carries its owner as its alias. A daemon that starts removes the bridges of owners
+//! that cannot be restarted.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,15 +19,15 @@ const LONGEST: usize = 255;
 /// The daemon that a bridge belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The mount namespace in which `state_dir` is: in another one it would only seem to be gone.
+    /// The mount namespace in which `state_dir` is: in another mount namespace it may only seem missing.
     mount_namespace: u64,
-    /// The subnet that the daemon holds the lock of while it runs.
+    /// The subnet whose lock the daemon holds while it runs.
     subnet: String,
     state_dir: PathBuf,
 }
 
 impl Owner {
-    /// This process, with its subnet; `None` if the kernel does not tell its mount namespace.
+    /// This process, with its subnet; `None` if the kernel does not report its mount namespace.
     pub(crate) fn own(subnet: String, state_dir: &Path) -> Option<Self> {
         Some(Self { mount_namespace: mount_namespace()?, subnet, state_dir: state_dir.to_owned() })
     }
@@ -69,7 +69,7 @@ fn orphans(
         .collect()
 }
 
-/// Whether there may be such a directory: only "not found" says that it is gone.
+/// Whether the directory may exist: only the error "not found" proves that it does not.
 fn may_exist(path: &Path) -> bool {
     !matches!(path.try_exists(), Ok(false))
 }
@@ -84,7 +84,7 @@ pub(crate) fn remove(
         return Ok(());
     };
     for (bridge, owner) in orphans(links, mount_namespace, may_exist) {
-        // A running daemon holds the lock, also one whose state directory was removed under it.
+        // A running daemon holds the lock, even if its state directory was removed.
         let Ok(Some(lock)) = claims.take(&owner.subnet) else {
             continue;
         };

@@ -1,8 +1,8 @@
 //! ◆ Decides which bridge each pod becomes a port of.
 //!
-//! A Linux bridge has at most 1024 ports (`BR_MAX_PORTS`, net/bridge/br_private.h). More pods become ports of further
-//! bridges, each connected to the first one. Together they are one network, in which every pod is a neighbour of every
-//! other one, and only the first bridge has addresses.
+//! A Linux bridge has at most 1024 ports (`BR_MAX_PORTS`, net/bridge/br_private.h). More pods become ports of further bridges,
+//! each connected to the first one. Together they form one network: all pods are neighbours, and only the first bridge has
+//! addresses.
 //!
 //! ```text
 //!   crib1a2b3c4d  10.200.16.1/20 ──┬─ crv… a pod
@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-/// A bridge by its number: 0 is the first one, which the others are connected to.
+/// A bridge by its number: 0 is the first one, to which the others are connected.
 pub(crate) type Segment = usize;
 
 /// The default number of pods on one bridge. The first bridge's other ports are for further bridges.

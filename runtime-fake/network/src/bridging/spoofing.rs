@@ -1,13 +1,14 @@
-//! What pods claim to be, and what they announce: a frame enters a bridge only with the addresses that its pod was given, and
-//! interfaces outside pods take no configuration from it.
+//! Filters spoofed frames and rogue announcements: a frame enters a bridge only with its pod's own addresses, and interfaces
+//! outside pods take no configuration from the network.
 //!
-//! A pod with NET_RAW, which is a default capability, may send any frame: answers of ARP and neighbour advertisements that lead
-//! the traffic of others to itself, packets in another pod's name, and frames from another pod's hardware address, which the bridge
-//! would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its pods, and
-//! which addresses come from which port. Frames between bridges have passed it once, and other daemons' ports are not its own.
+//! A pod with NET_RAW, which is a default capability, may send any frame: ARP replies and neighbour advertisements that divert
+//! other pods' traffic to itself, packets with another pod's IP address, and frames with another pod's hardware address, which
+//! the bridge would learn. So each daemon has a table of nf_tables (family bridge) in its bridge's namespace: the ports of its
+//! pods, and the addresses that each port may send from. It checks a frame at the pod's port only, not between bridges, and
+//! ignores other daemons' ports.
 //!
-//! The table also leads what pods send to addresses outside their network, ClusterIPs, to the port that serves these: it replaces
-//! the hardware address of the gateway, which the pods' routes lead to. So it takes no route of the host, and no address.
+//! The table also redirects packets from pods to addresses outside their network (ClusterIPs) to the port that serves them: it
+//! replaces the gateway's hardware address in the frame. So the host needs no route or address for them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,13 +37,13 @@ const V6: &str = "v6";
 
 /// The hardware address of the port that serves an IPv4 address outside the network.
 const SERVED: &str = "served";
-/// The priority of what leads packets there: after the filter.
+/// The priority of the chain that redirects packets to that port: after the filter.
 const LEADING: i32 = FILTER + 1;
-/// How many addresses a transaction has: a socket takes so many bytes at once.
+/// The number of addresses in one transaction, which the size of a socket's buffer limits.
 const AT_ONCE: usize = 256;
 
-/// Where the parts of a key are: 32-bit registers of the kernel. Number 8 is the first, and where register 1 begins: the port's
-/// name takes 16 bytes.
+/// The positions of a key's parts, as numbers of 32-bit kernel registers. Register 1 begins at number 8; the port's name takes
+/// the first 16 bytes.
 const HARDWARE: u32 = 8 + 16 / 4;
 const ADDRESS: u32 = HARDWARE + 8 / 4;
 
@@ -57,14 +58,14 @@ pub(crate) struct Port<'a> {
 #[derive(Debug)]
 pub(crate) struct SourceFilter {
     table: String,
-    /// The bridge's, if it is not the daemon's.
+    /// The bridge's namespace, if it is not the daemon's.
     namespace: Option<OwnedFd>,
-    /// `None` where the kernel has no such tables.
+    /// `None` if the kernel lacks nf_tables for bridges.
     nfnetlink: Mutex<Option<Nfnetlink>>,
 }
 
 impl SourceFilter {
-    /// Makes the table, or replaces that of an earlier daemon, with the ports of its pods and their addresses.
+    /// Makes the table, or replaces an earlier daemon's, with the ports of its pods and their addresses.
     pub(crate) fn open(
         bridge: &str,
         namespace: Option<BorrowedFd<'_>>,
@@ -95,7 +96,7 @@ impl SourceFilter {
         Self { table: bridge.to_owned(), namespace, nfnetlink: Mutex::new(nfnetlink) }
     }
 
-    /// Lets a pod's port send from its addresses, and from no other. Call it before the port exists.
+    /// Allows a pod's port to send from its addresses only. Call it before the port exists.
     pub(crate) fn bind(&self, port: Port<'_>, addresses: &[IpAddr]) -> Result<(), NetError> {
         self.change(|batch| {
             batch.element(&self.table, PORTS, &interface(port.name), true);
@@ -104,18 +105,18 @@ impl SourceFilter {
         .map_err(NetError::Sources)
     }
 
-    /// Lets a pod's port send from further addresses.
+    /// Allows a pod's port to send from further addresses.
     pub(crate) fn extend(&self, port: Port<'_>, addresses: &[IpAddr]) -> Result<(), NetError> {
         let outcome = self.change(|batch| elements(batch, &self.table, port, addresses, true));
         outcome.map_err(NetError::Sources)
     }
 
-    /// Forgets further addresses of a port.
+    /// Removes further addresses of a port.
     pub(crate) fn shorten(&self, port: Port<'_>, addresses: &[IpAddr]) {
         released(self.change(|batch| elements(batch, &self.table, port, addresses, false)));
     }
 
-    /// Leads what pods send to these addresses to a port, which may also send from them.
+    /// Redirects packets from pods to these addresses to a port, which may also send from them.
     pub(crate) fn lead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) -> Result<(), NetError> {
         if !self.is_there() {
             return Err(NetError::NoRedirection);
@@ -132,7 +133,7 @@ impl SourceFilter {
         Ok(())
     }
 
-    /// Leads what pods send to these addresses nowhere else any more.
+    /// Removes the redirection of packets to these addresses.
     pub(crate) fn unlead(&self, port: Port<'_>, addresses: &[Ipv4Addr]) {
         for some in addresses.chunks(AT_ONCE) {
             released(self.change(|batch| {
@@ -149,7 +150,7 @@ impl SourceFilter {
         self.nfnetlink.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Forgets a port and its addresses. Call it when the port is gone.
+    /// Removes a port and its addresses. Call it after the port is deleted.
     pub(crate) fn release(&self, port: Port<'_>, addresses: &[IpAddr]) {
         released(self.change(|batch| {
             batch.element(&self.table, PORTS, &interface(port.name), false);
@@ -173,7 +174,8 @@ impl SourceFilter {
         match nfnetlink.as_mut() {
             None => Ok(()),
             Some(nfnetlink) if nfnetlink.is_open() => nfnetlink.transact(transaction),
-            // A socket stays in the namespace that it was opened in. After an error there is none.
+            // A socket stays in the namespace that it was opened in. After an error no socket is open, so a new one is opened in
+            // that namespace.
             Some(nfnetlink) => {
                 let namespace = self.namespace.as_ref().map(AsFd::as_fd);
                 links::within(namespace, || nfnetlink.transact(transaction))?
@@ -182,7 +184,7 @@ impl SourceFilter {
     }
 }
 
-/// What cannot be removed lets nobody send: its port is gone. What was never there is no error.
+/// An element that cannot be removed allows no traffic, because its port no longer exists. ENOENT is not an error.
 fn released(outcome: io::Result<()>) {
     if let Err(error) = outcome
         && error.raw_os_error() != Some(nix::libc::ENOENT)
@@ -191,7 +193,7 @@ fn released(outcome: io::Result<()>) {
     }
 }
 
-/// ◆ The elements of a port's addresses: they are added, or removed.
+/// ◆ The elements of a port's addresses: to add or to remove.
 fn elements(batch: &mut Batch, table: &str, port: Port<'_>, addresses: &[IpAddr], add: bool) {
     for address in addresses {
         let (set, octets) = match address {
@@ -205,9 +207,9 @@ fn elements(batch: &mut Batch, table: &str, port: Port<'_>, addresses: &[IpAddr]
     }
 }
 
-/// ◆ The table without pods: a transaction that is to be ended.
+/// ◆ The table without pods: a transaction that the caller ends.
 fn table(name: &str) -> Batch {
-    /// `ETH_P_ARP`, `ETH_P_IP`, `ETH_P_IPV6`, as a frame has them.
+    /// `ETH_P_ARP`, `ETH_P_IP`, `ETH_P_IPV6`, in a frame's byte order.
     const ARP: [u8; 2] = [0x08, 0x06];
     const IPV4: [u8; 2] = [0x08, 0x00];
     const IPV6: [u8; 2] = [0x86, 0xdd];
@@ -242,9 +244,9 @@ fn table(name: &str) -> Batch {
         .concat()
     };
     let rules = [
-        // Not a pod's.
+        // Frames from other ports than pods'.
         ([meta(META_IN_NAME), found(PORTS, true)].concat(), ACCEPT),
-        // What the sender says of itself, in question and answer.
+        // The sender's addresses in an ARP request or reply.
         ([protocol(ARP), own(V4, NETWORK_HEADER, 14, false)].concat(), ACCEPT),
         ([protocol(IPV4), own(V4, NETWORK_HEADER, 12, false)].concat(), ACCEPT),
         // Router advertisement and redirect (RFC 4861): there are no routers among pods.
@@ -273,11 +275,12 @@ fn table(name: &str) -> Batch {
     batch
 }
 
-// What pods announce: an interface outside pods takes no configuration from the network that they are on.
+// Announcements of pods: an interface outside pods takes no configuration from the pod network.
 //
 // A pod may send router advertisements and redirects. By default the kernel takes an address, routes and the default route from
-// them, and so the host would send its own traffic to a pod (CVE-2020-10749). Only bridges take part: what arrives at a port
-// is the bridge's. Where the kernel can filter what pods send (`spoofing`) little of this arrives; this holds everywhere.
+// them, and so the host would send its own traffic to a pod (CVE-2020-10749). The settings are needed on bridges only, because
+// the bridge receives the packets of its ports. Where the kernel can filter frames, most announcements are dropped before; these
+// settings work on every kernel.
 
 /// Settings of an interface (ip-sysctl of the kernel's documentation): family, name and value.
 const SETTINGS: [(&str, &str, &str); 6] = [
@@ -285,13 +288,13 @@ const SETTINGS: [(&str, &str, &str); 6] = [
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "autoconf", "0"),
     ("ipv4", "accept_redirects", "0"),
-    // Answers for the bridge's own address, and not for those of the host's other interfaces.
+    // Replies to ARP requests for the bridge's own address only, not for those of the host's other interfaces.
     ("ipv4", "arp_ignore", "1"),
-    // Takes packets from addresses that are reached through the bridge, and no others.
+    // Accepts packets only from addresses that are routed through the bridge.
     ("ipv4", "rp_filter", "1"),
 ];
 
-/// Has interfaces in a namespace ignore what is announced to them. Call it before they are up.
+/// Makes interfaces in a namespace ignore announcements. Call it before the interfaces are up.
 pub(crate) fn ignore_announcements(
     namespace: Option<BorrowedFd<'_>>,
     interfaces: &[String],
@@ -309,7 +312,7 @@ pub(crate) fn ignore_announcements_here(interface: &str) {
         let path = Path::new("/proc/sys/net").join(family).join("conf").join(interface);
         match fs::write(path.join(setting), value) {
             Ok(()) => {}
-            // A kernel without that family.
+            // The kernel lacks that family.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(
                 interface, setting, %error,

@@ -30,7 +30,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The prefix length of its subnets; that of the range itself if the range is smaller.
+    /// The prefix length of its subnets; the range's own prefix length if the range is smaller.
     fn piece_len(self) -> u8 {
         self.piece_len.clamp(self.subnet.prefix_len(), 32)
     }
@@ -88,10 +88,9 @@ pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
     one.contains(&other) || other.contains(&one)
 }
 
-/// The candidate subnets, best first: those of `preferred` addresses, then every piece of every pool. None of
-/// them overlaps one in `taken`. Within a pool the order starts at the piece that `seed` selects and wraps around
-/// once, so that daemons that start together do not all try the same piece first. The iterator is lazy, because a
-/// pool may have very many pieces.
+/// The candidate subnets, best first: the subnets of `preferred` addresses, then every piece of every pool. None overlaps a
+/// subnet in `taken`. Within a pool the order starts at the piece that `seed` selects and wraps around once, so that daemons that
+/// start concurrently do not all try the same piece first. The iterator is lazy, because a pool may have very many pieces.
 pub(crate) fn candidates<'a>(
     pools: &'a [Pool],
     preferred: &'a [Ipv4Addr],

@@ -8,8 +8,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::bridging::names::digest;
 use crate::bridging::subnet::{self, BridgeSubnet, SubnetError};
 
-/// The subnet of the daemon whose bridge has this name: a unique local one (RFC 4193), whose global ID is derived
-/// from the name, so that it survives a restart.
+/// The subnet of the daemon whose bridge has this name: a unique local address range (RFC 4193), whose global ID is derived from
+/// the name, so that it survives a restart.
 pub(crate) fn unique_local(bridge: &str) -> Ipv6Net {
     let random = digest(bridge).into_iter().take(5);
     let global = random.fold(0u128, |bits, byte| bits << 8 | u128::from(byte));
@@ -34,17 +34,17 @@ impl BridgeSubnet for Ipv6Net {
     }
 }
 
-/// The subnets of the pods' addresses: one of either family, or of both.
+/// The subnets of the pods' addresses: one of either family, or one of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodCidrs {
-    /// The IPv4 one.
+    /// The IPv4 subnet.
     pub v4: Option<Ipv4Net>,
-    /// The IPv6 one.
+    /// The IPv6 subnet.
     pub v6: Option<Ipv6Net>,
 }
 
 impl PodCidrs {
-    /// No subnet is given: the daemon chooses.
+    /// Whether no subnet is given; the daemon then chooses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()

@@ -115,7 +115,8 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             locked => locked?,
         }
-        // The last holder may have removed the file between open and lock: then this lock protects nothing.
+        // The last holder may have removed the file between open and lock: then this lock is on a deleted file and protects
+        // nothing.
         let linked = match fs::metadata(path) {
             Ok(meta) => meta.ino() == file.metadata()?.ino(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
@@ -129,7 +130,7 @@ fn lock(path: &Path, create: OFlags) -> io::Result<Option<SubnetLock>> {
 
 impl Drop for SubnetLock {
     fn drop(&mut self) {
-        // Remove it while it is locked, so that no other daemon can have created it again.
+        // Remove the file while it is locked, so that no other daemon can have created it again.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -186,7 +187,7 @@ mod tests {
         assert!(SubnetLocks::open(&directory).is_err());
     }
 
-    /// Who can read a lock file can hold its lock.
+    /// A user that can read a lock file can lock it.
     #[test]
     fn open_closes_directory_to_other_users() {
         let root = tempfile::tempdir().unwrap();

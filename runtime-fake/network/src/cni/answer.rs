@@ -1,4 +1,4 @@
-//! ◆ Parses what CNI plugins return: results and errors.
+//! ◆ Parses the output of CNI plugins: results and errors.
 
 use std::net::IpAddr;
 
@@ -87,7 +87,7 @@ pub(super) fn move_sandbox(result: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// The error message of a failed plugin: the error object on its standard output, or else whatever it wrote.
+/// The error message of a failed plugin: the error object on its standard output, or else all of its output.
 pub(crate) fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
     let error: Option<Value> = serde_json::from_slice(stdout).ok();
     let word = |name: &str| {

@@ -92,7 +92,7 @@ impl CniPod {
             told.insert("ipRanges".to_owned(), ranges.collect());
         }
         if !request.annotations.is_empty() {
-            // The key is containerd's own; plugins know it.
+            // The key is containerd's own; plugins expect it.
             told.insert("io.kubernetes.cri.pod-annotations".to_owned(), json!(request.annotations));
         }
         told

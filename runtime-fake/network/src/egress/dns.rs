@@ -1,5 +1,5 @@
-//! The pods' DNS server: passes queries on to the host's name servers, which pods cannot reach themselves when they
-//! listen on the host's loopback interface only, as systemd-resolved does.
+//! The pods' DNS server: forwards queries to the host's name servers, which pods cannot reach themselves if the servers listen on
+//! the host's loopback interface only, as systemd-resolved does.
 
 use std::{io, os::fd::BorrowedFd, sync::Arc, thread, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::{Slots, resolver};
 const PORT: u16 = 53;
 /// How long a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The wait after a failed accept: no file descriptor is left until a query has ended.
+/// The delay after a failed accept: no file descriptor is free until a query has ended.
 const EXHAUSTED: Duration = Duration::from_millis(50);
-/// The number of queries in progress, and of connections. A client asks again when its query is dropped.
+/// The maximum number of queries in progress, and of connections. A client repeats a dropped query.
 const QUERIES: u64 = 512;
 /// The largest message over UDP.
 const MESSAGE: usize = 65_535;
@@ -33,7 +33,7 @@ pub(super) fn serve(netns: BorrowedFd<'_>) -> io::Result<()> {
         Ok((udp, tcp))
     })??;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    // A sixteenth of the descriptors: a connection has one more for its query.
+    // At most a sixteenth of the descriptors: a connection needs a second one for its query.
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     let limit = (soft.saturating_sub(OWN_DESCRIPTORS) / 16).min(QUERIES) as usize;
     let pool = move |name| Slots::on_stderr(name, limit);

@@ -1,7 +1,7 @@
-//! The process that keeps a program running, or relays itself, while the daemon or a pod needs it, and serves the pods' DNS.
+//! The process that keeps a program running, or relays itself, as long as the daemon or a pod needs it, and serves the pods' DNS.
 //!
-//! It is the first process of a process namespace, so that the program never outlives it. The daemon and every pod's
-//! keeper hold the write end of its FIFO; when all are closed, it ends.
+//! It is the first process of a process namespace, so that the program never outlives it. The daemon and every pod's keeper hold
+//! the write end of its FIFO; it ends when all are closed.
 
 use std::{
     ffi::OsString,
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let program = program.ok_or_else(|| io::Error::other("unknown program"))?;
     let fifo = PathBuf::from(fifo);
     let _ = rustix::thread::set_name(c"crib-egress");
-    // Signals from the daemon's terminal must not reach it.
+    // Signals from the daemon's terminal must not reach this process.
     let _ = rustix::process::setsid();
     let users = open_users(&fifo)?;
     let netns = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
@@ -155,8 +155,8 @@ fn serve(
     wait_for_end(ended.as_fd(), users)
 }
 
-/// Opens the read end of the FIFO. The kernel tells the end of its users only to a reader that saw one: the daemon may
-/// have ended before this open.
+/// Opens the read end of the FIFO. The kernel reports that all writers have closed only to a reader that had one, and the daemon
+/// may have ended before this open. So it briefly opens a write end too.
 fn open_users(fifo: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let users = File::options().read(true).custom_flags(flags).open(fifo)?;
@@ -164,13 +164,13 @@ fn open_users(fifo: &Path) -> io::Result<File> {
     Ok(users)
 }
 
-/// Waits until what serves pods has ended, or nothing uses it.
+/// Waits until the program or relay has ended, or nothing uses it.
 fn wait_for_end(ended: BorrowedFd<'_>, users: &File) -> io::Result<()> {
     let either = [(ended, PollFlags::POLLIN), (users.as_fd(), PollFlags::empty())];
     events(&either, None).map(drop)
 }
 
-/// Waits for any of the events, and tells which happened: none after `deadline`. The end of a pipe always counts.
+/// Waits for any of the events, and returns which happened; none after `deadline`. The end of a pipe always counts.
 fn events(
     descriptors: &[(BorrowedFd<'_>, PollFlags)],
     deadline: Option<Instant>,
@@ -191,7 +191,7 @@ fn events(
     }
 }
 
-/// Forgets the changes of routes that were told so far.
+/// Discards the pending notifications of route changes.
 fn drain(routes: &Socket) {
     let mut buffer = Vec::with_capacity(64 * 1024);
     while routes.recv(&mut buffer, 0).is_ok() {
@@ -199,7 +199,7 @@ fn drain(routes: &Socket) {
     }
 }
 
-/// Writes the daemon's answer, and closes the daemon's pipe.
+/// Writes the report to the daemon, and closes the pipe.
 fn report(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
     let _ = io::stdout().flush();
@@ -227,7 +227,7 @@ fn last_words(child: &mut Child) -> String {
     }
 }
 
-/// Reads and forgets what the program says from now on, so that it never waits for a full pipe.
+/// Reads and discards the program's further output, so that it never blocks on a full pipe.
 fn discard(child: &mut Child) {
     if let Some(mut stderr) = child.stderr.take() {
         let _ = std::thread::Builder::new()

@@ -1,20 +1,20 @@
-//! ◆ What connects a network namespace to the host's network without privileges: the programs, with their arguments, and
-//! crib itself.
+//! ◆ The programs that connect a network namespace to the host's network without privileges, with their arguments; crib itself is
+//! one.
 
 use std::net::Ipv4Addr;
 
-/// The address at which pods reach the host's loopback interface: the gateway that both programs translate to
-/// 127.0.0.1. Link-local addresses are routed nowhere, so it hides no other host.
+/// The address at which pods reach the host's loopback interface: the gateway that both programs translate to 127.0.0.1.
+/// Link-local addresses are not routed, so it hides no other host.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 2);
 
-/// The address of the pods' DNS server: that of the program's interface in the namespace, if it makes one. slirp4netns
-/// takes the hundredth of its subnet, and the others any.
+/// The address of the pods' DNS server: the address of the program's interface in the namespace, if it makes one. slirp4netns
+/// always uses address 100 of its subnet; the others accept any.
 pub const DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 77, 100);
 
 /// The prefix length of the subnet of both addresses.
 const PREFIX_LEN: u8 = 24;
 
-/// The largest MTU that both programs take: they copy a packet at a time, so large ones are faster.
+/// The largest MTU that both programs accept: they copy one packet at a time, so large packets are faster.
 pub(crate) const MTU: u32 = 65520;
 
 /// A program that connects a network namespace to the host's network.
@@ -29,10 +29,10 @@ pub enum Program {
 }
 
 impl Program {
-    /// Every program, the fastest first, which is also what loses nothing of a stream.
+    /// Every program, fastest first; the fastest also loses no data of a stream.
     pub(super) const ALL: [Self; 3] = [Self::Crib, Self::Pasta, Self::Slirp4netns];
 
-    /// The program's name, which the interface of an installed one has too: so a new daemon knows which one runs.
+    /// The program's name. The interface of an installed program has the same name, by which a new daemon finds the running one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pasta => "pasta",
@@ -59,7 +59,7 @@ impl Program {
                 add(&["--address", &DNS.to_string()]);
                 add(&["--netmask", &PREFIX_LEN.to_string()]);
                 add(&["--gateway", &HOST.to_string()]);
-                // Host ports are the keepers' business.
+                // The keepers forward host ports.
                 add(&["--tcp-ports", "none", "--udp-ports", "none"]);
                 add(&["--tcp-ns", "none", "--udp-ns", "none"]);
                 add(&["--no-dhcp", "--no-dhcpv6", "--no-ndp", "--no-ra"]);

@@ -1,4 +1,4 @@
-//! crib's own way out: kernel sockets in the bridge's namespace, joined with kernel sockets of the host.
+//! crib's own relay: kernel sockets in the bridge's namespace, joined with kernel sockets of the host.
 //!
 //! ```text
 //! pod ── bridge ── SYN: logged and dropped ── relay: connect ── destination
@@ -6,8 +6,8 @@
 //!                  UDP, ping: logged and dropped ── relay: send ── destination; answers from a raw socket
 //! ```
 //!
-//! A local default route (`local default dev lo`) lets sockets of this namespace have any address. So each side of a TCP connection is the
-//! kernel's own, with its windows: nothing is lost between them. It needs no device and no program.
+//! A local default route (`local default dev lo`) lets sockets of this namespace have any address. So the kernel handles each
+//! side of a TCP connection, with its windows, and no data is lost between them. It needs no device and no program.
 //!
 //! `packet` ◆, `rules` ◆ and [`Failure`] decide; `sockets` are in the bridge's namespace; `streams` and
 //! `datagrams` relay. One thread takes packets from the log, and one runs the tasks that copy.
@@ -41,16 +41,16 @@ use crate::links::within;
 
 pub(super) use rules::TABLE;
 
-/// The connections of all pods together, at most. Each has two sockets.
+/// The maximum number of connections of all pods together. Each has two sockets.
 const CONNECTIONS: usize = 16_384;
-/// The flows of datagrams of all pods together, at most. Each has a socket.
+/// The maximum number of datagram flows of all pods together. Each has a socket.
 const FLOWS: usize = 4096;
-/// File descriptors for other than connections, flows and DNS: the relay itself has about 20.
+/// File descriptors reserved for other purposes than connections, flows and DNS: the relay itself uses about 20.
 pub(super) const OWN_DESCRIPTORS: u64 = 32;
-/// The largest message of the packet log: a packet, and what is said of it.
+/// The largest message of the packet log: a packet and its metadata.
 const MESSAGE: usize = 128 * 1024;
 
-/// Tells the reader of a pipe when it is dropped.
+/// Notifies the reader of a pipe when it is dropped.
 struct End(io::PipeWriter);
 
 impl Drop for End {
@@ -59,8 +59,8 @@ impl Drop for End {
     }
 }
 
-/// Relays for the pods of `subnets` on `bridge` in `netns` until the process ends. Returns the read end of a pipe that can
-/// be read when either of the relay's threads has ended.
+/// Relays for the pods of `subnets` on `bridge` in `netns` until the process ends. Returns the read end of a pipe that becomes
+/// readable when either of the relay's threads has ended.
 pub(crate) fn start(
     netns: BorrowedFd<'_>,
     bridge: &str,
@@ -104,14 +104,14 @@ fn limits() -> (usize, usize) {
     shares(limit)
 }
 
-/// How many connections and flows fit below a limit on file descriptors. Some are left for the relay itself and for DNS.
+/// How many connections and flows fit below a limit on file descriptors. Some are reserved for the relay itself and for DNS.
 fn shares(limit: u64) -> (usize, usize) {
     let part = limit.saturating_sub(OWN_DESCRIPTORS) / 4;
     let part = usize::try_from(part).unwrap_or(usize::MAX).max(1);
     (part.min(CONNECTIONS), part.min(FLOWS))
 }
 
-/// Begins what the packets of the log ask for. Blocks while there are none.
+/// Starts the connections and flows that logged packets request. Blocks until a packet arrives.
 fn take_packets(
     log: &OwnedFd,
     streams: &Arc<Streams>,
@@ -121,7 +121,7 @@ fn take_packets(
     loop {
         let length = match rustix::net::recv(log, &mut read[..], RecvFlags::empty()) {
             Ok((length, _)) => length,
-            // Packets were lost: pods repeat them.
+            // Packets were lost: pods retransmit them.
             Err(Errno::NOBUFS | Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
@@ -140,7 +140,7 @@ fn take_packets(
     }
 }
 
-/// The destination as the host reaches it: the host's own address in pods is that of its loopback interface.
+/// The destination as the host reaches it: the address that pods use for the host becomes its loopback address.
 fn target(destination: SocketAddrV4) -> SocketAddrV4 {
     match *destination.ip() == HOST {
         true => SocketAddrV4::new(Ipv4Addr::LOCALHOST, destination.port()),
@@ -151,11 +151,11 @@ fn target(destination: SocketAddrV4) -> SocketAddrV4 {
 /// The answer to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// The destination refuses: a reset, or "port unreachable".
+    /// The destination refuses the packet: a reset, or "port unreachable".
     Refused,
-    /// There is no way: "destination unreachable" with this code (RFC 792, RFC 1812).
+    /// No route: "destination unreachable" with this code (RFC 792, RFC 1812).
     Unreachable(u8),
-    /// None: the pod waits as it would for a host that does not answer.
+    /// No answer: the pod waits as for a host that does not respond.
     Silence,
 }
 

@@ -1,11 +1,10 @@
 //! Deletes an interface without waiting for the kernel's RCU barrier.
 //!
-//! The request to delete an interface takes the caller 15 to 25 ms, but the interface is gone after less than
-//! one: no longer listed, its name free, both ends of a pair unlinked. The rest is the kernel waiting until no
-//! processor can still use the old structures (`rcu_barrier`). So a thread that may wait makes the request, with
-//! `ECHO`: the kernel then notifies the requester on the same socket when the interface is gone. A kernel
-//! that does not echo deletions (before Linux 6.2) sends only the acknowledgement, which comes later and is
-//! equally right.
+//! A request to delete an interface blocks the caller for 15 to 25 ms, but the interface is deleted in less than one: it is no
+//! longer listed, its name is free, and both ends of a pair are unlinked. For the rest the kernel waits until no processor can
+//! still use the old structures (`rcu_barrier`). So a thread that may block sends the request, with `ECHO`: the kernel then
+//! notifies the requester on the same socket when the interface is deleted. A kernel that does not echo deletions (before Linux
+//! 6.2) sends only the acknowledgement, which arrives later and is equally valid.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +24,7 @@ pub(crate) struct Deletions {
 }
 
 impl Deletions {
-    /// Sends the request on the socket, consuming it, and returns when the interface is gone.
+    /// Sends the request on the socket, consuming it, and returns when the interface is deleted.
     pub(crate) fn delete(
         &self,
         mut netlink: Netlink,
@@ -63,7 +62,7 @@ impl Deletions {
                 Err(error) => return Err(failed(error.into())),
             }
             let spoken = fds[0].any() == Some(true);
-            // The response is queued before the request counts as handled, but perhaps after poll checked the socket.
+            // The response is queued before the request counts as handled, but perhaps after poll(2) checked the socket.
             let spoken = spoken || {
                 let mut again = [PollFd::new(netlink.as_fd(), PollFlags::POLLIN)];
                 poll(&mut again, PollTimeout::ZERO).map_err(|error| failed(error.into()))? > 0

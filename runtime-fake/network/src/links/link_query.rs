@@ -11,7 +11,7 @@ use crate::message::{as_text, as_u32, find};
 /// States of links (`IF_OPER_UNKNOWN`, `IF_OPER_UP`).
 const UNKNOWN: u8 = 0;
 const UP: u8 = 6;
-/// The state of a bridge's port in its data, and the one that forwards (linux/if_link.h, linux/if_bridge.h).
+/// The state of a bridge's port in its data, and the forwarding state (linux/if_link.h, linux/if_bridge.h).
 const PORT_STATE: u16 = 1;
 const FORWARDING: u8 = 3;
 
@@ -33,7 +33,7 @@ pub(crate) struct LinkFacts {
 }
 
 impl LinkFacts {
-    /// ◆ Reads the facts from the kernel's response; `None` for another one.
+    /// ◆ Reads the facts from the kernel's response; `None` for any other message.
     pub(crate) fn read(kind: u16, payload: &[u8]) -> Option<LinkFacts> {
         let (header, attributes) = payload.split_first_chunk::<16>()?;
         let [_, _, _, _, i0, i1, i2, i3, ..] = *header;
@@ -81,7 +81,7 @@ fn in_use(kind: u16, payload: &[u8]) -> Option<InUse> {
         NEW_ADDRESS => {
             let (header, attributes) = payload.split_first_chunk::<8>()?;
             let [_, prefix_len, _, _, index @ ..] = *header;
-            // On a point-to-point link the prefix is the peer's; there it differs from the local address.
+            // On a point-to-point link the prefix is the peer's; there the peer's address differs from the local one.
             let address = ip(find(attributes, address::ADDRESS)?)?;
             let index = Some(u32::from_ne_bytes(index));
             Some(InUse { index, subnet: subnet(address, prefix_len)?, address: true })
@@ -143,7 +143,7 @@ mod tests {
             alias: None,
         };
         assert_eq!(facts, expected);
-        // Learning, and a port of something else.
+        // A bridge port in the learning state, and a port of a bond.
         for other in [port("bridge", state(2)), port("bond", state(FORWARDING))] {
             assert!(!LinkFacts::read(NEW_LINK, &other).unwrap().forwarding);
         }

@@ -15,7 +15,7 @@ use crate::message::{ACK, DUMP, DUMP_INTERRUPTED, REQUEST, message, messages};
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
 const LINK_CHANGES: u32 = 1;
-/// Dumps come in pieces of at most 32 KiB; an acknowledgement carries the request.
+/// The kernel sends dumps in parts of at most 32 KiB; an acknowledgement contains the request.
 const READ_SIZE: usize = 64 * 1024;
 
 /// A request for objects.
@@ -115,8 +115,8 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Sends all requests at once and reads their acknowledgements. The kernel handles them in order and continues
-    /// after a refused one; the first refusal is the error.
+    /// Sends all requests in one message and reads their acknowledgements. The kernel handles them in order and continues after a
+    /// refused one; the first refusal is the error.
     pub(crate) fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let Some(first) = requests.first() else {
             return Ok(());
@@ -187,8 +187,8 @@ impl Netlink {
         query: &Query,
         read: impl Fn(u16, &[u8]) -> Option<T>,
     ) -> Result<Vec<T>, NetlinkError> {
-        // Interruptions are rare even on busy hosts; the limit keeps a kernel that always reports one from blocking the
-        // caller for ever.
+        // Interruptions are rare even on busy hosts; the limit keeps a kernel that always reports one from blocking the caller
+        // forever.
         for _ in 0..64 {
             if let Some(dump) = self.try_dump(doing, query, &read)? {
                 return Ok(dump);

@@ -1,8 +1,8 @@
 //! A pod's network namespace, held open.
 //!
-//! The kernel may reuse a process id before `/proc/PID` is opened: then the namespace is another pod's, or the
-//! host's. A descriptor cannot change like that. So the namespace is opened once, and then the keeper's pidfd,
-//! which never refers to another process, confirms that the keeper still had its id.
+//! The kernel may reuse a process id before `/proc/PID` is opened: then the namespace is another pod's, or the host's. So the
+//! namespace is opened once, and then the keeper's pidfd, which never refers to another process, confirms that the keeper still
+//! had its id. The open descriptor cannot change.
 
 use std::{
     fs::{self, File, Metadata},
@@ -42,7 +42,7 @@ pub struct PodNetns {
     identity: Identity,
     /// The keeper's pidfd; `None` if the namespace is created before its keeper.
     keeper: Option<OwnedFd>,
-    /// A socket in the namespace, which spares a thread that enters it.
+    /// A socket in the namespace, so that no thread has to enter the namespace for one.
     netlink: Mutex<Option<Netlink>>,
 }
 
@@ -78,7 +78,7 @@ impl PodNetns {
         }))
     }
 
-    /// A socket in the namespace, once.
+    /// Takes the socket in the namespace; `None` from the second call on.
     pub(crate) fn netlink(&self) -> Option<Netlink> {
         self.netlink.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -116,7 +116,7 @@ impl AsFd for PodNetns {
     }
 }
 
-/// Whether the process of a pidfd has ended: the pidfd is readable then (`pidfd_open(2)`).
+/// Whether the process of a pidfd has ended: the pidfd is then readable (`pidfd_open(2)`).
 pub fn has_ended(process: &OwnedFd) -> io::Result<bool> {
     let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     Ok(poll(&mut ended, PollTimeout::ZERO)? > 0)

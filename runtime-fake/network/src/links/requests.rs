@@ -66,10 +66,10 @@ const IPV6: u8 = 10;
 const SKIP_STATISTICS: u32 = 8;
 /// The other end in the data of a veth pair.
 const PEER: u16 = 1;
-/// How a link makes addresses of its own, in its settings of IPv6; and: it makes none.
+/// The IPv6 address generation mode of a link, and its value for none (`IN6_ADDR_GEN_MODE_NONE`).
 const ADDRESS_MODE: u16 = 8;
 const MODE_NONE: u8 = 1;
-/// An address's flag: no duplicate is looked for.
+/// An address's flag: no duplicate address detection.
 const NO_DETECTION: u8 = 2;
 const MAIN_TABLE: u8 = 254;
 const STATIC: u8 = 4;
@@ -284,7 +284,7 @@ pub(crate) fn add_address6(index: u32, address: Ipv6Addr, prefix_len: u8) -> Req
     )
 }
 
-/// A route to everywhere in the main table.
+/// A default route in the main table.
 fn default(family: u8, scope: u8, kind: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
     let header = [family, 0, 0, 0, MAIN_TABLE, STATIC, scope, kind, 0, 0, 0, 0];
     [&header[..], &attributes.concat()].concat()
@@ -301,8 +301,8 @@ pub(crate) fn default_route(index: u32, gateway: IpAddr) -> Request {
     )
 }
 
-/// Adds a default route to this host itself: sockets here receive what pods send to any address. The high metric leaves
-/// every other route before it. `lo` is the loopback interface's index.
+/// Adds a default route to this host itself: sockets here receive packets from pods to any address. With its high metric, every
+/// other route takes precedence. `lo` is the loopback interface's index.
 pub(crate) fn local_default_route(lo: u32) -> Request {
     let doing = "adding the default route to this host itself".to_owned();
     create(doing, NEW_ROUTE, local_default(lo))

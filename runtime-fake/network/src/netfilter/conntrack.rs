@@ -1,7 +1,7 @@
 //! ◆ Netlink messages about conntrack entries (linux/netfilter/nfnetlink_conntrack.h).
 //!
-//! A UDP flow keeps its translation as long as packets arrive: the kernel does not consult changed rules for it. So
-//! entries that lead to a removed pod must be flushed, or its clients would send to a dead address for ever.
+//! A UDP flow keeps its translation as long as packets arrive: the kernel does not apply changed rules to it. So entries that
+//! lead to a removed pod must be flushed, or its clients would keep sending to its address.
 
 use std::net::IpAddr;
 

@@ -1,11 +1,10 @@
 //! The packet rules of one daemon: traffic from pods to other hosts is masqueraded, and traffic from other
 //! machines to host ports is redirected to the pods, keeping its source address.
 //!
-//! The rules are in a table with the bridge's name, which lives as long as the bridge and is always replaced as a
-//! whole. They need a host that forwards packets, which is its administrator's choice: without forwarding there
-//! is no table, pods reach only the host and each other, and the forwarder alone serves host ports. The forwarder
-//! also serves them alone where the forward chain of another table drops by default: a redirected packet would be
-//! dropped there.
+//! The rules are in a table with the bridge's name, which exists as long as the bridge and is always replaced as a whole. They
+//! need packet forwarding, which the host's administrator enables: without it there is no table, pods reach only the host and
+//! each other, and the forwarder alone serves host ports. The forwarder also serves them alone if a forward chain of another
+//! table drops by default, because it would drop a redirected packet.
 
 use std::{
     collections::BTreeMap,
@@ -76,7 +75,7 @@ impl Nat {
         }
     }
 
-    /// Whether the kernel took rules: packets of pods reach other hosts.
+    /// Whether the kernel accepted the rules, so that packets of pods reach other hosts.
     pub fn is_applied(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(state.applied, Some(Some(_)))
@@ -105,7 +104,7 @@ impl Nat {
         };
         match state.nfnetlink.transact(&transaction) {
             Ok(()) => state.applied = Some(wanted),
-            // Host ports still work, through their forwarder.
+            // Host ports still work, through the forwarder.
             Err(error) if wanted.is_some() && !state.complained => {
                 state.complained = true;
                 tracing::warn!(%error, "failed to set packet rules; pods cannot reach other hosts");
@@ -151,7 +150,7 @@ impl Forwarding {
     fn look(nfnetlink: &mut Nfnetlink) -> Self {
         let on = |path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
         let (mut drops_v4, mut drops_v6) = (false, false);
-        // On an error assume that there are no chains: without nf_tables, for one.
+        // On an error, such as a kernel without nf_tables, assume that there are no chains.
         let _ = nfnetlink.exchange(&nft::list_chains(), true, |kind, payload| {
             if let Some((v4, v6)) = nft::drops(kind, payload) {
                 drops_v4 |= v4;
@@ -202,7 +201,7 @@ fn forget_dialogues(pods: &[IpAddr]) -> io::Result<()> {
     nfnetlink.exchange(&conntrack::list(), true, |kind, payload| {
         told.extend(conntrack::forget(kind, payload, pods));
     })?;
-    // An entry that has ended meanwhile is gone already.
+    // A missing entry has ended meanwhile.
     for message in &told {
         drop(nfnetlink.transact(message));
     }

@@ -24,7 +24,7 @@ const APPEND: u16 = 0x800;
 
 /// The family of a table: IPv4 and IPv6.
 const INET: u8 = 1;
-/// The family of a table: what bridges carry.
+/// The family of a table: frames on bridges.
 pub(crate) const BRIDGE: u8 = 7;
 pub(crate) const IPV4: u8 = 2;
 const IPV6: u8 = 10;
@@ -50,7 +50,7 @@ pub(crate) const NETWORK_HEADER: u32 = 1;
 pub(crate) const TRANSPORT_HEADER: u32 = 2;
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_DESTINATION: u32 = 2;
-/// `RTN_LOCAL`, as a register holds it.
+/// `RTN_LOCAL`, in the byte order of a register.
 const LOCAL: u32 = 2;
 
 /// A subnet of pods.
@@ -153,9 +153,9 @@ pub(crate) fn drops(kind: u16, payload: &[u8]) -> Option<(bool, bool)> {
     Some((matches!(header[0], INET | IPV4), matches!(header[0], INET | IPV6)))
 }
 
-/// The rule for traffic from other machines to a host port. The forwarder serves the host itself and the pods: a
-/// connection from the host may have a source address that is meaningless elsewhere (127.0.0.1), and a pod's
-/// would be answered directly, bypassing the host.
+/// The rule for traffic from other machines to a host port. The forwarder serves the host itself and the pods: a connection from
+/// the host may have a source address that is meaningless elsewhere (127.0.0.1), and the answer to a pod's connection would
+/// bypass the host.
 fn port_expressions(bridge: &str, rule: &PortRule) -> Vec<u8> {
     let (family, address) = family(rule.pod);
     let (offset, length) = if family == IPV4 { (16, 4) } else { (24, 16) };
@@ -267,7 +267,7 @@ pub(crate) fn mapped(map: &str, register: u32) -> Vec<u8> {
     expression("lookup", &[text(1, map), number(2, 1), number(3, register)])
 }
 
-/// Replaces a part of the packet by what a register has.
+/// Replaces a part of the packet by a register's value.
 pub(crate) fn replace_payload(register: u32, header: u32, offset: u32, length: u32) -> Vec<u8> {
     let place = [number(2, header), number(3, offset), number(4, length)].concat();
     expression("payload", &[number(5, register), place])
@@ -312,7 +312,7 @@ pub(crate) fn number(kind: u16, value: u32) -> Vec<u8> {
     attribute(kind, &value.to_be_bytes())
 }
 
-/// A message of nfnetlink. Its number is 0: no other transaction's responses arrive on the socket.
+/// A message of nfnetlink. Its sequence number is 0, because the socket receives no other transaction's responses.
 pub(crate) fn message(
     kind: u16,
     flags: u16,
@@ -350,17 +350,17 @@ impl Batch {
         self.messages.extend(message(kind, flags, self.family, 0, &attributes.concat()));
     }
 
-    /// Creates a table, in place of one that may be there.
+    /// Creates a table, and replaces an existing one.
     pub(crate) fn replaced_table(&mut self, name: &str) {
         self.table(NEW_TABLE, name);
         self.table(DELETE_TABLE, name);
         self.table(NEW_TABLE, name);
     }
 
-    /// Creates a set of keys of so many bytes, with room for any number.
+    /// Creates a set of keys of `key_length` bytes, with room for any number.
     pub(crate) fn set(&mut self, table: &str, name: &str, key_length: usize) {
         let length = u32::try_from(key_length).unwrap_or(u32::MAX);
-        // Kind of key and number of the set in this transaction, which the kernel asks for, mean nothing here.
+        // The kernel requires a key type and a number of the set in this transaction; their values do not matter here.
         let attributes = [
             text(1, table),
             text(2, name),
@@ -372,7 +372,7 @@ impl Batch {
         self.add(NEW_SET, CREATE, &attributes);
     }
 
-    /// Creates a map of keys to values of so many bytes, with room for any number.
+    /// Creates a map of keys to values, of the given lengths in bytes, with room for any number.
     pub(crate) fn map(&mut self, table: &str, name: &str, key_length: u32, value_length: u32) {
         /// `NFT_SET_MAP`.
         const MAP: u32 = 8;
@@ -408,7 +408,7 @@ impl Batch {
         self.add(kind, create, &[text(1, name)]);
     }
 
-    /// Creates a table that goes with the socket of the transaction (`NFT_TABLE_F_OWNER`, Linux 5.12).
+    /// Creates a table that the kernel removes with the transaction's socket (`NFT_TABLE_F_OWNER`, Linux 5.12).
     pub(crate) fn own_table(&mut self, name: &str) {
         const OWNER: u32 = 2;
         self.add(NEW_TABLE, CREATE, &[text(1, name), number(2, OWNER)]);

@@ -1,4 +1,4 @@
-//! What a pod announces: nothing outside pods is configured by it.
+//! Announcements of a pod do not configure interfaces outside pods.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -22,7 +22,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// 2001:db8:1::/64. The kernel adds the checksum.
 fn advertisement() -> Vec<u8> {
     let mut message = vec![134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
-    // A prefix (4.6.2): on the link, and for addresses.
+    // A prefix (4.6.2) with the flags on-link and autonomous.
     message.extend([3, 4, 64, 0xc0, 0, 1, 0x51, 0x80, 0, 0, 0x38, 0x40, 0, 0, 0, 0]);
     message.extend(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0).octets());
     message
@@ -38,7 +38,7 @@ fn advertise(from: &OwnedFd, interface: &str) {
         address.fine = &[nix::libc::EEXIST];
         netlink.batch(&[address]).unwrap();
         let socket = socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)).unwrap();
-        // Others are not taken: they may come from another link.
+        // Receivers ignore other hop limits, which could come from another link.
         sockopt::set_ipv6_multicast_hops(&socket, 255).unwrap();
         let to = SocketAddrV6::new(ALL_NODES, 0, 0, index);
         sendto(&socket, &advertisement(), SendFlags::empty(), &to).unwrap();
@@ -66,7 +66,7 @@ fn wait(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Waits until an interface has got an advertisement.
+/// Waits until an interface has received an advertisement.
 fn wait_until_it_arrived(host: &OwnedFd, interface: &str) {
     wait("the advertisement to arrive", || {
         let counters = table(host, &format!("dev_snmp6/{interface}")).unwrap();
@@ -96,7 +96,7 @@ fn router_advertisement_of_a_pod_configures_nothing_outside() {
             return;
         }
         let (first, second) = (Pod::attached(&bridge, "a"), Pod::attached(&bridge, "b"));
-        // As where the kernel has no filter.
+        // Now without the filter, as on a kernel that lacks it.
         inside(&host, || nat::remove_tables("crib0"));
         let bridges = ["crib0", "crib0-1"];
         let before = bridges.map(|name| routes(&host, name));

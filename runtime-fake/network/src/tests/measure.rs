@@ -18,7 +18,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[case::of_one_family("case_1_of_one_family", Ipv6::Never)]
 #[case::of_both("case_2_of_both", Ipv6::IfPossible)]
 fn attach_and_detach(#[case] name: &str, #[case] ipv6: Ipv6) {
-    // The test's full name, because for an ordinary user it runs itself again, in a user namespace.
+    // The test's full name, because for an ordinary user it re-executes itself in a user namespace.
     with_namespace(&format!("measure::attach_and_detach::{name}"), |host| {
         let opening = Instant::now();
         let config = BridgeConfig { ipv6, ..config("crib0", &host) };

@@ -1,4 +1,4 @@
-//! The network of a pod, what it reaches, and that nothing of it is left.
+//! A pod's network: what a pod reaches, and that detaching leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -107,7 +107,7 @@ fn detaching_works_when_there_is_nothing_left_to_detach() {
         let bridge = open("crib0", &host);
         bridge.detach("never attached").unwrap();
         let pod = Pod::attached(&bridge, "a");
-        // Without holders the namespace ends, at a time of the kernel's choosing.
+        // Without users the namespace ends, at a time that the kernel chooses.
         drop(pod);
         bridge.detach("a").unwrap();
         assert_eq!(link_names(&host), ["lo", "crib0"]);
@@ -130,7 +130,7 @@ fn a_failed_attach_leaves_nothing_and_keeps_no_address() {
         let no_netns = std::fs::File::open("/proc/self/status").unwrap();
         bridge.attach("b", no_netns.as_fd()).unwrap_err();
         assert_eq!(link_names(&host), ["lo", "crib0"]);
-        // Would be refused if an address were still allocated.
+        // Fails if an address is still allocated.
         bridge.close().unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! crib's own way out, in a namespace of the test, to servers on the loopback interface of the host.
+//! crib's own relay, in a namespace of the test, to servers on the loopback interface of the host.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ fn with_pod(test: &str, body: impl FnOnce(&Pod)) {
     });
 }
 
-/// The rules that masquerade for installed programs are there too.
+/// The masquerading rules for installed programs exist too.
 fn relayed(bridge: &Bridge, namespace: &OwnedFd) -> (Nat, PipeReader, Pod) {
     let subnet = (bridge.subnet().network(), bridge.subnet().prefix_len());
     let nat = inside(namespace, || {
@@ -55,7 +55,7 @@ fn listener() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// A port of the host's loopback interface that nothing has.
+/// A port of the host's loopback interface without a listener.
 fn closed_port() -> u16 {
     listener().1
 }
@@ -64,7 +64,7 @@ fn closed_port() -> u16 {
 fn stream_keeps_its_bytes_and_half_closes() {
     with_pod("stream_keeps_its_bytes_and_half_closes", |pod| {
         let (listener, port) = listener();
-        // Longer than all buffers on the way; the period is no power of two.
+        // Longer than all buffers on the path; the period is not a power of two.
         let sent: Vec<u8> = (0..40_000_000_u32).map(|n| (n % 251) as u8).collect();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -124,7 +124,7 @@ fn datagrams_are_answered_from_where_they_were_sent() {
             socket.set_read_timeout(Some(LIMIT)).unwrap();
         }
         let mut buffer = vec![0; 65_535];
-        // The largest one comes in several packets.
+        // The largest one arrives in several packets.
         for length in [0, 1, 1400, 65_000, 65_503] {
             let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
             client.send_to(&sent, at_host(port)).unwrap();
@@ -152,7 +152,7 @@ fn datagram_to_closed_port_is_refused() {
     });
 }
 
-/// Connections that come all at once do not mix.
+/// Concurrent connections do not mix their data.
 #[test]
 fn concurrent_connections_keep_their_own_data() {
     with_pod("concurrent_connections_keep_their_own_data", |pod| {

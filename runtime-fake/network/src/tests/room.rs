@@ -70,7 +70,7 @@ fn a_restarted_daemon_finds_all_bridges() {
         let before = Bridge::open(narrow(&host), &[]).unwrap();
         let mut pods = attached(&before, &["a", "b", "c", "d", "e", "f", "g"]);
         drop(before);
-        // No pod of the third bridge is recorded, and one of the second.
+        // The daemon's record has no pod of the third bridge, and one of the second.
         pods.truncate(3);
         let records: Vec<_> = pods.iter().map(Pod::record).collect();
         let after = Bridge::open(narrow(&host), &records).unwrap();

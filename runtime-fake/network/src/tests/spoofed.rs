@@ -1,4 +1,4 @@
-//! What a pod claims to be: no frame in another one's name enters a bridge.
+//! Spoofed frames: no frame with another pod's address enters a bridge.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -24,11 +24,11 @@ use crate::netfilter::nat;
 use crate::{Bridge, Mac};
 
 const BROADCAST: Mac = Mac([0xff; 6]);
-/// Of every frame. The kernel trims a packet to the length in its header.
+/// The length of every frame. The kernel trims a packet to the length in its header.
 const LENGTH: u8 = 91;
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
-/// A kind of frame, and the address that it claims.
+/// A kind of frame, and its sender's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     /// An ARP message of this operation, from an address.
@@ -98,7 +98,7 @@ fn perl(interface: &str, script: &str) -> Command {
     command
 }
 
-/// What arrives at an interface.
+/// The frames that arrive at an interface.
 struct Arriving {
     listener: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -175,7 +175,7 @@ fn pod_sends_from_its_own_addresses_only() {
             skip("spoofed", "Ipv6", "the kernel has none");
             return;
         }
-        // What the kernel refuses, here the removal of what was never there, leaves the filter usable.
+        // A request that the kernel refuses, here the removal of an unknown port, leaves the filter usable.
         let unknown = Port { name: "crvunknown", mac: BROADCAST };
         bridge.sources.release(unknown, &[IpAddr::V4(OUTSIDE)]);
         let (first, second) = (Pod::attached(&bridge, "a"), Pod::attached(&bridge, "b"));
@@ -236,7 +236,7 @@ fn pod_sends_from_its_own_addresses_only() {
     });
 }
 
-/// Where the kernel has no filter of frames, it looks at the addresses of packets.
+/// Without a filter of frames, the kernel still checks the source addresses of packets.
 #[test]
 fn host_takes_packets_from_addresses_of_pods_only() {
     with_namespace("spoofed::host_takes_packets_from_addresses_of_pods_only", |host| {
@@ -256,14 +256,14 @@ fn host_takes_packets_from_addresses_of_pods_only() {
             sender.send_to(b"hello", listener.local_addr().unwrap()).unwrap();
         }
         assert_eq!(listener.recv_from(&mut [0; 5]).unwrap().1.ip(), pod.got.ip);
-        // For the host's other addresses.
+        // ARP requests for the host's other addresses.
         let answers =
             inside(&host, || std::fs::read_to_string("/proc/sys/net/ipv4/conf/crib0/arp_ignore"));
         assert_eq!(answers.unwrap(), "1\n");
     });
 }
 
-/// Keeps the messages of the warnings of a thread.
+/// Collects the warnings of a thread.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -299,7 +299,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// A thread that may not use nf_tables stands for a kernel that has none. Pods run there too.
+/// A thread that may not use nf_tables simulates a kernel without them. Pods still run.
 #[test]
 fn kernel_without_filter_of_frames_is_named_in_a_warning() {
     let warnings = Warnings::default();

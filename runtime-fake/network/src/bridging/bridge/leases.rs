@@ -1,5 +1,5 @@
-//! Addresses of Services, on one attached network namespace: those of the pod network that are no pod's own, and those outside it that
-//! pods' packets are led there for.
+//! Service addresses on one attached network namespace: some in the pod network that no pod has, and some outside it to which
+//! pods' packets are redirected.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,16 +11,16 @@ use super::{Bridge, Netlink, Port, host_interface, link_query, requests, within}
 use crate::links::netlink::Request;
 use crate::{Mac, NetError, POD_INTERFACE, private_netns};
 
-/// A network namespace on the bridge, attached as a pod is, with further addresses. [`Bridge::release`] detaches it.
+/// A network namespace on the bridge, attached like a pod, with further addresses. [`Bridge::release`] detaches it.
 #[derive(Debug)]
 pub struct Lease {
     /// The namespace.
     pub netns: OwnedFd,
     /// Its own address.
     pub address: Ipv4Addr,
-    /// The further ones.
+    /// The further addresses.
     pub addresses: Vec<Ipv4Addr>,
-    /// Those outside the pod network.
+    /// The addresses outside the pod network.
     served: BTreeSet<Ipv4Addr>,
     holder: String,
 }
@@ -32,7 +32,7 @@ impl Lease {
 }
 
 impl Bridge {
-    /// Makes a network namespace, and attaches it with `further` addresses beside its own. No pod gets one of them before
+    /// Makes a network namespace, and attaches it with `further` addresses in addition to its own. They stay allocated until
     /// [`Bridge::release`]. On failure it removes what it created.
     pub fn lease(&self, holder: &str, further: usize) -> Result<Lease, NetError> {
         let netns = private_netns()?;
@@ -76,8 +76,8 @@ impl Bridge {
         leased.map(|()| lease.addresses.iter().skip(before).copied().collect())
     }
 
-    /// Gives the namespace these addresses outside the pod network, and no others, and leads pods' packets for them there. On failure
-    /// it has those of the earlier ones that are still wanted.
+    /// Assigns exactly these addresses outside the pod network to the namespace, and redirects pods' packets for them there. On
+    /// failure it keeps the earlier addresses that are also in `wanted`.
     pub fn serve(&self, lease: &mut Lease, wanted: &BTreeSet<Ipv4Addr>) -> Result<(), NetError> {
         let gone: Vec<Ipv4Addr> = lease.served.difference(wanted).copied().collect();
         self.withdraw(lease, &gone)?;
@@ -166,7 +166,7 @@ impl Bridge {
     }
 }
 
-/// How many addresses are changed by one request.
+/// The number of addresses that one request changes.
 const AT_ONCE: usize = 128;
 
 /// Changes addresses of the namespace's interface.

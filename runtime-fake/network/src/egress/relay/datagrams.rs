@@ -16,8 +16,8 @@ use super::packet::{self, Content, Packet};
 use super::sockets::PacketSender;
 use crate::{Slot, Slots};
 
-/// The largest datagram. Those of pods have 65503 bytes at most, as the packet log cuts what is longer, and answers 65492, as
-/// a raw socket sends no more than the MTU.
+/// The largest datagram. Pods' datagrams have 65503 bytes at most, because the packet log truncates longer ones; answers have
+/// 65492, because a raw socket sends no more than the MTU.
 const DATAGRAM: usize = 65_535;
 /// The code of "port unreachable".
 const PORT: u8 = 3;
@@ -58,7 +58,7 @@ fn is_wait(error: &io::Error) -> bool {
 }
 
 impl Datagrams {
-    /// No flows, and at most those of the pool.
+    /// Creates the table without flows; `pool` limits their number.
     pub(super) fn new(pool: Slots, sender: Arc<PacketSender>) -> Arc<Self> {
         Arc::new(Self {
             flows: Mutex::default(),
@@ -68,7 +68,8 @@ impl Datagrams {
         })
     }
 
-    /// Sends what is in a pod's packet to `target`, the destination as the host reaches it. A datagram too many is lost.
+    /// Sends the payload of a pod's packet to `target`, the destination as the host reaches it. A datagram beyond the limit of
+    /// flows is lost.
     pub(super) fn pass_on(
         self: &Arc<Self>,
         packet: &Packet<'_>,
@@ -93,7 +94,7 @@ impl Datagrams {
         flow.slot.asked();
         let quoted = bytes.len().min(packet::QUOTE);
         bytes[..quoted].clone_into(&mut lock(&flow.last));
-        // An error of an earlier datagram is told here too, and this one is sent then.
+        // The first attempt may report the error of an earlier datagram; the second one sends this datagram.
         for _ in 0..2 {
             match send(&flow.socket, &payload, SendFlags::DONTWAIT) {
                 Ok(_) => return,
@@ -110,7 +111,7 @@ impl Datagrams {
         let socket = if key.is_echo {
             let flags = SockFlag::SOCK_CLOEXEC;
             let protocol = SockProtocol::Icmp;
-            // Refused to groups outside net.ipv4.ping_group_range: the pod is told so.
+            // The kernel refuses groups outside net.ipv4.ping_group_range; the pod then gets an error.
             let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, protocol)?;
             StdUdpSocket::from(socket)
         } else {
@@ -129,10 +130,10 @@ impl Datagrams {
         Ok(Some(flow))
     }
 
-    /// Sends answers to the pod until the flow is idle, or its slot has gone to another one.
+    /// Sends answers to the pod until the flow is idle, or another flow takes its slot.
     async fn answer(&self, key: &Key, flow: &Flow) {
         while let Some(left) = flow.slot.time_left() {
-            // An error alone makes a socket not readable.
+            // An error alone does not make a socket readable.
             let ready = flow.socket.ready(Interest::READABLE | Interest::ERROR);
             tokio::select! {
                 ready = timeout(left, ready) => match ready {
@@ -144,7 +145,7 @@ impl Datagrams {
             }
             let mut buffer = lock(&self.buffer);
             let mut received = Err(io::ErrorKind::WouldBlock.into());
-            // tokio tries nothing for both at once.
+            // tokio has no `try_io` for both interests together.
             for interest in [Interest::READABLE, Interest::ERROR] {
                 if matches!(&received, Err(error) if is_wait(error)) {
                     let receive = || receive(&flow.socket, &mut buffer);
@@ -173,7 +174,7 @@ impl Datagrams {
         }
     }
 
-    /// Tells the pod that a datagram of its failed.
+    /// Reports to the pod that one of its datagrams failed.
     fn tell(&self, key: &Key, error: &io::Error, datagram: &[u8]) {
         let code = match Failure::of(error) {
             Failure::Refused => PORT,

@@ -6,7 +6,7 @@ use super::packet::{self, Content, Packet};
 
 pub(crate) const TARGETS: &[Target] = &[Target::new("pod_packet", pod_packet, pod_packets)];
 
-/// A datagram that is written as it was read is the same one, and what is answered has the pod's address.
+/// A datagram that is parsed and written again is unchanged, and answers go to the pod's address.
 fn pod_packet(data: &[u8]) {
     let Some(found) = Packet::parse(data) else {
         return;

@@ -1,4 +1,4 @@
-//! ◆ The IPv4 packets of pods that the relay takes, and those that it answers with (RFC 791, 792, 768, 9293).
+//! ◆ Parses the IPv4 packets that the relay accepts from pods, and builds its answers (RFC 791, 792, 768, 9293).
 //!
 //! Checksums of packets of pods are not verified: they come from this host's kernel, which has not filled them in yet.
 
@@ -7,15 +7,15 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// The longest header of a packet that is written here.
+/// The length of the header of every packet built here.
 const HEADER: usize = 20;
 const TTL: u8 = 64;
 const ECHO_REPLY: u8 = 0;
 const UNREACHABLE: u8 = 3;
 const ECHO_REQUEST: u8 = 8;
-/// What of a packet an ICMP error quotes besides its header.
+/// The number of bytes after a packet's header that an ICMP error quotes.
 const QUOTED: usize = 8;
-/// The part of a packet that an error needs: the longest header, and what it quotes besides.
+/// The part of a packet that an error needs: the longest header and the quoted bytes after it.
 pub(super) const QUOTE: usize = 60 + QUOTED;
 
 /// A packet of a pod.
@@ -23,7 +23,7 @@ pub(super) const QUOTE: usize = 60 + QUOTED;
 pub(super) struct Packet<'a> {
     /// The pod's address and port; the identifier of an echo request in place of the port.
     pub(super) source: SocketAddrV4,
-    /// Where it leads to; an echo request has port 0.
+    /// The destination; port 0 for an echo request.
     pub(super) destination: SocketAddrV4,
     pub(super) content: Content<'a>,
 }
@@ -39,8 +39,8 @@ pub(super) enum Content<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Parses a whole packet. `None` is for what nothing here answers: fragments, broken headers, and addresses that
-    /// are no single host's.
+    /// Parses a whole packet. Returns `None` for packets that the relay does not answer: fragments, invalid headers, and
+    /// addresses that are not a single host's.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, payload) = split(bytes)?;
         let (source, destination) = (address(header, 12)?, address(header, 16)?);
@@ -70,7 +70,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The header with its options, and what follows up to the packet's length.
+/// The header with its options, and the payload up to the packet's length.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let first = *bytes.first()?;
     let header = usize::from(first & 15) * 4;
@@ -111,7 +111,7 @@ pub(super) fn datagram(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> 
         payload,
     ]
     .concat();
-    // A checksum of zero stands for none.
+    // A checksum of zero means no checksum.
     let sum = match transport_checksum(*from.ip(), *to.ip(), UDP, &message) {
         0 => u16::MAX,
         sum => sum,
@@ -126,7 +126,7 @@ pub(super) fn echo_request(rest: &[u8]) -> Vec<u8> {
     [&[ECHO_REQUEST, 0, 0, 0, 0, 0], rest].concat()
 }
 
-/// What follows the identifier in an answer that a ping socket received.
+/// The bytes after the identifier in an answer that a ping socket received.
 pub(super) fn echoed(message: &[u8]) -> Option<&[u8]> {
     (message.get(..2)? == [ECHO_REPLY, 0]).then(|| message.get(6..))?
 }
@@ -154,7 +154,7 @@ fn icmp(from: Ipv4Addr, to: Ipv4Addr, mut message: Vec<u8>) -> Vec<u8> {
     packet(from, to, ICMP, &message)
 }
 
-/// The packet without what the kernel fills in on a raw socket: identification, length and checksum (raw(7)).
+/// Builds a packet without the fields that the kernel fills in on a raw socket: identification, length and checksum (raw(7)).
 fn packet(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(HEADER + payload.len()).unwrap_or(u16::MAX);
     let [high, low] = length.to_be_bytes();
@@ -214,7 +214,7 @@ mod tests {
         packet(*pod().ip(), *server().ip(), TCP, &segment)
     }
 
-    /// The sum over a packet with a right checksum is zero.
+    /// The sum over a packet with a correct checksum is zero.
     fn is_right(packet: &[u8], protocol: u8) -> bool {
         let (_, message) = split(packet).unwrap();
         let (from, to) = (address(packet, 12).unwrap(), address(packet, 16).unwrap());

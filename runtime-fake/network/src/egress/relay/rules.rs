@@ -10,21 +10,21 @@ use crate::netfilter::nft::{
     interface, masked, meta, number, payload, subnet_mask, verdict,
 };
 
-/// The table. It lives as long as the socket that made it.
+/// The table. The kernel removes it when the socket that made it closes.
 pub(crate) const TABLE: &str = "crib-egress";
 
 /// The group of the packet log.
 pub(super) const GROUP: u16 = 1;
 
-/// The mark of a first TCP packet whose connection is there.
+/// The mark of a SYN whose host-side connection is established.
 pub(super) const CONNECTED: u32 = 1;
 
-/// Before connection tracking (-200), after packets are put together from fragments (-400).
+/// Before connection tracking (-200), after reassembly of fragments (-400).
 const RAW: i32 = -300;
 const MANGLE: i32 = -150;
 
-/// A transaction that makes the table: packets of pods that begin something outside are logged and dropped, and those
-/// that come back with the mark [`CONNECTED`] reach the listener at `port` of the loopback interface.
+/// A transaction that makes the table: packets of pods that begin a connection or flow to the outside are logged and dropped;
+/// packets reinjected with the mark [`CONNECTED`] reach the listener at `port` of the loopback interface.
 pub(super) fn transaction(bridge: &str, subnets: &[(Ipv4Addr, u8)], port: u16) -> Vec<u8> {
     let mut batch = Batch::begin();
     batch.own_table(TABLE);

@@ -21,20 +21,20 @@ use crate::netfilter::{self, Nfnetlink};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// What the relay has in the bridge's namespace.
+/// The relay's sockets in the bridge's namespace.
 pub(super) struct Sockets {
     /// Accepts connections to any address.
     pub(super) listener: TcpListener,
-    /// Receives the packets that begin something.
+    /// Receives the packets that begin a connection or flow.
     pub(super) log: OwnedFd,
     pub(super) sender: PacketSender,
-    /// Keeps the packet rules.
+    /// Keeps the packet rules in place.
     pub(super) table: Nfnetlink,
 }
 
-/// Makes the sockets in the calling thread's network namespace, and then leads packets of pods to them.
+/// Makes the sockets in the calling thread's network namespace, and then the rules that direct pods' packets to them.
 pub(super) fn open(bridge: &str, subnets: &[(Ipv4Addr, u8)]) -> io::Result<Sockets> {
-    // A packet that is sent back comes from the loopback interface, with a pod's address.
+    // A reinjected packet arrives on the loopback interface, with a pod's address.
     for interface in ["all", "lo"] {
         let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter"), "0");
     }
@@ -54,7 +54,7 @@ fn doing(what: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Leads packets for any address to this namespace's own sockets.
+/// Delivers packets for any address to this namespace's own sockets.
 fn add_route() -> Result<(), crate::NetError> {
     let mut netlink = Netlink::open()?;
     let lo = link_query::link(&mut netlink, "lo")?.map_or(1, |lo| lo.index);
@@ -62,8 +62,7 @@ fn add_route() -> Result<(), crate::NetError> {
     Ok(netlink.batch(&steps)?)
 }
 
-/// Accepts connections that the packet rules lead to it, whatever address they are for. A pod cannot reach its own
-/// address.
+/// Accepts connections that the packet rules direct to it, to any address. A pod cannot reach its own address.
 fn listener() -> io::Result<TcpListener> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
@@ -74,7 +73,7 @@ fn listener() -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Sends packets with foreign addresses. What the kernel does not take is lost, as any packet may be.
+/// Sends packets with foreign addresses. A packet that the kernel does not accept is lost, as any packet may be.
 pub(super) struct PacketSender {
     plain: OwnedFd,
     marked: OwnedFd,
@@ -92,21 +91,21 @@ impl PacketSender {
         Ok(Self { plain: open()?, marked })
     }
 
-    /// Sends the first packet of a connection back, to the listener.
+    /// Reinjects the SYN of a connection, for the listener.
     pub(super) fn connect(&self, syn: &[u8], destination: Ipv4Addr) {
         if let Some(packet) = packet::with_tcp_checksum(syn) {
             send(&self.marked, &packet, destination);
         }
     }
 
-    /// Sends the first packet of a connection back to where nothing listens: the kernel resets the connection.
+    /// Reinjects the SYN of a connection to a port without a listener, so that the kernel resets the connection.
     pub(super) fn reset(&self, syn: &[u8], destination: Ipv4Addr) {
         if let Some(packet) = packet::with_tcp_checksum(syn) {
             send(&self.plain, &packet, destination);
         }
     }
 
-    /// Tells a pod that its packet cannot reach its destination, with a code of RFC 792.
+    /// Reports to a pod that its packet cannot reach its destination, with a code of RFC 792.
     pub(super) fn unreachable(&self, code: u8, about: &[u8], pod: Ipv4Addr) {
         if let Some(packet) = packet::unreachable(code, about) {
             send(&self.plain, &packet, pod);
@@ -132,7 +131,7 @@ const PAYLOAD: u16 = 9;
 /// Room for packets that wait to be read; the kernel has a limit of its own (net.core.rmem_max).
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// Receives the packets of a group, whole and at once, in the calling thread's network namespace.
+/// Receives the packets of a group, complete and without delay, in the calling thread's network namespace.
 pub(super) fn open_packet_log(group: u16) -> io::Result<OwnedFd> {
     let mut socket = netfilter::open()?;
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER);
@@ -149,7 +148,7 @@ pub(super) fn open_packet_log(group: u16) -> io::Result<OwnedFd> {
     socket.as_fd().try_clone_to_owned()
 }
 
-/// The packets in what one read returned.
+/// The packets in the data of one read.
 pub(super) fn packets(read: &[u8]) -> impl Iterator<Item = &[u8]> {
     messages(read).filter_map(|message| match message.kind {
         PACKET => find(message.payload.get(4..)?, PAYLOAD),

@@ -25,7 +25,7 @@ use crate::{Slot, Slots, join};
 
 /// How long a connected socket waits for the pod's connection.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(60);
-/// The wait after an error that closing a connection elsewhere ends: no file descriptor or memory is left.
+/// The delay after running out of file descriptors or memory, until another connection closes.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
 /// A pod's address and the destination.
@@ -33,7 +33,7 @@ type Flow = (SocketAddrV4, SocketAddrV4);
 
 /// A connection that the pod's kernel has not completed yet.
 enum Attempt {
-    /// The host connects.
+    /// The host is connecting.
     Connecting,
     /// The host has connected.
     Connected(Connected),
@@ -56,7 +56,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// No connections, and at most those of the pool.
+    /// Creates the table without connections; `pool` limits their number.
     pub(super) fn new(pool: Slots, sender: Arc<PacketSender>) -> Arc<Self> {
         Arc::new(Self { attempts: Mutex::default(), next: AtomicU64::new(0), pool, sender })
     }
@@ -65,12 +65,12 @@ impl Streams {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the connection that a pod's packet, `syn`, asks for. `target` is the destination as the host reaches it.
-    /// A pod whose connection is one too many repeats its packet later.
+    /// Begins the connection that a pod's packet, `syn`, requests. `target` is the destination as the host reaches it. A pod
+    /// beyond the limit retransmits its packet later.
     pub(super) fn begin(self: &Arc<Self>, packet: &Packet<'_>, syn: &[u8], target: SocketAddrV4) {
         let flow = (packet.source, packet.destination);
         match self.attempts().get(&flow) {
-            // The pod repeats itself.
+            // A retransmission.
             Some(Attempt::Connecting) => return,
             Some(Attempt::Connected(_)) => return self.sender.connect(syn, *flow.1.ip()),
             None => {}
@@ -87,7 +87,7 @@ impl Streams {
         let (pod, destination) = (*flow.0.ip(), *flow.1.ip());
         let connected = tokio::select! {
             connected = TcpStream::connect(target) => connected,
-            // The pod repeats its packet.
+            // The pod retransmits its packet.
             () = slot.closed() => Err(io::ErrorKind::TimedOut.into()),
         };
         match connected {
@@ -110,7 +110,8 @@ impl Streams {
         }
     }
 
-    /// Forgets an attempt that the pod's kernel does not complete, or whose slot has gone to another pod: its connection is reset.
+    /// Forgets an attempt that the pod's kernel does not complete, or whose slot another pod has taken; the host's connection is
+    /// reset.
     async fn forget(self: Arc<Self>, flow: Flow, number: u64, slot: Arc<Slot>) {
         let _ = timeout(ACCEPTED_WITHIN, slot.closed()).await;
         let mut attempts = self.attempts();
@@ -125,7 +126,7 @@ impl Streams {
         loop {
             let (client, pod) = match listener.accept().await {
                 Ok(accepted) => accepted,
-                // The client has gone before it was accepted.
+                // The client disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
                     self.pool.give_up();
@@ -140,15 +141,15 @@ impl Streams {
                     let Connected { stream, slot, .. } = connected;
                     tasks::spawn(async move { join(&client, &stream, &slot).await });
                 }
-                // Its time was over.
+                // The attempt has expired.
                 Some(Attempt::Connecting) | None => drop(client.set_zero_linger()),
             }
         }
     }
 }
 
-/// Whose connection was accepted: the listener's sockets have the destination as their own address. The peer's is what
-/// the call returned, as a socket that was reset has none any more.
+/// The flow of an accepted connection: the local address of its socket is the destination. The peer's address comes from
+/// accept(2), because a socket that was reset no longer has one.
 fn flow_of(pod: SocketAddr, client: &TcpStream) -> Option<Flow> {
     match (pod, client.local_addr().ok()?) {
         (SocketAddr::V4(pod), SocketAddr::V4(destination)) => Some((pod, destination)),

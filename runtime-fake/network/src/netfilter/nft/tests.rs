@@ -1,4 +1,4 @@
-//! The form of the messages, and what answers say.
+//! The form of the messages, and the parsing of responses.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
