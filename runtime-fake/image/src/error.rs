@@ -11,7 +11,7 @@ mod registry;
 pub(crate) use registry::Fault;
 pub use registry::{PullError, PullFailure};
 
-/// Why an archive, or an image in it, was refused. Nothing of it is kept.
+/// Why an archive, or an image in it, was refused. Nothing of it is stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The data ends too early.
@@ -209,7 +209,7 @@ impl Problem {
         }
     }
 
-    /// The same for an errno value.
+    /// [`io`] for an errno value.
     pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
         move |errno| Problem::Io { doing: doing.into(), source: errno.into() }
     }
@@ -264,7 +264,7 @@ pub enum ImageError {
         /// The reason.
         source: ReferenceError,
     },
-    /// The name of an image that acts out a script has none.
+    /// The name of a behaviour image has no valid script.
     #[error("image {reference} has no behaviour script")]
     Script {
         /// The full reference.

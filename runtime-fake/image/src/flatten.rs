@@ -212,7 +212,7 @@ fn data(from: &mut File, to: &mut File, stat: &Stat) -> io::Result<()> {
     while end < size {
         let start = match rustix::fs::seek(&*from, SeekFrom::Data(end)) {
             Ok(start) => start,
-            // Only a hole is left.
+            // Only a hole remains.
             Err(Errno::NXIO) => break,
             Err(errno) => return Err(errno.into()),
         };

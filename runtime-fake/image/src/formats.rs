@@ -1,4 +1,4 @@
-//! What images look like outside: archives and their indexes, OCI documents, tar with its extensions, digests and platforms.
+//! The external formats of images: archives and their indexes, OCI documents, tar with its extensions, digests and platforms.
 
 pub(crate) mod archive;
 pub(crate) mod archive_index;
@@ -21,22 +21,22 @@ use serde::de::IgnoredAny;
 // The documents of an image, as far as they are read here: OCI image specification 1.1, and docker's manifest v2 schema 2,
 // whose documents have the same fields.
 //
-// Unknown fields are ignored, and optional ones may be null, as encoders in Go write them. Nothing is written in these types:
-// a document is stored as it was received, because its digest is that of its bytes.
+// Unknown fields are ignored, and optional ones may be null, as encoders in Go write them. These types are never serialised: a
+// document is stored as received, because its digest is the digest of its bytes.
 
 /// A reference to content (descriptor.md).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
     pub(crate) media_type: String,
-    /// Parsed where the content is used: an index may name content that nothing here can verify.
+    /// Parsed where the content is used: an index may name content with a digest that cannot be verified here.
     pub(crate) digest: String,
     pub(crate) size: u64,
     pub(crate) annotations: Option<BTreeMap<String, String>>,
     pub(crate) platform: Option<Platform>,
 }
 
-/// What an image runs on (image-index.md), in Go's spelling.
+/// The platform of an image (image-index.md), in Go's spelling.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Platform {
     pub(crate) architecture: String,
@@ -44,7 +44,7 @@ pub(crate) struct Platform {
     pub(crate) variant: Option<String>,
 }
 
-/// Images of several platforms (image-index.md), or those of a layout (image-layout.md).
+/// Images of several platforms (image-index.md), or the images of a layout (image-layout.md).
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Index {
     pub(crate) manifests: Vec<Descriptor>,

@@ -338,7 +338,7 @@ fn documents_seeds() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// A full name parses to itself, and fits into a file name and a URL.
+/// A full name parses to the same reference, and fits into a file name and a URL.
 fn reference(data: &[u8]) {
     let Ok(read) = text(data).parse::<Reference>() else {
         return;
@@ -365,7 +365,7 @@ fn references() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A digest is displayed as it was parsed.
+/// A parsed digest displays as its input.
 fn digest(data: &[u8]) {
     if let Ok(read) = text(data).parse::<Digest>() {
         assert_eq!(read.to_string(), text(data));

@@ -64,7 +64,7 @@ struct Unpacker<'a> {
     stack: Stack<'a>,
     style: &'a Style,
     budget: &'a Budget,
-    /// Set at the end, deepest first: a read-only directory could not be filled, and filling a directory changes its
+    /// Set at the end, deepest first, because files cannot be created in a read-only directory, and creating them changes its
     /// modification time.
     directories: BTreeMap<Parts, Directory>,
     usage: Usage,
@@ -241,8 +241,7 @@ impl Unpacker<'_> {
             rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed())?;
         let mut file = File::from(file);
         if member.kind == Kind::Sparse {
-            // Charge holes to the budget too: they take no space here, but do where the file is copied without regard
-            // to them.
+            // Charge holes to the budget too: they take no space here, but they do after a copy that does not preserve holes.
             let data: u64 = member.data.iter().map(|(_, length)| length).sum();
             self.budget.take_bytes(member.size - data, &format!("{:?}", path()))?;
             sparse_copy(body, &mut file, member, &mut self.buffer)
@@ -253,7 +252,7 @@ impl Unpacker<'_> {
         let stat = rustix::fs::fstat(&file).map_err(failed())?;
         self.usage.file_bytes += member.size;
         self.usage.disk_bytes += blocks(&stat);
-        // Usually it is: most files of images belong to root, and so do files that root creates.
+        // Usually they are equal: most files of images belong to root, as do files that root creates.
         if self.style.owner(member.uid, member.gid) != Some((stat.st_uid, stat.st_gid)) {
             self.own(directory, name, member)?;
         }
@@ -331,8 +330,8 @@ impl Unpacker<'_> {
         self.attributes(directory, member)
     }
 
-    /// Sets `user.…` attributes and file capabilities. Others belong to the machine (security labels, ACLs with its
-    /// ids) and are skipped; overlayfs's own are an attack and are refused.
+    /// Sets `user.…` attributes and file capabilities. Other attributes are specific to a machine (security labels, ACLs with its
+    /// ids) and are skipped. Attributes of overlayfs are an attack and are refused.
     fn attributes(&self, file: impl AsFd, member: &Member) -> Result<(), Problem> {
         for (name, value) in &member.xattrs {
             if name.starts_with("trusted.overlay.") || name.starts_with("user.overlay.") {
@@ -387,7 +386,7 @@ impl Unpacker<'_> {
 }
 
 fn check_symlink(member: &Member) -> Result<(), Problem> {
-    // Where a link leads is not checked: processes that follow it have the image's root as their own.
+    // The target of a link is not checked, because processes that follow it have the image's root as their root.
     let why = match &member.link[..] {
         [] => "a link to nothing",
         link if link.contains(&0) || link.len() > 4095 => "a link whose target is no path",

@@ -1,26 +1,27 @@
 //! **image**: pulls images from archives and registries and unpacks them into directories for overlayfs.
 //!
-//! | room | what |
+//! | module | contents |
 //! |---|---|
-//! | `formats` | images outside: archives, OCI documents, tar, digests; `resolve` ◆: from a name to verified documents; `script` ◆ |
+//! | `formats` | external formats: archives, OCI documents, tar, digests; `resolve` ◆: from a name to verified documents;
+//! `script` ◆ |
 //! | `layer` | unpacks one layer; `layer/tests/forms.rs` lists the forms of layers that are accepted |
-//! | `local` | images without a registry: the host's root, and those that act out a behaviour script |
+//! | `local` | images without a registry: the host's root, and behaviour images |
 //! | `store` | imports, commits, metadata, names, records on disk |
 //! | `registry` | endpoints and mirrors, credentials, tokens, retries, downloads |
 //!
-//! The path of a pull: `image_reference` → `local` or `archives` (which archives) → `archive` (named blobs) →
-//! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of
-//! them) → `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) →
-//! `metadata` (records). [`ImageStore`] owns all state; its calls block.
+//! The path of a pull: `image_reference` → `local`, or `archives` (selects the archives) → `archive` (named blobs) →
+//! `archive_index` (names) → `resolve` (documents, each verified) → `import` (each layer once, `commit` for all of them) →
+//! `stream` and `tar_stream` (one pass: decompress, `readahead`, count, hash) → `layer` (files) → `metadata` (records).
+//! [`ImageStore`] owns all state; its calls block.
 //!
 //! A pull from a registry starts in `registry` ([`Puller`]) and ends in the same `resolve` and `import`. A download, one for each blob,
 //! owns a file without a name; all pulls that need the blob read it while it grows.
 //!
-//! Durability: a SIGKILL, or a power cut, at any instant leaves complete images and garbage, which the next
-//! [`ImageStore::open`] removes. The files of an image's layers are forced to the disk before its record is
-//! written, and the record before PullImage is answered: a pulled image survives a power cut, with all of its files.
+//! Durability: a SIGKILL, or a power cut, at any instant leaves complete images and garbage, which the next [`ImageStore::open`]
+//! removes. The files of an image's layers are forced to the disk before its record is written, and the record before PullImage
+//! is answered: a pulled image survives a power cut, with all of its files.
 //!
-//! This package knows no CRI type and no namespace. No path in an image is followed outside its root.
+//! This package uses no CRI type and no namespace. No path in an image is followed outside its root.
 
 mod error;
 mod flatten;

@@ -1,4 +1,4 @@
-//! Images that no registry has: of this machine's programs, and of behaviour scripts.
+//! Images that exist in no registry: the host's root, and behaviour images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -10,13 +10,14 @@ use crate::formats::platform::architecture;
 use crate::formats::record::{Content, ImageConfig, ImageId, ImageRecord, SCRIPT_LABEL};
 use crate::formats::script::{Script, ScriptError};
 
-// The embedded images: the host's own root, so that a pod runs on a machine without network and registry.
+// The embedded images let a pod run on a machine without network and registry.
 //
-// `crib.local/host` runs a command of the host. `crib.local/behave/SCRIPT` acts out a behaviour script on the same root.
+// `crib.local/host` has the host's own root. `crib.local/behave/SCRIPT` has the same root, and its containers follow a behaviour
+// script.
 
 /// The repository of the host's image. Only the tag `latest` exists.
 pub(crate) const REPOSITORY: &str = "crib.local/host";
-/// What the repository of an image with a script begins with; the script follows. Any tag exists.
+/// The prefix of the repository of a behaviour image; the script follows it. Any tag exists.
 const BEHAVE: &str = "crib.local/behave";
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -40,8 +41,8 @@ pub(crate) fn script(reference: &Reference) -> Option<Result<Script, ScriptError
     }
 }
 
-/// The configuration document of the host's image, or of the one with a script: constant for an architecture, and so is
-/// its ID.
+/// The configuration document of the host's image, or of a behaviour image. It is constant for an architecture, and so is the
+/// image's ID.
 pub(crate) fn document(script: Option<&Script>) -> Vec<u8> {
     let runs = match script {
         None => r#""Cmd":["/bin/sh"]"#.to_owned(),
@@ -59,8 +60,8 @@ pub(crate) fn document(script: Option<&Script>) -> Vec<u8> {
     document.into_bytes()
 }
 
-/// The record of the image with this document and tag. The size is that of its configuration, which is all that the
-/// store keeps of it.
+/// The record of the image with this document and tag. Its size is the size of its configuration, because the store keeps nothing
+/// else of it.
 pub(crate) fn record(document: &[u8], tag: String, script: Option<&Script>) -> ImageRecord {
     let id = Digest::of(document);
     let label = |script: &Script| (SCRIPT_LABEL.to_owned(), script.to_string());
@@ -87,12 +88,12 @@ pub(crate) fn record(document: &[u8], tag: String, script: Option<&Script>) -> I
     }
 }
 
-/// An image that acts out a script, under a name of its own: `registry.test/app:1=exit-1-after-2s`.
+/// A behaviour image under a name of its own: `registry.test/app:1=exit-1-after-2s`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedScript {
     /// Its name: a tag.
     pub(crate) name: Reference,
-    /// What its containers do.
+    /// The script that its containers follow.
     pub(crate) script: Script,
 }
 
@@ -105,12 +106,12 @@ pub enum NamedScriptError {
     /// Not a reference.
     #[error("{text:?} is no image reference: {why}")]
     Reference {
-        /// As written.
+        /// The name as written.
         text: String,
         /// The reason.
         why: ReferenceError,
     },
-    /// A digest belongs to a content, which a script has not.
+    /// The name has a digest, which a behaviour image cannot have.
     #[error("image {0} is named by its digest: name it by a tag")]
     Digest(String),
     /// Not a script.
@@ -124,10 +125,9 @@ pub enum NamedScriptError {
 }
 
 impl NamedScript {
-    /// The image called `name` that acts out `script`.
+    /// The image called `name` whose containers follow `script`.
     ///
-    /// # Errors
-    /// [`NamedScriptError`], with the text that is wrong.
+    /// # Errors [`NamedScriptError`], with the invalid text.
     pub fn new(name: &str, script: &str) -> Result<Self, NamedScriptError> {
         let name: Reference = name
             .parse()

@@ -1,9 +1,9 @@
 //! Pulls images from registries: selects the endpoints and credentials, and downloads documents and layers.
 //!
-//! The path of a pull: `endpoint` (which registries, in which order) → `credentials` → `session`, `peer` and
-//! `token` (authenticated requests) → `resolve` (index, manifest, configuration, each verified) → `download`
-//! (each layer once for all pulls, resumed when a connection breaks) → the image store, which unpacks while it
-//! downloads. `peer` and `retry` classify failures.
+//! The path of a pull: `endpoint` (selects and orders the registries) → `credentials` → `session`, `peer` and `token`
+//! (authenticated requests) → `resolve` (index, manifest, configuration, each verified) → `download` (each layer once for all
+//! pulls, resumed after a broken connection) → the image store, which unpacks while it downloads. `peer` and `retry` classify
+//! failures.
 
 mod challenge;
 mod credentials;
@@ -101,8 +101,9 @@ impl Puller {
         self.transport.settings.pinned.contains(name)
     }
 
-    /// Makes the image present under this name. Dropping the future cancels the pull; a download continues only if
-    /// another pull needs it. With `only`, no other endpoint is used. A `pod` that the pull is for has a share of all pulls.
+    /// Ensures that the image is present under this name. Dropping the future cancels the pull; a download continues only if
+    /// another pull needs it. With `only`, no other endpoint is used. If the pull is for a `pod`, it counts against the pod's
+    /// share of all pulls.
     pub async fn pull(
         &self,
         reference: &Reference,
@@ -189,7 +190,7 @@ impl Puller {
         }
     }
 
-    /// Downloads and unpacks the image. An error also says whether another pull's download was involved.
+    /// Downloads and unpacks the image. An error also contains whether another pull's download was involved.
     async fn bring_in(
         &self,
         session: &Arc<Session>,
@@ -229,7 +230,7 @@ impl Puller {
         })
     }
 
-    /// Runs work on the store, which the daemon awaits before it ends.
+    /// Runs blocking work on the store; the daemon waits for it before it ends.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

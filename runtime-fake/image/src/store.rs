@@ -1,4 +1,4 @@
-//! The images that there are: imports, commits, records on disk, names, and who waits for whom. [`ImageStore`] owns them.
+//! The image store: imports, commits, records on disk, names, and single-flight pulls. [`ImageStore`] owns all of them.
 
 pub(crate) mod archives;
 pub(crate) mod commit;
@@ -35,7 +35,7 @@ use self::import::{Failure, lock};
 use self::metadata::{Metadata, Places, store};
 use self::single_flight::SingleFlight;
 
-/// Where the store is, and what its process may do.
+/// The location of the store, and the permissions of its process.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {
     /// The store's root directory; created if missing. The caller ensures that only one daemon uses it.
@@ -45,11 +45,11 @@ pub struct ImageOptions {
     pub in_user_namespace: bool,
     /// The process has only one id: all files belong to it.
     pub single_id: bool,
-    /// Device nodes of images may be created: the device cgroup denies containers all but their own devices.
+    /// Device nodes of images may be created, because the device cgroup restricts containers to their own devices.
     pub device_nodes: bool,
     /// Archives and layout directories for [`ImageStore::pull`], and directories of these.
     pub archives: Vec<PathBuf>,
-    /// Images that act out a script, in place of what an archive or a registry has under these names.
+    /// Behaviour images, which override images of archives and registries with these names.
     pub scripts: Vec<NamedScript>,
     /// The limits for images.
     pub limits: Limits,
@@ -70,7 +70,7 @@ impl ImageOptions {
     }
 }
 
-/// Where a container's root file system comes from.
+/// The source of a container's root file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rootfs {
     /// The host's own root, to be used read-only.
@@ -89,7 +89,7 @@ struct Embedded {
 }
 
 impl Embedded {
-    /// Makes it present under its name.
+    /// Stores its record under its name.
     fn put(self, metadata: &Mutex<Metadata>) -> Result<ImageId, ImageError> {
         let document = local::document(self.script.as_ref());
         let mut record = local::record(&document, self.tag, self.script.as_ref());
@@ -136,9 +136,8 @@ pub struct ImageStore {
 impl ImageStore {
     /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
     ///
-    /// # Errors
-    /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist;
-    /// [`ImageError::Archive`] when a file named as an archive is none.
+    /// # Errors [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist;
+    /// [`ImageError::Archive`] when a file named as an archive is not one.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
         let trash = places.prepare()?;
@@ -174,8 +173,8 @@ impl ImageStore {
         lookup::find(records.into_iter(), name).cloned()
     }
 
-    /// Makes the image that `reference` names present, under that name, from the archives. An image or layer that is
-    /// present is not read again; of several concurrent callers one does the work.
+    /// Ensures that the image is present under the name `reference`, importing it from the archives if necessary. A present image
+    /// or layer is not read again; of several concurrent callers one does the work.
     ///
     /// # Errors
     /// [`ImageError::Reference`], [`ImageError::Script`], [`ImageError::NotFound`],
@@ -223,7 +222,7 @@ impl ImageStore {
         })
     }
 
-    /// The embedded image that a name means, if it means one.
+    /// The embedded image that a name refers to, if any.
     fn embedded(&self, wanted: &Reference) -> Result<Option<Embedded>, ImageError> {
         let Some(tag) = wanted.as_tag() else {
             return Ok(None);
@@ -360,7 +359,7 @@ impl ImageStore {
         self.release_all_but(|other| other != holder)
     }
 
-    /// Releases the layers of every holder that `stays` rejects: a restarted daemon calls it once it knows which
+    /// Releases the layers of every holder that `stays` rejects: a restarted daemon calls it after it has determined which
     /// containers still exist.
     ///
     /// # Errors

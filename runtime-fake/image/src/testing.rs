@@ -1,4 +1,4 @@
-//! Builds archives for tests, also malformed ones that no tool would write.
+//! Builds archives for tests, including malformed ones that no tool would write.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tar::EntryType;
 use crate::formats::digest::Digest;
 use crate::formats::platform::architecture;
 
-/// A tar stream under construction. Names are written unchanged.
+/// A tar stream under construction. Names are written without checks.
 #[derive(Clone, Default)]
 pub struct Tar(Vec<u8>);
 

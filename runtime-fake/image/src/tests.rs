@@ -275,7 +275,7 @@ fn pull_moves_tag_to_newer_image() {
     assert_ne!(old, new);
     let tags = |id: ImageId| store.status(&id.to_string()).unwrap().tags.len();
     assert_eq!((tags(old), tags(new)), (0, 1));
-    // The bottom layer is stored once, for both images, and stays with the remaining one.
+    // The bottom layer is stored once, for both images, and is kept for the remaining one.
     assert_eq!(fs::read_dir(bench.root().join("layers")).unwrap().count(), 3);
     store.remove(&old.to_string()).unwrap();
     assert_eq!(fs::read_dir(bench.root().join("layers")).unwrap().count(), 2);

@@ -20,12 +20,12 @@ pub(crate) enum Archive {
     Tar {
         /// The tar bytes.
         file: File,
-        /// The place of each member.
+        /// The location of each member.
         members: BTreeMap<String, Place>,
     },
 }
 
-/// Reads the beginning of the tar file at `path`, compressed or not: one that is empty or something else is an error.
+/// Reads the beginning of the tar file at `path`, compressed or not: an empty file, or one of another format, is an error.
 pub(crate) fn probe(path: &Path, limits: &Limits) -> Result<(), Problem> {
     let what = "the archive";
     let file = open_file(path).map_err(Problem::io(format!("open {}", path.display())))?;

@@ -15,7 +15,7 @@ use crate::formats::platform::Platform;
 use crate::formats::resolve::{self, LayerSource, Next, Resolved, Walk, json};
 use crate::formats::{self, Configuration, Descriptor, Index};
 
-/// The most names that a docker archive may give its images.
+/// Limit on the names of the images of a docker archive.
 const NAMES: u64 = 10_000;
 
 /// One image in an archive.
@@ -128,7 +128,7 @@ fn oci_names(descriptor: &Descriptor, file_name: &str) -> Vec<Reference> {
     name.into_iter().collect()
 }
 
-/// Finds the image that `wanted` names; if there are several, the one for `platform`.
+/// Finds the image that `wanted` names; of several, the one for `platform`.
 pub(crate) fn find<'a>(
     offers: &'a [Offer],
     wanted: &Reference,
@@ -222,8 +222,8 @@ fn docker_config(
     Ok(bytes)
 }
 
-/// The reference of an image in an archive that gives it a bare tag or no name: `crib.local/<file stem>:<tag>`,
-/// with characters that a repository may not contain replaced by dashes.
+/// The reference of an image that has only a tag or no name in its archive: `crib.local/<file stem>:<tag>`, with characters that
+/// a repository may not contain replaced by dashes.
 pub(crate) fn reference_of_file(file_name: &str, tag: Option<&str>) -> Option<Reference> {
     let lower = file_name.to_lowercase();
     let mut stem = lower.as_str();

@@ -1,4 +1,4 @@
-//! ◆ Content digests, which content is verified against.
+//! ◆ Content digests, against which content is verified.
 
 use std::fmt;
 use std::str::FromStr;

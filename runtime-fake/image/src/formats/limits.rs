@@ -1,4 +1,4 @@
-//! The limits on one image, and what is left of them while it is read.
+//! The limits on one image, and the remaining budget while it is read.
 
 use std::cell::Cell;
 

@@ -31,7 +31,7 @@ impl Extensions {
             let (key, value) = (text(&record[..equals]).ok_or_else(broken)?, &record[equals + 1..]);
             records = &records[length..];
             let number = || text(value).and_then(|t| t.parse::<u64>().ok()).ok_or_else(broken);
-            // A negative id stands for its two's complement bits: -2 is `nobody` on some systems.
+            // A negative id means its two's complement bits: -2 is `nobody` on some systems.
             let id = || {
                 let id = text(value).and_then(|t| t.parse::<i64>().ok());
                 let bits = |id: i64| {

@@ -17,8 +17,8 @@ impl Platform {
         Self { architecture: architecture(), variants: variants() }
     }
 
-    /// How well the image fits, smaller is better; `None` if it does not run. An image without a platform fits, but
-    /// worst of all.
+    /// How well the image fits, smaller is better; `None` if it does not run. An image without a platform fits, with the worst
+    /// rank.
     pub(crate) fn rank(&self, descriptor: &Descriptor) -> Option<usize> {
         let Some(platform) = &descriptor.platform else {
             return Some(usize::MAX);

@@ -83,7 +83,7 @@ pub enum UserName {
     Name(String),
 }
 
-/// Where an image's root file system comes from.
+/// The source of an image's root file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Content {
@@ -120,7 +120,7 @@ pub struct ImageRecord {
 }
 
 impl ImageRecord {
-    /// The behaviour script that its containers act out. An image that was pulled has none, whatever its labels say.
+    /// The behaviour script of its containers. A pulled image has none, even if a label contains one.
     pub fn script(&self) -> Option<Script> {
         match &self.content {
             Content::Host => self.config.labels.get(SCRIPT_LABEL)?.parse().ok(),
@@ -137,8 +137,8 @@ impl ImageRecord {
     }
 }
 
-/// The record beside an unpacked layer. Its existence means that the layer is complete and verified. That the
-/// layer is also on the disk follows only from an image record that names it.
+/// The record beside an unpacked layer. Its existence means that the layer is complete and verified. Only an image record that
+/// names the layer guarantees that it is synced to disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     /// Digest of the tar stream.

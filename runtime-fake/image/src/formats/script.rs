@@ -1,7 +1,7 @@
-//! ◆ Behaviour scripts: what a container does in a test, in words that fit into an image's name.
+//! ◆ Behaviour scripts: the behaviour of a container in a test, in words that fit into an image's name.
 //!
-//! A script is steps, separated by `/` or `,`: `log-10-a-second/exit-1-after-2s`. All of them hold at once, so their order
-//! means nothing. [`FORMS`] lists them. docs/testing.md explains them.
+//! A script consists of steps, separated by `/` or `,`: `log-10-a-second/exit-1-after-2s`. All steps apply together, so their
+//! order has no meaning. [`FORMS`] lists them. docs/testing.md explains them.
 
 mod grammar;
 #[cfg(test)]
@@ -18,7 +18,7 @@ pub use grammar::ScriptError;
 /// The form of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
-    /// With its values in capital letters, and what may be left out in brackets.
+    /// The form, with values in capital letters and optional parts in brackets.
     pub form: &'static str,
     /// A step of this form.
     pub example: &'static str,
@@ -45,61 +45,61 @@ const fn form(form: &'static str, example: &'static str) -> Form {
     Form { form, example }
 }
 
-/// One thing that a container, or the runtime with it, does.
+/// One action of a container, or of the runtime for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The process runs until SIGTERM.
     Run,
-    /// The process exits with this code, so long after its start.
+    /// The process exits with this code, this long after its start.
     Exit {
         /// The exit code.
         code: u8,
-        /// Zero: at once.
+        /// Zero: immediately.
         after: Duration,
     },
-    /// The process exits with this code, so long after SIGTERM.
+    /// The process exits with this code, this long after SIGTERM.
     ExitOnTerm {
         /// The exit code.
         code: u8,
-        /// Zero: at once.
+        /// Zero: immediately.
         after: Duration,
     },
     /// SIGTERM has no effect.
     IgnoreTerm,
     /// The process writes numbered lines.
     Log {
-        /// Lines a second, from its start on.
+        /// Lines per second, from the start on.
         per_second: u32,
-        /// To standard error, not to standard output.
+        /// Write to standard error instead of standard output.
         stderr: bool,
     },
     /// The process allocates memory, and writes to it.
     Allocate {
-        /// How many bytes; `None`: until the kernel kills it.
+        /// The number of bytes; `None`: until the kernel kills the process.
         bytes: Option<u64>,
         /// Zero: at its start.
         after: Duration,
     },
-    /// The process forks children, which live as long as it does.
+    /// The process forks children, which run until it ends.
     Fork {
-        /// How many.
+        /// The number of children.
         count: u32,
         /// Zero: at its start.
         after: Duration,
     },
-    /// CreateContainer takes so much longer.
+    /// CreateContainer takes this much longer.
     CreateTakes(Duration),
     /// CreateContainer fails.
     CreateFails,
-    /// StartContainer takes so much longer.
+    /// StartContainer takes this much longer.
     StartTakes(Duration),
-    /// StartContainer fails, and the container has exited then.
+    /// StartContainer fails, and the container is then exited.
     StartFails,
     /// A process of ExecSync and Exec hangs instead of running its command.
     ExecHangs,
 }
 
-/// What a step is about: of steps about the same, a script has one.
+/// The aspect of behaviour that a step sets. A script has at most one step for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Topic {
     Exit,
@@ -130,7 +130,7 @@ impl Step {
         }
     }
 
-    /// Whether the container's process does it, in place of a command. Otherwise the runtime does.
+    /// Whether the container's process carries it out, in place of a command. Otherwise the runtime does.
     #[must_use]
     pub fn is_of_process(self) -> bool {
         self.topic() <= Topic::Fork
@@ -178,7 +178,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A time, in the largest unit that it is a whole number of.
+/// A time, in the largest unit of which it is a whole multiple.
 struct Time(Duration);
 
 impl fmt::Display for Time {
@@ -191,7 +191,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A number of bytes, in the largest unit that it is a whole number of.
+/// A number of bytes, in the largest unit of which it is a whole multiple.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -203,7 +203,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A script: at least one step, and no two about the same. Display has the steps in the order of [`FORMS`].
+/// A script: at least one step, and at most one for each topic. `Display` writes the steps in the order of [`FORMS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Script(Vec<Step>);

@@ -1,4 +1,4 @@
-//! ◆ Sparse files in PAX archives: which parts of a file its tar member has; the rest is holes.
+//! ◆ Sparse files in PAX archives: the parts of a file that its tar member stores; the rest is holes.
 //!
 //! GNU tar writes three formats (its manual, "Storing Sparse Files"): 0.0 and 0.1 have the map in extended headers,
 //! 1.0 has it before the data. The older format, a member of type `S`, is refused, as in containerd and docker.
@@ -59,8 +59,8 @@ impl SparseHeaders {
         Some(())
     }
 
-    /// The sparse file that the headers describe; `None` if the file is not sparse, or has an unknown version, and is
-    /// then kept as it is stored.
+    /// The sparse file that the headers describe; `None` if the file is not sparse, or has an unknown version; then it is
+    /// unpacked as it is stored.
     pub(crate) fn finish(self, at: u64) -> Result<Option<Sparse>, Problem> {
         let broken = || Problem::Header { at, why: "a broken map of a sparse file" };
         let in_headers = match (self.major.as_deref(), self.minor.as_deref()) {

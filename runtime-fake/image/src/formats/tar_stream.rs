@@ -1,7 +1,7 @@
 //! Reads tar members in sequence: ustar, GNU long names and PAX records, each bounded.
 //!
-//! The tar crate decodes header blocks; the iteration is our own, because it must not load an extension header of
-//! any declared size into memory, and must report what it found.
+//! The tar crate decodes header blocks; the iteration is crib's own, because it must bound the size of extension headers in
+//! memory and report errors with their position.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 pub enum Kind {
     /// A regular file.
     File,
-    /// A sparse file: `data` says where the bytes of the body belong.
+    /// A sparse file: `data` has the offsets of the body's bytes.
     Sparse,
     /// A hard link to an earlier member.
     HardLink,
@@ -146,7 +146,7 @@ impl<R: Skip> TarReader<R> {
         }
         (self.body, self.padding) = (0, 0);
         let mut extensions = Extensions::default();
-        // All extension headers of one member are buffered until it comes.
+        // All extension headers of one member are buffered until the member's own header.
         let mut room = self.extension_limit;
         loop {
             let at = self.at;
@@ -177,7 +177,7 @@ impl<R: Skip> TarReader<R> {
                     continue;
                 }
                 EntryType::XGlobalHeader => {
-                    // Global headers hold comments of the archive's creator: none applies to a file.
+                    // Global headers contain comments of the archive's creator and apply to no file.
                     let mut own = self.extension_limit;
                     self.extension(size, &mut own)?;
                     continue;
@@ -247,7 +247,7 @@ impl<R: Skip> TarReader<R> {
         }
     }
 
-    /// Turns `member` into a sparse file and reads the map that may come before its data.
+    /// Turns `member` into a sparse file and reads the map if it precedes the data.
     fn sparse(&mut self, member: &mut Member, sparse: Sparse, at: u64) -> Result<(), Problem> {
         let broken = |why| Problem::Header { at, why };
         if member.kind != Kind::File {
@@ -355,7 +355,7 @@ impl<R: Skip> Read for TarReader<R> {
     }
 }
 
-/// The checksum of a header, and the variant of writers that summed signed bytes (POSIX.1-2017, pax, ustar).
+/// The checksum of a header, and the variant that some writers compute from signed bytes (POSIX.1-2017, pax, ustar).
 fn checksums(block: &[u8; BLOCK]) -> [u32; 2] {
     let bytes = || {
         block.iter().enumerate().map(|(i, b)| match i {

@@ -2,7 +2,7 @@
 
 use crate::error::Problem;
 
-/// A path as components: never `.`, `..`, empty or with a slash. The root is the empty list.
+/// A path as components, none of which is `.`, `..` or empty or contains a slash. The root is the empty list.
 pub(crate) type Parts = Vec<Vec<u8>>;
 
 /// The meaning of a layer's entry. OCI image specification 1.1, layer.md, "Representing Changes".
@@ -54,9 +54,9 @@ pub(crate) fn classify(path: &[u8], depth: usize) -> Result<Entry, Problem> {
 
 /// Splits and checks the name of an entry, or the target of a hard link.
 ///
-/// Names are relative to the layer's root, with or without a leading slash. `..` is resolved lexically (`a/../b`
-/// is `b`, even if `a` is a link), as in containerd and docker. A name that leads above the root is refused, as
-/// in docker: no builder writes one.
+/// Names are relative to the layer's root, with or without a leading slash. `..` is resolved lexically (`a/../b` is `b`, even if
+/// `a` is a link), as in containerd and docker. A name that leads above the root is refused, as in docker; no builder writes such
+/// names.
 pub(crate) fn split(path: &[u8], depth: usize) -> Result<Parts, Problem> {
     let refuse = |why| Err(Problem::Name { path: lossy(path), why });
     if path.contains(&0) {

@@ -27,8 +27,8 @@ pub(crate) struct Stack<'a> {
     lowers: Vec<OwnedFd>,
     style: &'a Style,
     depth: usize,
-    /// The directory used last and its parents, from the root down: archives list a tree in order. All are
-    /// directories of this layer; a directory that is removed is [forgotten](Stack::forget).
+    /// The directory used last and its parents, from the root down: archives list a tree in order. All are directories of this
+    /// layer; a removed directory is [dropped](Stack::forget) from the list.
     open: Vec<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
@@ -46,7 +46,7 @@ enum Seen {
     File,
 }
 
-/// A directory created because the layer has an entry below it, but none for itself.
+/// A directory created because the layer has an entry below it, but no entry for the directory itself.
 pub(crate) struct Implied {
     pub(crate) parts: Parts,
     /// The status of the directory in the lower layer, if there is one, which the new directory covers.
@@ -170,7 +170,7 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Removes this layer's whiteout of a name that it has an entry for now. Returns whether there was one.
+    /// Removes this layer's whiteout of a name for which the layer now has an entry. Returns whether there was one.
     pub(crate) fn clear_whiteout(&self, parent: &OwnedFd, name: &[u8]) -> Result<bool, Problem> {
         match status(parent, name)? {
             Some(stat) if self.style.is_whiteout(parent, name, &stat) => {

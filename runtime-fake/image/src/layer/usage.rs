@@ -1,4 +1,4 @@
-//! Counts the disk usage of a layer, also when an entry replaces another.
+//! Counts the disk usage of a layer, even when an entry replaces another.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -30,8 +30,8 @@ pub(crate) fn blocks(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0) * 512
 }
 
-/// The usage that is freed when `name` in `parent` is removed, with everything below it; of a file with several
-/// names only this name. The space of directories is counted when the layer is complete.
+/// The usage that is freed when `name` in `parent` is removed, with everything below it; for a file with several names, only this
+/// name's. The space of directories is counted when the layer is complete.
 pub(super) fn of(parent: &OwnedFd, name: &[u8]) -> Result<Usage, Errno> {
     let mut usage = Usage::default();
     let mut open: Vec<(OwnedFd, Vec<Vec<u8>>)> = Vec::new();

@@ -40,7 +40,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Probes in the directory `probe` what this process may do.
+    /// Probes the permissions of this process in the directory `probe`.
     pub(crate) fn probe(probe: impl AsFd, in_user_namespace: bool, single_id: bool) -> Self {
         let own = rustix::process::geteuid();
         let owners = if single_id || !own.is_root() {
@@ -77,7 +77,7 @@ impl Style {
 
     /// The owner to set on a file, if any: user id, group id.
     pub(crate) fn owner(&self, uid: u64, gid: u64) -> Option<(u32, u32)> {
-        // The largest number is not an id: chown(2) takes it as "unchanged".
+        // The largest number is not an id: for chown(2) it means "unchanged".
         let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
         let (uid, gid) = (id(uid).unwrap_or(0), id(gid).unwrap_or(0));
         let known = |ranges: &[(u32, u32)], id| {
@@ -105,7 +105,7 @@ impl Style {
         mark(file.as_fd(), "whiteout", b"y").map_err(failed())?;
         let directory = open_directory(&parent).map_err(failed())?;
         if !self.is_opaque(&parent) {
-            // Tells overlayfs that this directory has whiteouts of this form.
+            // The mark that overlayfs requires on a directory with whiteouts of this form.
             mark(directory.as_fd(), "opaque", b"x").map_err(failed())?;
         }
         Ok(())

@@ -26,7 +26,7 @@ pub struct Login {
     pub password: Option<Secret>,
     /// base64 of `name:password`.
     pub auth: Option<Secret>,
-    /// The server that the credentials are for; empty: any.
+    /// The server of the credentials; empty: any.
     pub server_address: String,
     /// Exchanged for an access token.
     pub identity_token: Option<Secret>,
@@ -37,8 +37,7 @@ pub struct Login {
 impl Login {
     /// The credentials; `None` if it has none.
     ///
-    /// # Errors
-    /// The message that says what is wrong with them.
+    /// # Errors Why they are invalid.
     pub fn credentials(&self) -> Result<Option<Credentials>, String> {
         if !self.username.is_empty() {
             return Ok(Some(Credentials::Basic {
@@ -163,7 +162,7 @@ impl DockerConfig {
     fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let bytes = std::fs::read(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-        // The error message has only positions, and no value of the file.
+        // The error message contains positions only, no values of the file.
         serde_json::from_slice(&bytes).map_err(|error| {
             format!(
                 "{shown} is no docker configuration (line {}, column {})",

@@ -1,9 +1,8 @@
 //! Downloads a blob once for all pulls that need it. It can be read while it grows, and is dropped with its last
 //! reader.
 //!
-//! The bytes go to an unnamed file, so that a SIGKILL leaves nothing. A broken connection is replaced, and the
-//! download resumes at its offset. The digest is known at the end: a reader reaches the end only if it is the
-//! promised one.
+//! The bytes go to an unnamed file, so that a SIGKILL leaves nothing. After a broken connection, the download resumes at its
+//! offset on a new one. A reader reaches the end only if the digest of the whole content is the promised one.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -150,7 +149,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Sends the whole blob to the writer, over as many connections as it takes.
+    /// Sends the whole blob to the writer, over as many connections as necessary.
     async fn fetch(&self, queue: &mpsc::Sender<Bytes>) -> Result<(), PullError> {
         let (mut have, mut failures) = (0, 0);
         while have < self.wanted.size {
@@ -266,7 +265,7 @@ impl Read for Tail {
                     () = self.cancelled.cancelled() => false,
                 }
             });
-            // Its task ended without a result: the daemon stops.
+            // The task ended without a result, because the daemon stops.
             if ended {
                 return Err(broken(PullError::Cancelled));
             }

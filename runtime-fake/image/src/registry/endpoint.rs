@@ -1,4 +1,4 @@
-//! ◆ Decides which hosts are asked for an image, in which order, and by which repository name.
+//! ◆ Decides from which hosts an image is pulled, in which order, and under which repository name.
 
 use crate::Reference;
 
@@ -9,9 +9,9 @@ use super::settings::{EVERY_HOST, Host, Mirror, Registries};
 pub(crate) enum Scheme {
     /// With TLS.
     Https,
-    /// Without TLS, because the settings say so.
+    /// Without TLS, because the settings require it.
     Http,
-    /// A loopback address without settings: without TLS, unless the host requires it. Nothing leaves the machine.
+    /// A loopback address without settings: without TLS, unless the host requires it. The traffic does not leave the machine.
     Either,
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn endpoints(registries: &Registries, reference: &Reference) -> Vec<E
     all
 }
 
-/// The endpoint that a call names itself. It must be a loopback address: the caller controls such an address
-/// anyway, and nothing leaves the machine.
+/// The endpoint that a call specifies. It must be a loopback address: the caller controls such an address anyway, and the traffic
+/// does not leave the machine.
 pub fn named_by_call(from: &Mirror, reference: &Reference) -> Option<Endpoint> {
     let (name, path) = split(&reference.repository);
     is_loopback(&from.host).then(|| on_mirror(from, path, name))

@@ -11,7 +11,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("retry_after", retry_after, times),
 ];
 
-/// A parsed challenge is in the header.
+/// The parts of a parsed challenge occur in the header.
 fn challenge(data: &[u8]) {
     let text = text(data);
     let lower = text.to_ascii_lowercase();

@@ -22,7 +22,7 @@ pub(crate) async fn named(
         (None, Some(tag)) => tag.as_str(),
         (None, None) => "latest",
     };
-    // Check it before any request: content with another algorithm could not be verified.
+    // Check the digest before any request: content with another algorithm could not be verified.
     let expected = reference.digest.as_deref().map(|digest| {
         digest.parse::<Digest>().map_err(|source| {
             let what = "the reference".to_owned();
@@ -37,7 +37,7 @@ pub(crate) async fn named(
     Ok((document, actual))
 }
 
-/// Follows the document to the image for this machine, verifying each document.
+/// Resolves the document to the image for this machine, verifying each document.
 pub(crate) async fn image(
     session: &Session,
     mut document: Document,
@@ -73,7 +73,7 @@ async fn config(
     let id = resolve::wanted(descriptor, limits).map_err(refuse)?;
     let mut failures = 0;
     let bytes = loop {
-        // The stream is cut after the promised size: more bytes prove that the blob is wrong.
+        // The stream ends soon after the promised size: more bytes prove that the blob is wrong.
         match small_blob(session, &id, descriptor.size).await {
             Ok(bytes) => break bytes,
             Err(error) => session.again(&mut failures, error).await?,

@@ -1,8 +1,8 @@
 //! A session with one registry for one pull: sends authenticated requests and interprets the responses.
 //!
-//! All requests go through [`Session::send`]: it adds the session's grant, meets challenges, and follows
-//! redirects. A grant belongs to one origin (scheme, host and port): a request redirected elsewhere carries none,
-//! and a challenge from that host is met anonymously.
+//! All requests go through [`Session::send`]: it adds the session's grant, answers challenges, and follows redirects. A grant
+//! belongs to one origin (scheme, host and port): a request redirected elsewhere carries none, and a challenge from that host is
+//! answered without credentials.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl Session {
         Ok(Document { bytes, media_type })
     }
 
-    /// The response with a blob from `offset` on, or from its start; the first number of the result says which.
+    /// The response with a blob from `offset` on, or from its start; the first number of the result is the offset at which it
+    /// begins.
     pub(crate) async fn blob(
         &self,
         digest: &Digest,
@@ -154,7 +155,7 @@ impl Session {
         })
     }
 
-    /// Sends a request for `url`, follows redirects, and meets one challenge for each origin.
+    /// Sends a request for `url`, follows redirects, and answers one challenge for each origin.
     async fn send(&self, url: &Url, asked: RequestContext<'_>) -> Result<Response, PullError> {
         let (own, mut url) = (url.origin(), url.clone());
         let (mut redirects, mut challenged) = (0, HashSet::new());
@@ -218,8 +219,8 @@ impl Session {
         Ok(response)
     }
 
-    /// Renews the grant `old` for the origin of `url`, unless another request just did. Returns whether this call
-    /// did.
+    /// Renews the grant `old` for the origin of `url`, unless another request has just renewed it. Returns whether this call
+    /// renewed it.
     async fn renew(
         &self,
         url: &Url,
@@ -249,7 +250,7 @@ struct RequestContext<'a> {
     offset: Option<u64>,
 }
 
-/// The header that asks for what follows the first `offset` bytes.
+/// The header that requests the bytes from `offset` on.
 fn range(offset: u64) -> Option<(HeaderName, HeaderValue)> {
     let value = HeaderValue::from_str(&format!("bytes={offset}-"));
     value.ok().map(|value| (RANGE, value))

@@ -36,7 +36,7 @@ impl Default for Registries {
     }
 }
 
-/// Settings for one host. Unset fields are taken from those for [every host](EVERY_HOST).
+/// Settings for one host. Unset fields are taken from the settings for [every host](EVERY_HOST).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     /// Mirrors, which are tried before the host, in this order.
@@ -65,7 +65,7 @@ pub struct Rewrite {
 /// A mirror of a registry: `https://mirror.example.com:5000/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// Without TLS, because its URL says http.
+    /// Without TLS, because its URL begins with http:.
     pub plain_http: bool,
     /// Host and port.
     pub host: String,
@@ -157,7 +157,7 @@ pub enum Credentials {
         /// The password.
         password: Secret,
     },
-    /// Exchanged for an access token if the registry asks for one (OAuth 2.0, refresh_token).
+    /// Exchanged for an access token if the registry requires one (OAuth 2.0, refresh_token).
     IdentityToken(Secret),
     /// Sent as a bearer token, unchanged.
     RegistryToken(Secret),

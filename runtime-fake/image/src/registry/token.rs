@@ -34,7 +34,7 @@ pub(crate) enum Grant {
 }
 
 impl Grant {
-    /// Adds it to the headers of a request. A token that fits into none is as good as none.
+    /// Adds it to the headers of a request. A token that is not a valid header value is omitted.
     pub(crate) fn show(&self, headers: &mut HeaderMap) {
         let value = match self {
             Self::None => None,
@@ -58,7 +58,7 @@ pub(crate) struct Tokens<'a> {
     pub(crate) credentials: &'a Credentials,
 }
 
-/// Servers use either name for the token.
+/// Servers use either field name for the token.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -203,7 +203,7 @@ impl Tokens<'_> {
         PullError::Credentials { host: self.peer.endpoint.host.clone(), why }
     }
 
-    /// An error from a token server is about the credentials, whatever its status.
+    /// Any error of a token server is treated as an error of the credentials, regardless of its status.
     fn denied(&self, error: PullError) -> PullError {
         let text = if let PullError::Unauthenticated { text, .. }
         | PullError::Denied { text, .. }

@@ -100,7 +100,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     said.join(": ")
 }
 
-/// Asks for something without a body.
+/// Sends a GET request without a body.
 pub(super) async fn get(
     http: &Client,
     url: &Url,

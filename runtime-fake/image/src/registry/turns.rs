@@ -1,4 +1,5 @@
-//! Whose pull is next: no pod can take the turns of all others, as with images of a registry that never answers.
+//! Limits concurrent pulls, in total and for each pod, so that one pod cannot occupy all turns with images of a registry that
+//! never answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,13 +8,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit on concurrent pulls. Each takes a thread.
 const PULLS: usize = 32;
-/// Limit on those for one pod: a kubelet pulls the images of a pod one after the other.
+/// Limit on concurrent pulls for one pod: a kubelet pulls the images of a pod one after the other.
 const PULLS_OF_POD: usize = 4;
 
 /// The turns of pulls.
 pub(super) struct Turns {
     all: Arc<Semaphore>,
-    /// The turns of pods that have any, or wait for one.
+    /// The turns of the pods that hold or wait for one.
     pods: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
@@ -28,7 +29,7 @@ impl Turns {
         Self { all: Arc::new(Semaphore::new(PULLS)), pods: Mutex::default() }
     }
 
-    /// Waits for a turn of the pod, and then of all; a pull that is for no pod waits for the latter alone.
+    /// Waits for one of the pod's turns, and then for one of all turns. A pull without a pod waits for the latter only.
     pub(super) async fn next(&self, pod: Option<&str>) -> Turn {
         let own = pod.map(|pod| self.turns_of(pod));
         // The semaphores are never closed.
@@ -58,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// The turn, if it is to be had at once.
+    /// The turn, if it is available immediately.
     fn next(turns: &Turns, pod: Option<&str>) -> Option<Turn> {
         match pin!(turns.next(pod)).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(turn) => Some(turn),
@@ -66,7 +67,7 @@ mod tests {
         }
     }
 
-    /// The turns that are to be had at once, of so many wanted.
+    /// The immediately available turns, of `wanted` requests.
     fn taken(turns: &Turns, pod: Option<&str>, wanted: usize) -> Vec<Turn> {
         (0..wanted).map_while(|_| next(turns, pod)).collect()
     }

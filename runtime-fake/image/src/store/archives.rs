@@ -33,9 +33,8 @@ pub(crate) struct Scan {
 }
 
 impl ArchiveList {
-    /// # Errors
-    /// When a path does not exist, is neither a file nor a directory, or is a file that is no tar file: most likely a mistyped
-    /// option.
+    /// # Errors When a path does not exist, is neither a file nor a directory, or is a file other than a tar file; most likely
+    /// the option is mistyped.
     pub(crate) fn new(paths: Vec<PathBuf>, limits: &Limits) -> Result<Self, ImageError> {
         for path in &paths {
             let find = || crate::store::metadata::store("find the image archive", path);
@@ -82,7 +81,7 @@ impl ArchiveList {
     }
 }
 
-/// The archives and layouts that `path` stands for: itself, unless it is a directory of them. Not one is read.
+/// The archives and layouts at `path`: `path` itself, unless it is a directory of them. Reads none of them.
 ///
 /// # Errors
 /// If the directory cannot be listed.

@@ -27,8 +27,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Adds the names to the record. A pull by tag adds the tag; a pull by digest adds none (critest, "pull image by
-    /// digest"). Both add the digest, if it is a manifest's or an index's.
+    /// Adds the names to the record. A pull by tag adds the tag; a pull by digest adds none (critest, "pull image by digest").
+    /// Both add the digest, if it is the digest of a manifest or an index.
     fn give(&self, record: &mut ImageRecord) {
         record.tags.extend(self.wanted.as_tag());
         if self.by_digest {
@@ -63,7 +63,7 @@ impl ImageStore {
         std::fs::read(&path).map_err(store("read", &path))
     }
 
-    /// If the image is present already, only adds the name to it.
+    /// Adds the name to the image if it is present already; otherwise returns `None`.
     ///
     /// # Errors
     /// [`ImageError::Store`].
@@ -93,8 +93,7 @@ impl ImageStore {
     /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers one
     /// does the work.
     ///
-    /// # Errors
-    /// See [`Failure`]. Nothing of the image is kept then.
+    /// # Errors See [`Failure`]. Then nothing of the image is stored.
     pub(crate) fn take_in(
         &self,
         image: &Resolved,
@@ -108,7 +107,7 @@ impl ImageStore {
         }
     }
 
-    /// The same, for a caller that holds the image's guard and knows that the image is not present.
+    /// [`Self::take_in`] for a caller that holds the image's guard and has checked that the image is not present.
     pub(crate) fn add(
         &self,
         image: &Resolved,
@@ -128,7 +127,7 @@ impl ImageStore {
             style: &self.style,
             limits: &self.limits,
         };
-        // Open it first: syncfs(2) reports write errors since the file was opened.
+        // Open the directory first: syncfs(2) reports write errors since the file was opened.
         let root = &self.places.root;
         let disk = File::open(root).map_err(store("open", root))?;
         importer.layers(source, image, &chains)?;
@@ -166,8 +165,8 @@ impl ImageStore {
 }
 
 impl ImageStore {
-    /// Forces layers to the disk before a record names them: what a record names is complete, also after a power cut.
-    /// One `syncfs` for the whole file system takes less time than an `fsync` for each file.
+    /// Syncs layers to disk before a record names them, so that the layers of a record are complete even after a power cut. One
+    /// `syncfs` for the whole file system takes less time than an `fsync` for each file.
     fn force(&self, disk: &File, chains: &[Digest]) -> Result<(), ImageError> {
         if lock(&self.metadata).are_durable(chains) {
             return Ok(());
@@ -197,7 +196,7 @@ impl Drop for Lease<'_> {
     fn drop(&mut self) {
         let mut metadata = lock(self.metadata);
         metadata.release_lease(&self.digests);
-        // After a success there is nothing to collect; after a failure, the layers already imported.
+        // After a success there is nothing to collect; after a failure, this removes the layers already imported.
         let collected = metadata.collect();
         drop(metadata);
         if let Err(error) = collected {

@@ -75,8 +75,8 @@ impl From<ImageError> for Failure {
     }
 }
 
-/// Locks the metadata. It is consistent between any two statements of its methods, and these do not panic: a
-/// poisoned lock means a bug elsewhere and is no reason to stop serving.
+/// Locks the metadata. It is consistent between any two statements of its methods, and these do not panic: a poisoned lock means
+/// a bug elsewhere and the store can continue to serve.
 pub(crate) fn lock(metadata: &Mutex<Metadata>) -> MutexGuard<'_, Metadata> {
     metadata.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -184,7 +184,7 @@ impl Importer<'_> {
                 ),
                 Some(digest),
             ) if !verified => {
-                // If the stream is broken because its content is not the promised one, report that instead.
+                // If the stream is broken because its content has another digest, report that instead.
                 self.check_whole(source, layer, &what, digest)?;
                 return Err(problem);
             }
@@ -222,7 +222,7 @@ pub(crate) fn style_name(style: &Style) -> String {
         owners,
         prefix,
         devices,
-        // Device nodes that were left out are no reason to unpack the layer again.
+        // A layer without its device nodes need not be unpacked again.
         nodes: _,
     } = style;
     format!("Style {{ owners: {owners:?}, prefix: {prefix:?}, devices: {devices} }}")

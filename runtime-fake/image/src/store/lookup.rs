@@ -4,8 +4,8 @@ use crate::formats::digest::Digest;
 use crate::formats::record::{ImageId, ImageRecord};
 use image_reference::Reference;
 
-/// Minimum digits of an ID without `sha256:`. Fewer could as well be a name: an image called `cafe` must not
-/// count as present because some ID begins like that.
+/// Minimum digits of an ID without `sha256:`. Fewer digits could also be a name: an image called `cafe` must not count as present
+/// because an ID begins with these digits.
 const SHORT_ID: usize = 12;
 
 /// Finds an image by tag, digest, ID or unambiguous prefix of an ID.

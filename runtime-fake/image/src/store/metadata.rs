@@ -9,12 +9,11 @@
 //! empty/                  the root of an image without layers
 //! tmp/                    unfinished files             emptied when the store is opened
 //! trash/                  removed content              deleted in the background
-//! ```
-//! Content that no record, hold or running pull names is garbage. A layer counts only if a record names it, so layers
-//! whose image was not on the disk before a power cut are garbage too.
+//! ``` Content that no record, hold or running pull names is garbage. A layer counts only if a record names it, so layers without
+//! an image record after a power cut are garbage too.
 //!
-//! An unreadable record or hold may name anything: while there is one, nothing that was present with it is garbage. A
-//! pull rewrites an image's record.
+//! An unreadable record or hold may name any content. While one exists, content that was present with it is not garbage. A pull
+//! rewrites an image's record.
 
 mod load;
 
@@ -60,7 +59,7 @@ impl Places {
         self.root.join("holds").join(format!("{holder}.json"))
     }
 
-    /// Creates the directories and removes what an earlier daemon left unfinished.
+    /// Creates the directories and removes unfinished files of an earlier daemon.
     pub(crate) fn prepare(&self) -> Result<Arc<Trash>, ImageError> {
         let private = |error| store("prepare", &self.root)(io::Error::other(error));
         private::make(&self.root).map_err(private)?;
@@ -98,23 +97,23 @@ pub(crate) struct Metadata {
     /// Layers and documents of running pulls, with the number of pulls.
     leases: HashMap<Digest, usize>,
     serial: u64,
-    /// Image records that cannot be read, or whose layers cannot.
+    /// Image records that cannot be read, or whose layers' records cannot be read.
     damaged: BTreeSet<PathBuf>,
     /// Layers and documents that a damaged record may name.
     spared: BTreeSet<Digest>,
     /// Layers whose own record is unreadable. A pull unpacks them again.
     unreadable: BTreeSet<Digest>,
-    /// Layers that are certainly on the disk and survive a power cut.
+    /// Layers that are synced to disk and survive a power cut.
     durable: BTreeSet<Digest>,
 }
 
 impl Metadata {
-    /// Whether all of `chains` are on the disk already.
+    /// Whether all of `chains` are synced to disk already.
     pub(crate) fn are_durable(&self, chains: &[Digest]) -> bool {
         chains.iter().all(|chain| self.durable.contains(chain))
     }
 
-    /// Records that `chains` were forced to the disk.
+    /// Records that `chains` were synced to disk.
     pub(crate) fn set_durable(&mut self, chains: &[Digest]) {
         self.durable.extend(chains);
     }
@@ -190,8 +189,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Removes the layer at `path`, whose record is unreadable. If containers use its files, which were complete when
-    /// they started, these stay and get the new layer's record.
+    /// Removes the layer at `path`, whose record is unreadable. If containers use its files, which were complete when they
+    /// started, the files stay and get the new layer's record.
     fn make_room(&mut self, chain: Digest, path: &Path, new: &Path) -> Result<(), ImageError> {
         if self.holds.values().any(|chains| chains.contains(&chain)) {
             let record = path.join("layer.json");
@@ -233,7 +232,7 @@ impl Metadata {
         }
     }
 
-    /// Keeps the layers `chains` for `holder`, besides those that it holds already, across restarts.
+    /// Keeps the layers `chains` for `holder`, in addition to the layers that it already holds, across restarts.
     pub(crate) fn hold(
         &mut self,
         holder: &str,
@@ -244,7 +243,7 @@ impl Metadata {
         if chains.is_empty() || self.holds.get(holder) == Some(&chains) {
             return Ok(());
         }
-        // No fsync: a hold is for a container, which a power cut ends too.
+        // No fsync: a hold is for a container, which does not survive a power cut either.
         let path = self.places.hold(holder);
         let bytes = serde_json::to_vec(&chains).map_err(|e| store("write", &path)(e.into()))?;
         replace_file(&path, &bytes, &self.places.tmp()).map_err(store("write", &path))?;
@@ -276,7 +275,7 @@ impl Metadata {
         (bytes, inodes)
     }
 
-    /// Removes layers and documents that nothing names.
+    /// Removes layers and documents without references.
     pub(crate) fn collect(&mut self) -> Result<(), ImageError> {
         let mut named: BTreeSet<Digest> = self.leases.keys().copied().collect();
         named.extend(self.holds.values().flatten());
@@ -310,8 +309,8 @@ impl Metadata {
     }
 }
 
-/// Replaces `path` by `bytes` atomically: a reader, also one after a SIGKILL, finds the old or the new content.
-/// The temporary file is made in `temporary`, on the same file system.
+/// Replaces `path` by `bytes` atomically: a reader, even after a SIGKILL, finds the old or the new content. The temporary file is
+/// made in `temporary`, on the same file system.
 fn write_file(path: &Path, bytes: &[u8], temporary: &Path) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(temporary)?;
     file.write_all(bytes)?;

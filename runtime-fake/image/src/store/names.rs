@@ -14,7 +14,7 @@ pub struct ImageNames {
 
 /// The names of an image requested as `asked`, which the user had specified as `specified` (empty: unknown).
 ///
-/// As in containerd, any tag and the first digest do; here the requested ones come first.
+/// As in containerd, any tag and the first digest are acceptable; the requested ones are preferred.
 pub fn names(record: &ImageRecord, specified: &str, asked: &str) -> ImageNames {
     let references =
         || [specified, asked].into_iter().filter_map(|name| name.parse::<Reference>().ok());

@@ -1,4 +1,4 @@
-//! Reads ahead on a separate thread: one processor decompresses a layer while another unpacks it.
+//! Reads ahead on a separate thread: one thread decompresses a layer while another unpacks it.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,8 +9,8 @@ const PIECE: usize = 128 << 10;
 /// The number of pieces that are read ahead.
 const AHEAD: usize = 4;
 
-/// Calls `work` with a reader of the same bytes and errors as `from`, which another thread reads at the same
-/// time. That thread has ended when this returns: `abandon` must interrupt a blocked read of `from`.
+/// Calls `work` with a reader of the same bytes and errors as `from`, which another thread reads concurrently. That thread has
+/// ended when this returns: `abandon` must interrupt a blocked read of `from`.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -44,7 +44,7 @@ fn pass_on(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
             Ok(PIECE) => {}
             Ok(_) => return,
             Err(error) => {
-                // If the receiver is gone, the error is dropped.
+                // If the receiver was dropped, the error is lost.
                 let _ = to.send(Err(error));
                 return;
             }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(reading(io::repeat(7), || {}, some).unwrap().unwrap(), 10);
     }
 
-    /// Blocks until it is told to end.
+    /// Blocks until the test ends it.
     struct Waits(mpsc::Receiver<()>);
 
     impl Read for Waits {

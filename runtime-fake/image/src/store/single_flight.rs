@@ -1,4 +1,4 @@
-//! Runs one task at a time for each key: two pulls of an image, or of a layer, do its work once.
+//! Runs one task at a time for each key: two pulls of the same image or layer share the work.
 
 use std::collections::HashSet;
 use std::hash::Hash;

@@ -110,7 +110,7 @@ fn pull_rejects_layer_with_wrong_diff_id() {
     members.0.insert("1/layer.tar".to_owned(), Tar::new().file("other", "").bytes());
     let problem = refused(&members);
     assert!(matches!(problem, Problem::DigestDiffers { .. }), "{problem:?}");
-    // A configuration under another one's digest.
+    // A configuration under the digest of another one.
     let mut members = docker(&[NAME], &layers());
     let config =
         members.0.keys().find(|name| name.ends_with(".json") && name.len() > 60).unwrap().clone();
@@ -175,7 +175,7 @@ fn pull_rejects_malformed_tar() {
     let problem = refusal(&bench, &twice.bytes(), NAME);
     assert!(matches!(problem, Problem::Twice { .. }), "{problem:?}");
     let whole = good.tar();
-    // Cut inside the last member's body or header: the end marker is 1024 bytes.
+    // Truncated inside the last member's body or header: the end marker is 1024 bytes.
     for cut in [whole.len() - 1024 - 300, 700, 100] {
         let problem = refusal(&bench, &whole[..cut], NAME);
         assert!(matches!(problem, Problem::Truncated { .. }), "cut at {cut}: {problem:?}");

@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn numbers_have_to_fit_into_the_other_subnet() {
-        // With a /28 of the other family: 16 addresses, including the network's and the gateway's.
+        // With a subnet as small as /28 in the other family: 16 addresses, including the network's and the gateway's.
         let mut ipam = Ipam::with_numbers("10.0.0.0/16".parse().unwrap(), 4);
         assert_eq!(ipam.capacity(), 14);
         for number in 2..16 {

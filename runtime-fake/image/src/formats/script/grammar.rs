@@ -6,9 +6,9 @@ use super::{FORMS, Form, Step};
 
 /// The longest time in a script.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// The most lines a second.
+/// The maximum number of lines per second.
 const MOST_LINES: u32 = 10_000;
-/// The most children: less than what a kubelet lets a pod have by default on a large node.
+/// The maximum number of children: below a kubelet's default limit on a pod's processes on a large node.
 const MOST_CHILDREN: u32 = 1_000;
 /// How much an unknown step must resemble a known one for a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
@@ -22,32 +22,32 @@ pub enum ScriptError {
     /// A step has no known form.
     #[error("there is no step {step:?}{}", suggest(.step))]
     Unknown {
-        /// As written.
+        /// The step as written.
         step: String,
     },
     /// A value of a step is wrong.
     #[error("step {step:?}: {value:?} is not {expected}")]
     Value {
-        /// As written.
+        /// The step as written.
         step: String,
         /// The value in it.
         value: String,
-        /// What it should be.
+        /// The expected form of the value.
         expected: &'static str,
     },
-    /// Two steps cannot hold at once.
+    /// Two steps contradict each other.
     #[error("{first} and {second} exclude each other: leave one out")]
     Contradiction {
-        /// One.
+        /// One step.
         first: String,
-        /// The other.
+        /// The other step.
         second: String,
     },
 }
 
 /// Proposes the form that resembles a step, or all forms.
 fn suggest(step: &str) -> String {
-    // Values differ anyway; what counts is the words around them, without or with those that may be left out.
+    // Compare only the words around the values, with and without the optional ones, because values differ in any case.
     let shape = |text: &str| text.replace(|c: char| c.is_ascii_digit() || c.is_uppercase(), "");
     let likeness = |known: &Form| {
         let short = known.form.split('[').next().unwrap_or_default();
@@ -101,7 +101,7 @@ pub(super) fn step(step: &str) -> Result<Step, ScriptError> {
     };
     if let Some(rest) = what.strip_prefix("exit-") {
         let expected = "an exit code: 0 to 255";
-        // What follows the code is misspelt.
+        // The part after the code is misspelt.
         if rest
             .split_once('-')
             .is_some_and(|(code, end)| code.parse::<u8>().is_ok() && end != "on-term")
@@ -148,7 +148,7 @@ impl Reader<'_> {
         range: std::ops::RangeInclusive<N>,
         expected: &'static str,
     ) -> Result<N, ScriptError> {
-        // `parse` also takes a sign.
+        // `parse` also accepts a sign.
         let digits = text.bytes().all(|c| c.is_ascii_digit());
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.filter(|_| digits).ok_or_else(|| self.wrong(text, expected))

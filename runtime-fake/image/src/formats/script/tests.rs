@@ -1,4 +1,4 @@
-//! Scripts: what is read, what is refused and why.
+//! Valid scripts, and invalid ones with the reasons.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn every_form_has_an_example_that_it_describes(
     let Form { form, example } = FORMS[index];
     let script: Script = example.parse().unwrap();
     assert_eq!(script.to_string(), example);
-    // The form's words without its values and brackets are those of the example.
+    // The form's words without its values and brackets are the words of the example.
     let words: Vec<&str> = form
         .split(['-', '[', ']'])
         .filter(|word| !word.is_empty() && *word == word.to_lowercase())

@@ -1,4 +1,4 @@
-//! The forms that layers of other builders come in: how containerd and docker unpack each, and how crib does.
+//! The forms of layers that other builders write: how containerd and docker unpack each, and how crib does.
 //!
 //! The results of the others were observed: containerd's with `archive.Apply` of containerd 2.1 with its
 //! whiteouts of overlayfs, docker's with `chrootarchive.ApplyLayer` of moby/go-archive 0.3, both as root. In a
@@ -19,7 +19,7 @@ const REFUSED: Seen = None;
 
 struct Row {
     form: &'static str,
-    /// The lowest first; the listing is of the topmost.
+    /// Lowest first; the listing shows the topmost one.
     layers: Vec<Tar>,
     containerd: Seen,
     docker: Seen,
@@ -28,7 +28,7 @@ struct Row {
     crib_without_nodes: Seen,
 }
 
-/// A form that crib unpacks as containerd does.
+/// A form that crib unpacks like containerd.
 fn row<const N: usize>(
     form: &'static str,
     layers: [Tar; N],
@@ -46,7 +46,7 @@ fn row<const N: usize>(
 }
 
 impl Row {
-    /// For a form that crib unpacks differently from containerd.
+    /// Adds crib's result for a form that it unpacks differently from containerd.
     fn but(self, crib: Seen, reason: &str) -> Self {
         assert_ne!(crib, self.containerd, "{}: {reason}", self.form);
         Self { crib, crib_without_nodes: crib, ..self }

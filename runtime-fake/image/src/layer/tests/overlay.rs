@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::*;
 
-/// The output of a shell script in its own mount namespace, with the layers mounted read-only on `$1`. `None`,
-/// with a message on standard error, where this machine does not allow that.
+/// The output of a shell script in its own mount namespace, with the layers mounted read-only on `$1`. `None`, with a message on
+/// standard error, if this machine does not allow that.
 fn in_overlay(pile: &Pile, test: &str, script: &str) -> Option<String> {
     let mount = pile.dir.path().join("mount");
     fs::create_dir_all(&mount).unwrap();
@@ -142,7 +142,7 @@ fn copy_equals_overlay_mount() {
     assert_eq!(sparse.len(), 1_000_000);
     assert!(sparse.blocks() * 512 < 500_000, "{} blocks", sparse.blocks());
     assert_eq!(&fs::read(into.join("x/sparse")).unwrap()[100_000..100_004], b"data");
-    // In a user namespace with one id, every owner is shown as its root.
+    // In a user namespace with one id, every owner appears as its root.
     let owner = if rustix::process::geteuid().is_root() { "%U:%G" } else { "" };
     let script = format!(
         "find . -not -type d -printf '%p %m {owner} %n %s %T@ %l\\n' | sort; find . -type d -printf '%p %m {owner}\\n' | sort"

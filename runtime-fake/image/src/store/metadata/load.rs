@@ -116,14 +116,14 @@ impl Metadata {
         self.damaged.insert(path);
     }
 
-    /// Forgets that the record at `path` is damaged. Without damaged records nothing needs to be spared for them.
+    /// Removes `path` from the damaged records. After the last one, no content is spared for them any more.
     pub(super) fn heal(&mut self, path: &Path) {
         if self.damaged.remove(path) && self.damaged.is_empty() {
             self.spared.clear();
         }
     }
 
-    /// Removes an image whose record is unreadable, by its full ID. Returns whether there was one.
+    /// Removes an image whose record is unreadable, by its full ID. Returns whether it existed.
     pub(crate) fn remove_damaged(&mut self, name: &str) -> Result<bool, ImageError> {
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
         let named = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem == hex);
@@ -140,8 +140,7 @@ impl Metadata {
             && record.blobs.iter().all(|blob| self.blob_bytes.contains_key(blob))
     }
 
-    /// A SIGKILL between the two writes that move a name leaves it on two records: the one with the higher serial
-    /// keeps it.
+    /// A SIGKILL between the two writes that move a name leaves the name on two records; the one with the higher serial keeps it.
     fn settle_names(&mut self) {
         let mut by_age: Vec<ImageId> = self.records.keys().copied().collect();
         compact::sort_by_key(&mut by_age, |id| {
@@ -166,7 +165,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// Fails on a transient error, which says nothing about the file: the store is not opened then.
+/// Fails on a transient error, so that the store is not opened: such an error does not mean that the file is damaged.
 fn passing(error: &io::Error, doing: &'static str, path: &Path) -> Result<(), ImageError> {
     match error.raw_os_error() {
         Some(number) if is_transient(error) => {
