@@ -1,7 +1,7 @@
 //! The Container Device Interface: resolves device names through specification files that vendors install.
 //!
-//! A specification lists what a container needs for a device: nodes, mounts, variables, groups. The files are
-//! read again for each container that requests a device, so that a file installed just before takes effect.
+//! A specification lists what a container needs for a device: nodes, mounts, variables, groups. The files are read again for each
+//! container that requests a device, so that a newly installed file takes effect.
 
 mod edit;
 #[cfg(any(test, fuzzing))]

@@ -41,7 +41,7 @@ pub(crate) const POD: &str = "pod.dump";
 /// The version of [`CRIB`]'s content.
 const VERSION: u32 = 1;
 
-/// What the runtime needs to create a container again: [`CRIB`].
+/// The data from which the runtime creates a container again: [`CRIB`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Remade {
     version: u32,

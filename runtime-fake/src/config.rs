@@ -18,7 +18,7 @@ const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 /// The runtime's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The directory of everything that outlives the daemon.
+    /// The directory of all files that outlive the daemon.
     pub state_dir: PathBuf,
     /// The isolation that [`crate::enter`] found.
     pub isolation: Isolation,
@@ -26,33 +26,33 @@ pub struct Config {
     pub isolation_reason: Option<String>,
     /// Image archives and layouts, or directories of them, for `PullImage`.
     pub image_archives: Vec<PathBuf>,
-    /// Images that act out a behaviour script, in place of what an archive or a registry has under their names.
+    /// Behaviour images, which override images of archives and registries with these names.
     pub scripts: Vec<NamedScript>,
     /// The runtime handlers.
     pub handlers: Handlers,
     /// CNI configurations and plugins, instead of the runtime's own bridge.
     pub cni: Option<CniConfig>,
-    /// What programs without privileges may do in a network namespace of their pod's own.
+    /// Privileges of unprivileged programs in a pod's own network namespace.
     pub unprivileged: Unprivileged,
     /// The subnets for pods; the daemon chooses them if empty.
     pub pod_cidrs: PodCidrs,
     /// The directories of CDI specifications; a later one takes precedence.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Every pod ends with the daemon, however it ends, and nothing is left.
+    /// Every pod ends with the daemon, even if the daemon is killed, and leaves nothing behind.
     pub ephemeral: bool,
     /// How images are pulled from registries.
     pub registries: Registries,
     /// The socket's mode admits a group; otherwise only the owner and root are served.
     pub socket_group: bool,
-    /// The socket's path. With it a rootless daemon serves users whom it cannot tell apart only while the socket's mode admits
-    /// its owner alone.
+    /// The socket's path. If set, a rootless daemon serves unmapped users, whom it cannot distinguish, only while the socket's
+    /// mode admits its owner alone.
     pub socket: Option<PathBuf>,
     /// The stream server for Exec, Attach and PortForward.
     pub streams: Streams,
     /// Limit on the bytes of a container's log: a log that would exceed it is truncated first. `None` leaves rotation
     /// to the log's reader.
     pub log_max: Option<NonZeroU64>,
-    /// Every pod gets an SELinux label, not only those that request one.
+    /// Every pod gets an SELinux label, not only pods that request one.
     pub selinux: bool,
     /// The deadlines of calls to keepers.
     pub deadlines: Deadlines,
@@ -60,8 +60,8 @@ pub struct Config {
     pub kernel_files: PathBuf,
 }
 
-/// What programs without privileges may do in a network namespace of their pod's own: kernel parameters of each, as containerd
-/// 2 sets them. A pod's own sysctls come first.
+/// Privileges of unprivileged programs in a pod's own network namespace: default kernel parameters, as in containerd 2. A pod's
+/// own sysctls take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unprivileged {
     /// Listen on ports below 1024 (`net.ipv4.ip_unprivileged_port_start`).
@@ -82,7 +82,7 @@ pub struct Streams {
 }
 
 impl Default for Streams {
-    /// Any free port of 127.0.0.1, and the timeouts of a kubelet: 4 hours and 30 seconds.
+    /// Any free port of 127.0.0.1, and a kubelet's timeouts: 4 hours and 30 seconds.
     fn default() -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

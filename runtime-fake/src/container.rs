@@ -9,7 +9,7 @@
 //! `Exited` may arrive before `Started`: a program can end before the daemon learns that it ran. `Exited` carries the
 //! start time, so nothing is lost.
 //!
-//! `Lost` ends a container whose keeper ended without recording an exit: its state is Lost, in place of Exited.
+//! `Lost` ends a container whose keeper ended without recording an exit: its state is then Lost instead of Exited.
 
 use cri::v1::{ContainerConfig, LinuxContainerResources};
 use jiff::Timestamp;
@@ -109,7 +109,7 @@ pub(crate) enum ContainerEvent {
     Exited(Exit),
     /// Its limits have changed: all of its limits, and those that cannot be applied.
     Limited(Box<LinuxContainerResources>, Vec<String>),
-    /// Its keeper has ended without recording its exit. The time is that of detection.
+    /// Its keeper has ended without recording its exit. The time is when this was detected.
     Lost(Timestamp),
 }
 
@@ -203,7 +203,7 @@ impl Container {
         self.state != ContainerState::Creating
     }
 
-    /// Why it is unknown whether it runs, if it is.
+    /// Why its state is unknown, if it is.
     pub(crate) fn doubt(&self) -> Option<&UnknownReason> {
         self.unknown_reason.as_ref().filter(|_| !self.ended())
     }
@@ -245,7 +245,7 @@ impl Container {
 
 #[cfg(test)]
 impl Container {
-    /// A container with nothing but this.
+    /// A container with these fields only.
     pub(crate) fn of_test(id: &str, sandbox: SandboxId, state: ContainerState) -> Self {
         Self {
             id: ContainerId::from_record(id),

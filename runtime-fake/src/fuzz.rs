@@ -1,4 +1,4 @@
-//! The fuzz targets of this package: those of `launch` and `checkpoint`, and those that are in modules' own `fuzz`.
+//! The fuzz targets of this package: the targets of `launch` and `checkpoint`, and of the modules with their own `fuzz`.
 #![allow(unreachable_pub, reason = "public for the program in tests/fuzz, private in a test")]
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
@@ -32,7 +32,7 @@ fn fuzz_targets_pass_on_corpus_and_mutations() {
 
 const LAUNCH: &[Target] = &[Target::new("selinux_contexts", selinux, contexts)];
 
-/// A label is displayed as it was parsed.
+/// A parsed label displays as its input.
 fn selinux(data: &[u8]) {
     let text = text(data);
     let _ = Policy::read(text);

@@ -6,7 +6,7 @@ use cri::v1::{ContainerConfig, SecurityProfile, security_profile::ProfileType};
 
 use crate::launch::Invalid;
 
-/// The restrictions on containers of a handler, whatever the client requests.
+/// The restrictions on containers of a handler, regardless of the client's request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handler {
     /// Sets no_new_privs.

@@ -87,7 +87,7 @@ pub(crate) fn random_hex() -> String {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
-        // The kernel only fails for a bad address; an unseeded generator makes it wait.
+        // getrandom(2) fails only for a bad address; it waits until the generator is seeded.
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(n) => filled += n,
             Err(rustix::io::Errno::INTR) => {}

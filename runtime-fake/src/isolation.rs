@@ -1,4 +1,4 @@
-//! Selects the isolation by probing what the machine allows. It is never silently weaker than requested.
+//! Selects the isolation by probing the machine. It is never silently weaker than requested.
 
 mod advice;
 mod host_files;
@@ -122,7 +122,7 @@ pub enum EnterError {
         /// That user's id.
         uid: u32,
     },
-    /// Root may not do what pods need.
+    /// Root lacks privileges that pods need.
     #[error("isolation root is unavailable: {reason}; {remedy}, or use --isolation auto")]
     NoNamespaces {
         /// The step that failed, or the missing capabilities.
@@ -141,12 +141,12 @@ pub enum EnterError {
     /// The state directory cannot be made private.
     #[error("failed to keep what containers write from other users")]
     Private(#[from] PrivateError),
-    /// No isolation works without openat2(2).
+    /// openat2(2) is unavailable, which every isolation needs.
     #[error(
         "the system call openat2 is unavailable, which crib needs in every isolation: allow it in the seccomp filter around this process, or use Linux 5.6 or later"
     )]
     NoOpenat2 {
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// Not even plain processes can be set up as containers.
@@ -168,7 +168,7 @@ pub enum EnterError {
 }
 
 impl EnterError {
-    /// The isolation and why it is unavailable, in few words.
+    /// The isolation and why it is unavailable, in a few words.
     fn brief(&self) -> String {
         match self {
             Self::NotRoot { uid } => format!("root: this is user {uid}"),
@@ -182,20 +182,19 @@ impl EnterError {
     }
 }
 
-/// Selects the isolation for `request`. The process of an ordinary user, or of root without the power over namespaces, is moved
-/// into a user namespace: the one of an earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state directory there are
-/// no pods.
+/// Selects the isolation for `request`. The process of an ordinary user, or of root without privileges over namespaces, is moved
+/// into a user namespace: the one of an earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state
+/// directory there are no pods.
 ///
-/// # Errors
-/// When the machine does not allow exactly what was requested, or, for [`IsolationRequest::Auto`], not even plain processes. When
-/// `state_dir` belongs to another user, or cannot be made private.
+/// # Errors When the machine does not allow exactly what was requested, or, for [`IsolationRequest::Auto`], not even plain
+/// processes. When `state_dir` belongs to another user, or its mode cannot be made private.
 ///
-/// Call it before any thread is started: the kernel only moves a single-threaded process.
+/// Call it before any thread is started: the kernel moves only a single-threaded process.
 pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
-    // Files created for containers must have exactly the modes given: the containers' users are not this process's.
+    // Files created for containers must have exactly the modes given: containers run as other users than this process.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     ensure_openat2()?;
-    // Before reading anything in it.
+    // Make the state directory private before reading anything in it.
     if let Some(state_dir) = state_dir {
         private::make(state_dir)?;
     }
@@ -216,7 +215,7 @@ fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> 
         Ok(isolation) => return Ok(isolation.into()),
         Err(error) => error,
     };
-    // Root of a container that may not do all that pods need may still make user namespaces.
+    // Root of a container that lacks privileges for pods may still make user namespaces.
     match as_mapped_root(uid).map_or_else(|| rootless(state_dir), Ok) {
         Err(no_rootless @ EnterError::NoUserNamespace { .. }) => {
             let reason = format!("{}; {}", no_root.brief(), no_rootless.brief());
@@ -226,15 +225,14 @@ fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> 
     }
 }
 
-/// Checks that this process may call openat2(2), without which it could not even remove its directories.
+/// Checks that this process may call openat2(2), which even the removal of directories requires.
 ///
-/// # Errors
-/// If it may not.
+/// # Errors If the call is not allowed.
 pub fn ensure_openat2() -> Result<(), EnterError> {
     file_tree::try_open_scoped().map_err(|errno| EnterError::NoOpenat2 { source: errno.into() })
 }
 
-/// The last isolation. Without a state directory there are no containers to set up.
+/// The weakest isolation. Without a state directory there are no containers to set up.
 fn as_process(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     if state_dir.is_some() {
         userns::probe(IsolationMode::Process).map_err(|reason| {
@@ -253,7 +251,7 @@ fn rootless(state_dir: Option<&Path>) -> Result<Isolation, EnterError> {
     })
 }
 
-/// The running keepers. From another user namespace than theirs this process would have no power over them.
+/// The running keepers. A process in another user namespace has no privileges over them.
 fn living(state_dir: Option<&Path>) -> Result<Vec<i32>, EnterError> {
     let living = state_dir.map_or(Ok(Vec::new()), keepers::living);
     living.map_err(|source| EnterError::Pods { source })

@@ -51,7 +51,7 @@ impl ExecExit {
     }
 }
 
-/// Completes an [`ExecExit`], also when it is dropped without a code.
+/// Completes an [`ExecExit`], even when it is dropped without a code.
 struct ExitNotifier(Arc<ExecExit>);
 
 impl Drop for ExitNotifier {
@@ -67,11 +67,11 @@ pub(crate) struct KeeperClient {
     deadlines: Deadlines,
 }
 
-/// A notification of a keeper.
+/// A notification from a keeper.
 #[derive(Debug)]
 pub(crate) enum Notification {
     Event(Event),
-    /// A container's program has started although the caller had given the start up.
+    /// A container's program has started although the caller had given up the start.
     Started {
         container: ContainerId,
         at: jiff::Timestamp,
@@ -82,8 +82,8 @@ pub(crate) enum Notification {
     Disconnected(String),
 }
 
-/// Connects to the socket of the keeper in `directory`, whatever the length of its path. Does not block: if a
-/// keeper that does not accept has a full queue, that is an error.
+/// Connects to the socket of the keeper in `directory`, regardless of the length of its path. Does not block: if a keeper that
+/// does not accept has a full queue, that is an error.
 pub(crate) fn connect(directory: &Path) -> io::Result<std_net::UnixStream> {
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
@@ -95,7 +95,7 @@ pub(crate) fn connect(directory: &Path) -> io::Result<std_net::UnixStream> {
     Ok(socket.into())
 }
 
-/// Listens on the keeper's socket in `directory`, whatever the length of its path.
+/// Listens on the keeper's socket in `directory`, regardless of the length of its path.
 pub(crate) fn listen(directory: &Path) -> io::Result<std_net::UnixListener> {
     let handle = open_path(directory)?;
     std_net::UnixListener::bind(short_path(&handle))
@@ -153,7 +153,7 @@ impl KeeperClient {
         }
     }
 
-    /// Sets up the pod's namespaces; the keeper keeps `held` open as long as the pod lives.
+    /// Sets up the pod's namespaces; the keeper keeps `held` open as long as the pod runs.
     pub(crate) async fn set_up(&self, plan: PodPlan, held: Vec<OwnedFd>) -> Result<(), Failure> {
         match self.exchange(Call::Setup(Box::new(plan)), held).await? {
             (Outcome::Setup { .. }, _) => Ok(()),
@@ -161,7 +161,7 @@ impl KeeperClient {
         }
     }
 
-    /// Tells the keeper that the pod's network is set up; `sockets` belong to `forward`.
+    /// Notifies the keeper that the pod's network is set up; `sockets` belong to `forward`.
     pub(crate) async fn connected(
         &self,
         forward: Option<ForwardPlan>,

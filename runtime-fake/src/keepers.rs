@@ -11,7 +11,7 @@ use std::{
 use keeper::contract::liveness::{self, Liveness};
 use network::PodNetns;
 
-/// Timeout for a killed keeper to end: one that does not is stuck in the kernel.
+/// Timeout for a killed keeper to end: a keeper that does not end is stuck in the kernel.
 const KILLED: Duration = Duration::from_secs(10);
 
 /// The process ids of the keepers of an earlier daemon that still run. An error names the keeper whose state is
@@ -38,7 +38,7 @@ pub(crate) fn living(state_dir: &Path) -> io::Result<Vec<i32>> {
     Ok(living)
 }
 
-/// The network namespace of the pod in `sandbox_dir`, if the pod runs and has its own.
+/// The network namespace of the pod in `sandbox_dir`, if the pod runs and has its own network namespace.
 pub(crate) fn pod_netns(sandbox_dir: &Path) -> io::Result<Option<PodNetns>> {
     match liveness::process(sandbox_dir)? {
         Some((pid, keeper)) => PodNetns::open(pid, keeper),

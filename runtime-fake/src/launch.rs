@@ -1,4 +1,4 @@
-//! Decides how the keeper launches a container, from the client's configuration. It decides only.
+//! Decides how the keeper launches a container, from the client's configuration. It carries nothing out.
 
 pub(crate) mod apparmor;
 mod behave;
@@ -52,7 +52,7 @@ pub(crate) struct ImageDefaults {
     /// Volumes: directories that stay writable, with the image's contents.
     #[serde(default)]
     pub(crate) volumes: Vec<String>,
-    /// The behaviour script that containers act out.
+    /// The behaviour script of the containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) script: Option<Script>,
 }

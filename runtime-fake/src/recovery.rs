@@ -51,8 +51,8 @@ fn addresses_of(state_dir: &Path, sandbox: &Sandbox) -> Vec<IpAddr> {
     }
 }
 
-/// Reconciles every record: adopts running keepers, and records what has ended. A keeper that cannot be reached
-/// now is retried for as long as its pod lives.
+/// Reconciles every record: adopts running keepers, and records what has ended. A keeper that cannot be reached now is retried as
+/// long as its pod runs.
 pub(crate) async fn reconcile(runtime: &Runtime) {
     let sandboxes: Vec<_> = runtime.store.state().sandboxes.values().cloned().collect();
     let looked_for: Vec<_> = sandboxes
@@ -87,14 +87,14 @@ pub(crate) async fn reconcile(runtime: &Runtime) {
     }
 }
 
-/// Finishes what an earlier daemon had started, by its records.
+/// Finishes the operations that an earlier daemon had started, from its records.
 async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
     if is_damaged(sandbox) {
         return;
     }
     match (sandbox.state, found) {
         (SandboxState::Ready, _) | (SandboxState::NotReady, Some(Found::Ended)) => {}
-        // No client knows its ID: the client retries. Remove what exists of it.
+        // No client has received its ID, so the client will retry. Remove the existing parts.
         (SandboxState::Creating, _) => {
             let _ = runtime
                 .store
@@ -115,7 +115,7 @@ async fn settle(runtime: &Runtime, sandbox: &Sandbox, found: Option<Found>) {
     }
 }
 
-/// Lets the network clean up before any pod is attached. No call waits for CNI plugins to release earlier pods.
+/// Cleans up the network before any pod is attached. No call waits until CNI plugins have released earlier pods.
 async fn look_over_network(runtime: &Runtime) {
     let state = runtime.store.state();
     // A pod that may still run may need its network.

@@ -17,9 +17,8 @@ pub(crate) fn conf(servers: &[String], searches: &[String], options: &[String]) 
     text
 }
 
-/// A `resolv.conf` in which `dns` replaces the servers that listen on the loopback interface of the host, whose own
-/// file is `host`: from a pod's network they are not reachable. A loopback server that the host does not use is the
-/// pod's own.
+/// Replaces the host's loopback name servers, listed in its own file `host`, by `dns`: they are not reachable from a pod's
+/// network. A loopback server that is not in `host` is the pod's own and stays.
 pub(crate) fn for_pod(conf: &str, host: &str, dns: IpAddr) -> String {
     let mut replaced = false;
     let mut text = String::new();

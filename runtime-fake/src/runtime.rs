@@ -90,15 +90,14 @@ impl Runtime {
         container_dir(&self.config.state_dir, sandbox, id)
     }
 
-    /// Removes the directory of a failed creation. What remains of it is removed with its sandbox or at the next
-    /// start.
+    /// Removes the directory of a failed creation. If that fails, the rest is removed with its sandbox or at the next start.
     fn discard(&self, directory: &Path) {
         if let Err(error) = self.trash.put(directory) {
             tracing::warn!(directory = %directory.display(), %error, "failed to remove directory");
         }
     }
 
-    /// Runs an operation to completion even if its client disconnects, so that it is never left half done.
+    /// Runs an operation to completion even if its client disconnects, so that it is never left incomplete.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,

@@ -5,8 +5,8 @@
 //!     └──────────────Stopped────────────────▲
 //! ```
 //!
-//! The store has a sandbox while it is being created, so that a restarted daemon finds an unfinished one, but
-//! clients do not see it.
+//! The store has a sandbox while it is being created, so that a restarted daemon finds an unfinished one, but clients do not see
+//! it yet.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ pub(crate) struct Sandbox {
     /// The default SELinux labels of its containers, if the machine has SELinux.
     #[serde(default)]
     pub labels: Option<Labels>,
-    /// Why its state is unknown, if it is: then it does not count as ready.
+    /// Why its state is unknown, if it is; the sandbox then counts as not ready.
     #[serde(skip)]
     pub unknown_reason: Option<UnknownReason>,
 }
@@ -137,10 +137,10 @@ impl Sandbox {
     }
 }
 
-/// Why the state of a pod or container is unknown. It is left as it is, for its client to decide.
+/// Why the state of a pod or container is unknown. The runtime does not change it; the client decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UnknownReason {
-    /// Its record is unreadable: its state was derived otherwise, and the record is not replaced.
+    /// Its record is unreadable: its state was derived from other sources, and the record is not replaced.
     Record(String),
     /// Its keeper cannot be reached.
     Keeper(String),

@@ -31,7 +31,7 @@ pub(crate) struct Modules {
     root: PathBuf,
     apparmor: bool,
     selinux: Option<Policy>,
-    /// Pods that request no label get one too.
+    /// Pods without a requested label get one too.
     label_all: bool,
     /// Logs once that labels are ignored.
     ignored: Once,
@@ -173,7 +173,7 @@ impl Modules {
         }
     }
 
-    /// Asks the policy whether these labels are valid.
+    /// Checks with the kernel's policy that these labels are valid.
     fn known(&self, labels: &Labels) -> Result<(), Invalid> {
         let context = self.root.join("sys/fs/selinux/context");
         for label in [&labels.process, &labels.files] {
@@ -211,7 +211,7 @@ impl Modules {
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()?;
-            // If it ends without reading, its output says why.
+            // If it ends without reading, its output has the reason.
             if let Some(mut stdin) = child.stdin.take() {
                 let _ = stdin.write_all(apparmor::DEFAULT_RULES.as_bytes());
             }

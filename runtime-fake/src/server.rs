@@ -39,14 +39,14 @@ const MAX_MESSAGE: usize = 16 << 20;
 
 /// Timeout for running calls at shutdown.
 const DRAIN: Duration = Duration::from_secs(4);
-/// Timeout at shutdown for operations whose client has gone. The next daemon finishes the rest.
+/// Timeout at shutdown for operations whose client has disconnected. The next daemon finishes the rest.
 const FINISH: Duration = Duration::from_secs(3);
 /// Timeout for the removal of all pods.
 const REMOVE: Duration = Duration::from_secs(20);
 /// Timeout for the removal of cgroups and bridge.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// Upper bound on the duration of a shutdown, whatever hangs. With ephemeral pods it includes their removal.
+/// Upper bound on the duration of a shutdown, even if parts of it hang. With ephemeral pods it includes their removal.
 #[must_use]
 pub const fn longest_end(ephemeral: bool) -> Duration {
     Duration::from_secs(if ephemeral { 30 } else { 10 })
@@ -73,8 +73,8 @@ pub enum ServeError {
 
 /// Serves the Container Runtime Interface on `listener` until `shutdown`.
 ///
-/// Pods outlive it, and the next daemon with the same state directory finds them again, unless `config` says that
-/// they are ephemeral: then they are gone when this returns, and [`delete_trash`] deletes their files.
+/// Pods outlive it, and the next daemon with the same state directory finds them again, unless they are ephemeral in `config`:
+/// then they are removed when this returns, and [`delete_trash`] deletes their files.
 ///
 /// # Errors
 /// When the state directory or the image store is unusable.
@@ -88,7 +88,7 @@ pub async fn serve(
     }
     let (directory, state) = store::open(&config.state_dir)?;
     let connected = recovery::connected(&config.state_dir, &state);
-    // Two halves that need nothing of each other: the bridge waits for the kernel, the rest reads files.
+    // Two independent halves: the bridge waits for the kernel, the rest reads files.
     let network = blocking({
         let config = config.clone();
         move || {
@@ -182,10 +182,10 @@ pub async fn serve(
     let target = Arc::new(runtime.clone());
     tokio::select! {
         () = connections::serve(listener, admission, Deadline(services), stop) => {}
-        // Dropped with the others, which ends every stream.
+        // Dropped with the other branches, which ends every stream.
         () = streams.serve(settings, target, runtime.tasks.clone()) => {}
-        // Event streams would keep a server from stopping, so they end first. A client of a slow call (a long grace
-        // period, say) is not waited for.
+        // Event streams would prevent the server from stopping, so they end first. The shutdown does not wait for clients of slow
+        // calls (for example, with a long grace period).
         () = patience(&shutdown, &runtime) => {}
     }
     put_away(runtime).await;
@@ -195,8 +195,7 @@ pub async fn serve(
 /// Deletes the files of removed pods and images below a state directory that no daemon uses. The next daemon
 /// would delete them in the background.
 ///
-/// # Errors
-/// The first file that could not be deleted; everything else is gone.
+/// # Errors The first file that could not be deleted; everything else is deleted.
 pub fn delete_trash(state_dir: &Path) -> Result<(), RemoveError> {
     let trash = ["trash", "images/trash"].map(|name| file_tree::remove(&state_dir.join(name)));
     trash.into_iter().collect()
@@ -220,7 +219,7 @@ fn admission(config: &Config) -> Admission {
     }
 }
 
-/// Shuts down in steps. Each has its own timeout, so that one that hangs does not block the others.
+/// Shuts down in steps. Each has its own timeout, so that a hanging step does not block the others.
 async fn put_away(runtime: Runtime) {
     runtime.tasks.close();
     let tasks = runtime.tasks.clone();
@@ -232,13 +231,13 @@ async fn put_away(runtime: Runtime) {
     let Runtime { network, cgroups, images, trash, .. } = runtime;
     let delete = blocking(move || {
         images.close();
-        // The next daemon resumes it, or a call of `delete_trash`.
+        // The next daemon, or a call of `delete_trash`, resumes the deletion.
         trash.stop();
     });
     within(CLOSE, "stop deleting", delete).await;
     let close = blocking(move || {
         cgroups.close();
-        // Not only when nothing else holds it: a connection that its client keeps open does.
+        // Closed explicitly, because a connection that a client keeps open also holds the network.
         network.close();
     });
     within(CLOSE, "close the network", close).await;

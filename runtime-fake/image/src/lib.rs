@@ -17,9 +17,9 @@
 //! A pull from a registry starts in `registry` ([`Puller`]) and ends in the same `resolve` and `import`. A download, one for each blob,
 //! owns a file without a name; all pulls that need the blob read it while it grows.
 //!
-//! Durability: a SIGKILL, or a power cut, at any instant leaves complete images and garbage, which the next [`ImageStore::open`]
-//! removes. The files of an image's layers are forced to the disk before its record is written, and the record before PullImage
-//! is answered: a pulled image survives a power cut, with all of its files.
+//! Durability: after a SIGKILL or a power cut at any instant, only complete images and garbage remain; the next
+//! [`ImageStore::open`] removes the garbage. The files of an image's layers are synced to disk before its record is written, and
+//! the record before PullImage returns: a pulled image survives a power cut with all of its files.
 //!
 //! This package uses no CRI type and no namespace. No path in an image is followed outside its root.
 

@@ -27,8 +27,8 @@ pub(crate) struct ProcessEdits {
 }
 
 impl PlanEdits {
-    /// Applies the edits to `plan`: a node or a mount replaces the plan's one at the same path. Mounts are sorted
-    /// again, so that none hides one below it (CDI 1.0, SPEC.md, "containerEdits", and its Go library).
+    /// Applies the edits to `plan`: a node or a mount replaces the plan's one at the same path. The mounts are sorted again, so
+    /// that none hides another one below it (CDI 1.0, SPEC.md, "containerEdits", and its Go library).
     pub(crate) fn apply(&self, plan: &mut LaunchPlan) -> Result<(), Invalid> {
         self.process.apply(&mut plan.process);
         for device in devices::for_isolation(plan.isolation, self.devices.clone())? {

@@ -29,7 +29,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A name is displayed as it was parsed.
+/// A parsed name displays as its input.
 fn name(data: &[u8]) {
     if let Ok(name) = Name::parse(text(data)) {
         assert_eq!(name.to_string(), text(data));

@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Registry {
-    /// Adds a file. The error of a broken one is kept: a device that is not found may be in it.
+    /// Adds a file. The error of a broken one is kept: it may define a device that is not found.
     pub(super) fn add(&mut self, strength: usize, path: &Path, spec: Result<Spec, String>) {
         match spec {
             Ok(spec) => self.specs.push(Entry { strength, path: path.to_owned(), spec }),
@@ -62,7 +62,7 @@ impl Registry {
     }
 }
 
-/// What a container gets for its devices.
+/// The edits to a container for its devices.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Edits {
     pub(crate) process: ProcessEdits,

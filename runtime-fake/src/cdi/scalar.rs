@@ -1,8 +1,8 @@
 //! ◆ Parses scalars as other readers of CDI specifications do: YAML 1.1, and any scalar where a string is expected.
 //!
-//! Their parser is sigs.k8s.io/yaml: `0640` is octal, `yes` and `on` are booleans, `1:30` is a string. Where a string
-//! is expected, a number or a boolean becomes one in its canonical form (`010` is the string `8`); where a number is
-//! expected, a quoted one is an error. [`options`] has the options for the parser.
+//! Their parser is sigs.k8s.io/yaml: `0640` is octal, `yes` and `on` are booleans, `1:30` is a string. Where a string is
+//! expected, a number or a boolean becomes one in its canonical form (`010` is the string `8`); where a number is expected, a
+//! quoted number is an error. [`options`] has the options for the parser.
 
 use std::fmt;
 use std::marker::PhantomData;

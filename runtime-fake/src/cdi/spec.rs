@@ -161,7 +161,7 @@ pub(super) struct SpecHook {
     pub(super) path: String,
 }
 
-/// Parses a file. The error says what is wrong with it.
+/// Parses a file. The error is the reason for its rejection.
 pub(super) fn parse(text: &str, format: Format) -> Result<Spec, String> {
     let spec: Spec = match format {
         Format::Json => serde_json::from_str(text).map_err(|e| e.to_string())?,

@@ -27,7 +27,7 @@ const MEMBERS: usize = 100_000;
 /// Limit on an extension header for a file's name.
 const EXTENSION: u64 = 64 << 10;
 
-/// An archive that is being written. Dropping it, or killing the process, leaves nothing.
+/// An archive that is being written. Dropping it, or killing the process, leaves no file.
 pub(crate) struct Writer {
     tar: Builder<BufWriter<File>>,
     /// Its temporary name, if the file system requires one.
@@ -36,7 +36,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Creates an archive for `place`, readable by its owner only: it has all memory of the processes.
+    /// Creates an archive for `place`, readable by its owner only: it contains the memory of the processes.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
         let directory = directory_of(place);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

@@ -86,7 +86,7 @@ impl<W: Write> Layer<W> {
             let gone = [b".wh.", name.file_name().unwrap_or_default().as_bytes()].concat();
             return self.mark(&name.with_file_name(OsStr::from_bytes(&gone)));
         }
-        // criu creates a socket's file again with the socket.
+        // criu recreates a socket's file together with the socket.
         if kind.is_socket() {
             return Ok(());
         }
@@ -198,7 +198,7 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
         Err(error) => return Err(error.into()),
     };
     let names = buffer[..length].split(|byte| *byte == 0);
-    // Names that are not UTF-8 do not fit into a PAX record, and are not in use.
+    // Names that are not UTF-8 do not fit into a PAX record, and do not occur in practice.
     Ok(names
         .filter_map(|name| String::from_utf8(name.to_vec()).ok())
         .filter(|name| !name.is_empty())

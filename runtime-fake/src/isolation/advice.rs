@@ -1,24 +1,24 @@
-//! ◆ What to change so that an isolation becomes available: from the step that failed, its error, and what restricts this process.
-//! Pure.
+//! ◆ Advises what to change so that an isolation becomes available, from the failed step, its error, and the restrictions of this
+//! process. Pure.
 
 use keeper::contract::plan::IsolationMode;
 use nix::errno::Errno;
 
-/// What restricts this process.
+/// The restrictions of this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Restrictions {
     /// The effective user is 0 in its user namespace.
     pub(super) is_root: bool,
-    /// Its user namespace is not the machine's.
+    /// Its user namespace is not the initial one.
     pub(super) in_user_namespace: bool,
     pub(super) lacks_setfcap: bool,
     pub(super) has_seccomp_filter: bool,
     pub(super) in_chroot: bool,
-    /// Those of [`SYSCTLS`] that restrict namespaces.
+    /// The [`SYSCTLS`] with a restricting value.
     pub(super) sysctls: Vec<&'static str>,
 }
 
-/// The sysctls that restrict namespaces, with the value that does.
+/// The sysctls that restrict namespaces, with their restricting values.
 pub(super) const SYSCTLS: [(&str, &str); 9] = [
     (UNPRIVILEGED, "0"),
     (APPARMOR, "1"),
@@ -30,13 +30,13 @@ pub(super) const SYSCTLS: [(&str, &str); 9] = [
     ("user.max_cgroup_namespaces", "0"),
     ("user.max_pid_namespaces", "0"),
 ];
-/// Of Debian's kernels.
+/// Exists in Debian's kernels.
 const UNPRIVILEGED: &str = "kernel.unprivileged_userns_clone";
-/// Of Ubuntu's kernels.
+/// Exists in Ubuntu's kernels.
 const APPARMOR: &str = "kernel.apparmor_restrict_unprivileged_userns";
 const USER_NAMESPACES: &str = "user.max_user_namespaces";
 
-/// The system calls of the steps, by how a step begins.
+/// The system calls of the steps, by the beginning of the step's text.
 const CALLS: [(&str, &str); 19] = [
     ("make a user namespace", "unshare"),
     ("make namespaces", "unshare"),
@@ -59,7 +59,7 @@ const CALLS: [(&str, &str); 19] = [
     ("hide from the container", "prctl"),
 ];
 
-/// What to do so that the isolation `mode`, whose trial failed for `reason`, becomes available.
+/// The advice to make the isolation `mode` available, whose trial failed for `reason`.
 #[must_use]
 pub(super) fn remedy(mode: IsolationMode, reason: &str, restrictions: &Restrictions) -> String {
     if reason.starts_with("this process lacks CAP_") {
@@ -106,7 +106,7 @@ fn failed_step(reason: &str) -> Option<(&str, Option<Errno>)> {
     Some((step, known.into_iter().find(is)))
 }
 
-/// What to do about a cause that more than the error tells.
+/// The advice for a cause that follows from the error and the restrictions together.
 fn known_cause(
     mode: IsolationMode,
     step: &str,
@@ -131,7 +131,7 @@ fn known_cause(
         _ if user_namespace && denied && !restrictions.is_root && restricts(UNPRIVILEGED) => {
             format!("set the sysctl {UNPRIVILEGED}=1")
         }
-        // Ubuntu lets the user namespace be made, but gives no capabilities in it.
+        // Ubuntu allows the creation of the user namespace, but grants no capabilities in it.
         "map the user id" | "make namespaces" | "make a user namespace"
             if denied && !restrictions.is_root && restricts(APPARMOR) =>
         {
@@ -164,7 +164,7 @@ fn known_cause(
     Some(remedy)
 }
 
-/// What to do if the system calls of a step do not exist here, or are forbidden.
+/// The advice if the system calls of a step do not exist here, or are forbidden.
 fn blocked_call(step: &str, errno: Option<Errno>, has_filter: bool) -> Option<String> {
     let call = CALLS.iter().find(|(start, _)| step.starts_with(start)).map(|(_, call)| *call);
     if errno == Some(Errno::ENOSYS) {

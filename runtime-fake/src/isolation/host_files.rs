@@ -17,7 +17,7 @@ pub enum HostFilesError {
         "/dev/null does not exist: create it (mknod -m 666 /dev/null c 1 3), or mount the host's /dev"
     )]
     NoNull,
-    /// `/dev/null` is there, but of no use.
+    /// `/dev/null` exists but cannot be opened.
     #[error("failed to open /dev/null: {error}")]
     Null {
         /// Why it cannot be opened.
@@ -27,8 +27,7 @@ pub enum HostFilesError {
 
 /// Checks `/proc` and `/dev/null`: without them, later errors do not name the cause.
 ///
-/// # Errors
-/// One of them is missing, or `/dev/null` cannot be opened.
+/// # Errors If one of them is missing, or `/dev/null` cannot be opened.
 pub fn ensure_host_files() -> Result<(), HostFilesError> {
     ensure_below(Path::new("/"))
 }

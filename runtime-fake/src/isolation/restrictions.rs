@@ -1,4 +1,4 @@
-//! Reads what restricts this process from `/proc`, to explain why an isolation is unavailable.
+//! Reads the restrictions of this process from `/proc`, to explain why an isolation is unavailable.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 /// The bit of CAP_SETFCAP (linux/capability.h).
 const SETFCAP: u64 = 1 << 31;
 
-/// Those of this process. What cannot be read does not restrict.
+/// The restrictions of this process. A file that cannot be read counts as no restriction.
 pub(super) fn of_this_process() -> Restrictions {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/user");
@@ -39,8 +39,8 @@ fn of_status(status: &str) -> Restrictions {
     }
 }
 
-/// Whether the root of the process of a `mountinfo` is a directory in which nothing is mounted. Another chroot looks like a
-/// mount namespace.
+/// Whether a process's root directory, from its `mountinfo`, is not a mount point. A chroot into a mount point is
+/// indistinguishable from a mount namespace.
 fn is_chroot(mountinfo: &str) -> bool {
     let at_root = |line: &str| line.split(' ').nth(4) == Some("/");
     !mountinfo.is_empty() && !mountinfo.lines().any(at_root)

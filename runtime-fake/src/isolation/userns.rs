@@ -24,7 +24,7 @@ use super::{
     mapping::{self, Range},
 };
 
-/// What went wrong, as a message.
+/// An error message.
 type Reason = String;
 
 fn because(what: &str) -> impl Fn(io::Error) -> Reason + '_ {
@@ -47,15 +47,15 @@ fn set_up(mode: IsolationMode) -> Result<(), Reason> {
 
 /// Moves this process into the user namespace of the `keepers` of pods in `state_dir`, or into a new one.
 pub(super) fn enter(keepers: &[i32], state_dir: Option<&Path>) -> Result<Isolation, Reason> {
-    // Without a keeper there may still be an orphaned container, which this daemon has to kill. Orphans in nested
-    // namespaces are skipped.
+    // Even without keepers, there may be orphaned containers, which this daemon has to kill. Orphans in nested namespaces are
+    // skipped.
     let survivors = state_dir.map(orphan::living).into_iter().flatten().filter(in_ours);
     for pid in keepers.iter().copied().chain(survivors) {
         if join(pid).is_ok() {
             return current();
         }
     }
-    // Try it in a child first: a process that has entered a user namespace without rights there cannot leave it.
+    // Try the new namespace in a child first: a process that has entered a user namespace without rights there cannot leave it.
     in_child(|| make().and_then(|_| set_up(IsolationMode::Rootless)))?;
     make()
 }
@@ -144,14 +144,14 @@ fn make() -> Result<Isolation, Reason> {
     map_single(uid, gid)
 }
 
-/// Whether this process may map several user ids and group ids. With one map only, not even a single id could follow: each map
-/// can be written once.
+/// Whether this process may map several user ids and group ids. Both capabilities are needed: each map can be written only once,
+/// so after one of the two the fallback to a single id would fail.
 fn may_map_ids() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(needed))
 }
 
-/// Maps the ids of this namespace that images have to themselves, in that of `pid`.
+/// Maps the ids of this namespace that images use, up to 65536, to the same ids in the namespace of `pid`.
 fn map_own(pid: u32, file: &str) -> bool {
     let own = fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let count = match mapping::mapped_ids(own.lines().next().unwrap_or_default()) {
@@ -170,7 +170,7 @@ fn map_single(uid: u32, gid: u32) -> Result<Isolation, Reason> {
 }
 
 fn run_tool(tool: &str, pid: u32, arguments: &[String]) -> bool {
-    // Its error output tells the administrator what is missing; the caller then maps a single id.
+    // Its error output shows the administrator what is missing; the caller then maps a single id.
     let status = Command::new(tool)
         .arg(pid.to_string())
         .args(arguments)

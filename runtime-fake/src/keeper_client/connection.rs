@@ -45,7 +45,7 @@ struct Waiting {
     failed: Option<String>,
 }
 
-/// A numbered frame. It is not sent if its caller has given up.
+/// A numbered frame. It is not sent if its caller has already given up.
 struct Numbered {
     number: u64,
     /// No caller waits for an answer.
@@ -141,7 +141,7 @@ struct Reader {
 
 impl Reader {
     async fn run(self, stream: UnixStream, queue: mpsc::UnboundedReceiver<Numbered>) {
-        // Either ending ends the connection: with only one half, calls would wait for ever.
+        // If either direction ends, the connection ends: otherwise calls would wait forever.
         let why = tokio::select! {
             read = self.read(&stream) => match read {
                 Ok(()) => "the keeper closed it".to_owned(),
@@ -209,7 +209,7 @@ impl Reader {
         } else if let Outcome::Exec { pid } = outcome {
             Call::KillExec { pid }
         } else {
-            // A started program cannot be undone: the store is told that it runs.
+            // A started program cannot be undone: the store is notified that it runs.
             if let (Outcome::Started { at, pid }, Some(container)) = (outcome, container) {
                 let container = ContainerId::from_record(&container);
                 let _ = self.notify.send(Notification::Started { container, at, pid });
@@ -241,7 +241,7 @@ async fn write(
     Ok(())
 }
 
-/// Removes a call whose caller has given up. Returns whether it had.
+/// Removes a call whose caller has given up. Returns whether the caller had given up.
 fn forget_given_up(waiting: &Mutex<Waiting>, number: u64) -> bool {
     let mut waiting = lock(waiting);
     let pending = waiting.calls.get(&number);

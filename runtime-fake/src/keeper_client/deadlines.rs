@@ -1,8 +1,8 @@
 //! ◆ Decides the deadlines of calls to a keeper. Pure.
 //!
-//! A keeper that is stopped, or hangs in the kernel, never answers. Each call has a deadline by what its keeper
-//! has to wait for. A client's own deadline, if it is shorter, ends its call earlier (`server/deadline.rs`). An
-//! exec's streams are not a call: they last as long as the process.
+//! A keeper that is stopped, or hangs in the kernel, never answers. The deadline of each call depends on the work that its keeper
+//! waits for. A client's own deadline, if it is shorter, ends its call earlier (`server/deadline.rs`). An exec's streams are not
+//! a call: they last as long as the process.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use keeper::contract::protocol::Call;
 /// The deadlines of calls, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For what a keeper does by itself: signals, execs, attaching, its state.
+    /// For work of the keeper alone: signals, execs, attaching, its state.
     pub answer: Duration,
     /// For a pod's namespaces, which the kernel creates under a lock shared by all network namespaces.
     pub set_up: Duration,

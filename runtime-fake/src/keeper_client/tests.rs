@@ -14,7 +14,7 @@ use crate::keeper_client::*;
 
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
-/// A deadline that is meant to pass.
+/// A deadline that passes during the test.
 const SHORT: Duration = Duration::from_millis(20);
 
 /// A client whose keeper answers its first requests with `messages`, numbered from 1.
@@ -138,7 +138,7 @@ async fn every_call_fails_once_the_connection_has_failed() {
         async move { client.call(Call::State).await }
     });
     let (_, _, _) = hear(&keepers, Receiver::default()).await;
-    // A reader alone would not notice a failed write, nor a writer alone this.
+    // A reader alone does not notice a failed write, and a writer alone does not notice this.
     keepers.shutdown(std::net::Shutdown::Write).unwrap();
     let failure = pending.await.unwrap().unwrap_err();
     assert_eq!(failure.kind, FailureKind::Disconnected);
@@ -173,7 +173,7 @@ async fn call_fails_at_its_deadline_and_others_go_on() {
     drop(receiver);
 }
 
-/// The caller was told that it failed, so nothing of it may stay.
+/// The caller was told that it failed, so its effects must be undone.
 #[tokio::test]
 async fn late_answers_are_undone() {
     let (client, keepers, mut notifications) = pair(SHORT);

@@ -1,4 +1,4 @@
-//! ◆ Decides which AppArmor profile a container's processes get. Pure.
+//! ◆ Decides the AppArmor profile of a container's processes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::launch::{Invalid, invalid};
 /// The name of the runtime's own profile.
 pub(crate) const DEFAULT: &str = "crib-default";
 
-/// The runtime's own profile, in the syntax of `apparmor_parser`: allows what programs in a container do, but
-/// denies access to the host through `/proc`, `/sys` and mounts, and to processes with other profiles.
+/// The runtime's own profile, in the syntax of `apparmor_parser`: allows programs the usual operations in a container, but denies
+/// access to the host through `/proc`, `/sys` and mounts, and to processes with other profiles.
 pub(crate) const DEFAULT_RULES: &str = "\
 profile crib-default flags=(attach_disconnected,mediate_deleted) {
   file,
@@ -54,7 +54,7 @@ pub(crate) enum Profiles {
     None,
     /// These profiles are loaded.
     Loaded(BTreeSet<String>),
-    /// This user may not read the list: the kernel rejects a profile that is not loaded.
+    /// This user may not read the list; the kernel then rejects a profile that is not loaded.
     Hidden,
 }
 

@@ -1,6 +1,7 @@
-//! ◆ What a behaviour script makes of a container: which process acts in place of its command, and what the runtime does. Pure.
+//! ◆ Applies a behaviour script to a container: decides whether a process simulates its behaviour instead of running the command,
+//! and what the runtime does. Pure.
 //!
-//! The script is that of an annotation of the container, of its pod, or of its image, in this order; the first one counts.
+//! The script comes from an annotation of the container, an annotation of its pod, or its image; the first one found is used.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,8 +12,8 @@ use keeper::contract::plan::{Act, ActPlan, ChildrenPlan, ExitPlan, LinesPlan, Me
 use super::ImageDefaults;
 use super::{Invalid, invalid};
 
-/// The annotation with a script: of a container, or of a pod for all of its containers. A pod's annotation with `.NAME`
-/// appended is for its container of that name: a kubelet passes annotations on to pods only.
+/// The annotation with a script: of a container, or of a pod for all of its containers. A pod's annotation with `.NAME` appended
+/// is for its container of that name, because a kubelet passes annotations to pods only.
 const ANNOTATION: &str = "crib.local/behave";
 
 /// The script of a container.
@@ -76,8 +77,8 @@ fn annotated(annotations: &HashMap<String, String>, key: &str) -> Result<Option<
 }
 
 impl Behaviour {
-    /// What the container's first process does in place of its command; `None` if it runs that. Without a command it
-    /// acts in any case.
+    /// The simulated behaviour of the container's first process; `None` if it runs its command. Without a command, the behaviour
+    /// is always simulated.
     pub(super) fn act(&self, no_command: bool) -> Option<Act> {
         if self.0.has(Step::StartFails) {
             return Some(Act::Fail("the container's behaviour script says start-fails".to_owned()));
@@ -109,14 +110,14 @@ impl Behaviour {
         Some(Act::Play(Box::new(plan)))
     }
 
-    /// What the process of an exec does in place of its command; `None` if it runs that.
+    /// The simulated behaviour of an exec's process; `None` if it runs its command.
     pub(crate) fn act_of_exec(&self) -> Option<Act> {
         self.0
             .has(Step::ExecHangs)
             .then(|| Act::Play(Box::new(ActPlan { term: OnTerm::Ignore, ..ActPlan::default() })))
     }
 
-    /// How much longer CreateContainer takes.
+    /// The additional duration of CreateContainer.
     pub(crate) fn create_takes(&self) -> Duration {
         let mut steps = self.0.steps();
         let time = steps
@@ -129,7 +130,7 @@ impl Behaviour {
         self.0.has(Step::CreateFails)
     }
 
-    /// How much longer StartContainer takes.
+    /// The additional duration of StartContainer.
     pub(crate) fn start_takes(&self) -> Duration {
         let mut steps = self.0.steps();
         let time = steps
@@ -137,8 +138,8 @@ impl Behaviour {
         time.unwrap_or_default()
     }
 
-    /// Checks that a container that is to run out of memory can: with this limit, if it is among those that have no
-    /// effect here.
+    /// Checks that a container whose script allocates until it is OOM-killed has a memory limit that takes effect. `not_applied`
+    /// are the limits without effect here.
     pub(crate) fn check_memory(&self, limit: i64, not_applied: &[String]) -> Result<(), NoOom> {
         let until_oom = |step| matches!(step, Step::Allocate { bytes: None, .. });
         if !self.0.steps().any(until_oom) {

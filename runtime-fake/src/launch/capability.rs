@@ -1,4 +1,4 @@
-//! ◆ Parses capabilities and decides which a process gets. Pure.
+//! ◆ Parses capabilities and decides the capabilities of a process. Pure.
 
 use cri::v1::Capability;
 
@@ -30,8 +30,8 @@ fn all() -> Vec<u8> {
     (0..).zip(keeper::kernel::capability::NAMES).map(|(number, _)| number).collect()
 }
 
-/// The numbers of a process's capabilities, in order, and of its ambient set. `ALL` stands for all in either
-/// list; a capability dropped by name is dropped whatever else is requested (containerd).
+/// The numbers of a process's capabilities, in order, and of its ambient set. `ALL` means all in either list; a capability
+/// dropped by name is always dropped (as in containerd).
 pub(super) fn granted(
     requested: &Capability,
     privileged: bool,

@@ -1,4 +1,4 @@
-//! ◆ Decides which devices of the host a container gets. Pure.
+//! ◆ Decides the host devices of a container. Pure.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub(crate) fn requested(device: &Device, found: Vec<Found>) -> Result<Vec<Device
     Ok(found.into_iter().map(plan).collect())
 }
 
-/// The devices to create. Without a mount namespace the host's exist already, at their own paths only.
+/// The devices to create. Without a mount namespace, the host's devices exist already, at their own paths only.
 pub(crate) fn for_isolation(
     isolation: IsolationMode,
     devices: Vec<DevicePlan>,

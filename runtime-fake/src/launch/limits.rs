@@ -32,15 +32,16 @@ pub(crate) fn limits(resources: Option<&LinuxContainerResources>) -> Result<Limi
     Ok(limits)
 }
 
-/// Annotation of sandboxes: which of the sandbox's resources limit the pod as a whole, of `cpu` and `memory`, with a comma between
+/// Annotation of sandboxes: the sandbox's resources that limit the pod as a whole: `cpu`, `memory`, or both with a comma between
 /// them (docs/cri.md).
 const POD_LIMITS: &str = "crib.local/pod-limits";
 
-/// The limits of a pod's own cgroup, if the runtime creates it: the CPU weight of its processes, and what its annotation names.
+/// The limits of a pod's own cgroup, if the runtime creates it: the CPU weight of its processes, and the limits that its
+/// annotation names.
 ///
-/// A kubelet sums the limits of those containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so the
-/// sum does not limit a pod with a container that has none. It sets the pod's limits in the cgroup that it
-/// creates itself and names as `cgroup_parent`.
+/// A kubelet sums the limits of the containers that have one (CRI v1, LinuxPodSandboxConfig.resources), so the sum is not a limit
+/// of a pod with an unlimited container. The kubelet sets the pod's limits in the cgroup that it creates itself and names as
+/// `cgroup_parent`.
 pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
     let linux = config.linux.as_ref();
     let resources = limits(linux.and_then(|l| l.resources.as_ref()))?;
@@ -58,7 +59,7 @@ pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
             }
             "memory" => {
                 whole.memory = sum(resources.memory, overhead.memory);
-                // Swap is limited for each container.
+                // Swap is limited per container.
                 whole.memory_and_swap = -i64::from(whole.memory > 0);
             }
             other => {
@@ -71,7 +72,7 @@ pub(crate) fn pod_limits(config: &PodSandboxConfig) -> Result<Limits, Invalid> {
     Ok(whole)
 }
 
-/// A limit and what is added to it; less than zero: none, zero: it stays as it is.
+/// A limit plus the pod's overhead. A negative limit means none, and zero means unchanged.
 fn sum(limit: i64, overhead: i64) -> i64 {
     match limit {
         ..=0 => limit,
@@ -79,7 +80,7 @@ fn sum(limit: i64, overhead: i64) -> i64 {
     }
 }
 
-/// Applies an update to the resources of a container or a pod: fields that it leaves out keep their values.
+/// Applies an update to the resources of a container or a pod: unset fields keep their values.
 pub(crate) fn updated(
     old: Option<&LinuxContainerResources>,
     update: &LinuxContainerResources,
@@ -95,7 +96,7 @@ pub(crate) fn updated(
     number(&mut new.cpu_shares, update.cpu_shares);
     number(&mut new.memory_limit_in_bytes, update.memory_limit_in_bytes);
     number(&mut new.memory_swap_limit_in_bytes, update.memory_swap_limit_in_bytes);
-    // A limit of memory and swap together cannot outlive that of memory, so it goes with it, as in runc.
+    // A limit of memory and swap together requires a memory limit, so both are removed together, as in runc.
     if update.memory_limit_in_bytes == -1
         && update.memory_swap_limit_in_bytes == 0
         && new.memory_swap_limit_in_bytes > 0
@@ -213,7 +214,7 @@ mod tests {
         let found = pod_limits(&config).unwrap();
         assert_eq!(found.cpu_quota, quota);
         assert_eq!((found.memory, found.memory_and_swap), memory);
-        // What is not limited stays so.
+        // Without resources, the annotation sets no limits.
         config.linux = None;
         assert_eq!(pod_limits(&config).unwrap(), Limits::default());
         config.annotations = [(POD_LIMITS.to_owned(), "cpu,disk".to_owned())].into();

@@ -1,7 +1,7 @@
-//! ◆ Volumes of a pod in memory, which its client asks for by an annotation of the sandbox. Pure.
+//! ◆ In-memory volumes of a pod, which its client requests by an annotation of the sandbox. Pure.
 //!
-//! The CRI has no such volumes: a kubelet mounts them. The keeper mounts these in the pod's mount namespace, and the mounts of
-//! containers whose host path is that of such a volume, or below it, have it as their source.
+//! The CRI has no such volumes: a kubelet mounts them itself. The keeper mounts these in the pod's mount namespace. A container's
+//! mount whose host path is such a volume's path, or below it, uses the volume as its source.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -14,10 +14,10 @@ use super::{Invalid, invalid};
 /// The annotation: a list of volumes in JSON.
 pub(crate) const ANNOTATION: &str = "crib.local/memory-volumes";
 
-/// How many volumes a pod may have in memory.
+/// Limit on the in-memory volumes of a pod.
 const MOST: usize = 256;
 
-/// A volume, as the client asks for it.
+/// A volume, as the client requests it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -25,12 +25,12 @@ struct Wanted {
     path: PathBuf,
     /// Its size in bytes.
     size: u64,
-    /// The group that it is given to.
+    /// The group that owns it.
     #[serde(default)]
     group: Option<u32>,
 }
 
-/// The volumes that a pod has in memory. They are mounted below the sandbox's directory.
+/// The in-memory volumes of a pod. They are mounted below the sandbox's directory.
 pub(super) fn volumes(
     config: &PodSandboxConfig,
     isolation: IsolationMode,
@@ -78,7 +78,7 @@ pub(super) fn volumes(
     Ok(volumes)
 }
 
-/// Has mounts that name a volume in memory, or a part of one, mount that.
+/// Replaces the source of mounts that name an in-memory volume, or a part of one, by that volume.
 pub(super) fn redirect(mounts: &mut [MountPlan], volumes: &[MemoryVolume]) {
     for mount in mounts {
         let MountSource::Host(path) = &mount.source else {

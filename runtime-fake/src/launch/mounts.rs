@@ -1,4 +1,4 @@
-//! ◆ Decides which mounts of host paths and images a container gets. Pure.
+//! ◆ Decides the mounts of host paths and images in a container. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -133,8 +133,8 @@ fn planned(
 
 fn host_source(mount: &Mount) -> Result<MountSource, Invalid> {
     let (path, target) = (&mount.host_path, &mount.container_path);
-    // A kubelet repeats the subPath of every mount of a pod that has images among its volumes. `host_path` is that part
-    // already, so image_sub_path does not count here (containerd).
+    // A kubelet repeats the subPath of every mount of a pod that has images among its volumes. `host_path` names the part
+    // already, so image_sub_path is ignored here (as in containerd).
     if !Path::new(path).is_absolute() || path.contains('\0') {
         return invalid(format!(
             "mounts: host_path {path:?} (for {target}) is not an absolute path"
@@ -230,7 +230,7 @@ fn flags(mount: &Mount) -> Result<Vec<MountFlag>, Invalid> {
     mount.mount_options.iter().map(one).collect()
 }
 
-/// Resolves `.`, `..` and double slashes lexically, whatever links exist (runc cleans targets in the same way).
+/// Resolves `.`, `..` and double slashes lexically, without regard to links (runc cleans targets in the same way).
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {

@@ -1,4 +1,4 @@
-//! ◆ Plans what a keeper does, from the configurations of the client and the image. Pure.
+//! ◆ Makes a keeper's plans from the configurations of the client and the image. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) log_max: Option<NonZeroU64>,
 }
 
-/// The namespaces of a sandbox; those not named are the pod's own.
+/// The namespaces of a sandbox; by default they are the pod's own.
 fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
     let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
     context.and_then(|c| c.namespace_options.clone()).unwrap_or_default()
@@ -109,7 +109,7 @@ pub(crate) fn pod(
     let hostname = if own(requested.network) {
         hostname(config)?
     } else if isolation != IsolationMode::Process && !config.hostname.is_empty() {
-        // The hostname belongs to the UTS namespace, here the host's (as in containerd; a kubelet sets none).
+        // The hostname belongs to the UTS namespace, which is the host's here (as in containerd; a kubelet sets none).
         return invalid(format!(
             "the hostname {:?} cannot be set in the host's network namespace: leave it out",
             config.hostname

@@ -1,4 +1,4 @@
-//! ◆ The QoS class of a pod whose cgroup is in that of its class. Pure.
+//! ◆ The QoS class of a pod whose cgroup is inside its class's cgroup. Pure.
 
 use cri::v1::PodSandboxConfig;
 
@@ -15,7 +15,8 @@ pub(crate) enum QosClass {
     BestEffort,
 }
 
-/// The class that the client named: then it leaves to the runtime what a kubelet does in the cgroups that it makes.
+/// The class that the client named. Such a client leaves the weights of the classes' cgroups to the runtime; a kubelet sets them
+/// itself.
 pub(crate) fn qos_class(config: &PodSandboxConfig) -> Result<Option<QosClass>, Invalid> {
     let Some(name) = config.annotations.get(QOS_CLASS) else {
         return Ok(None);
@@ -38,8 +39,9 @@ pub(crate) fn qos_class(config: &PodSandboxConfig) -> Result<Option<QosClass>, I
     }
 }
 
-/// The weight (v1 scale) of a class's cgroup, from those of the pods in it; `None`: it has none of its own. Kubernetes 1.36,
-/// pkg/kubelet/cm/qos_container_manager_linux.go; a kubelet sums requests, which may round to one more for each pod.
+/// The weight (v1 scale) of a class's cgroup, from the weights of the pods in it; `None` if the class has no cgroup of its own.
+/// Kubernetes 1.36, pkg/kubelet/cm/qos_container_manager_linux.go; a kubelet sums requests instead, so rounding may differ by one
+/// per pod.
 pub(crate) fn class_shares(class: QosClass, pods: impl Iterator<Item = i64>) -> Option<i64> {
     const LEAST: i64 = 2;
     match class {

@@ -1,4 +1,4 @@
-//! ◆ Decides which seccomp profile a container gets, and where its filter is stored. Pure.
+//! ◆ Decides the seccomp profile of a container, and where its filter is stored. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::launch::{Invalid, invalid};
 pub(crate) enum ProfileRequest {
     /// No filter.
     Unconfined,
-    /// The runtime's own.
+    /// The runtime's own profile.
     Default,
     /// The profile in this file.
     File(PathBuf),

@@ -7,8 +7,8 @@ use super::ImageDefaults;
 use super::Invalid;
 use crate::launch::invalid;
 
-/// Paths of `/proc` and `/sys` that reveal or change too much: those masked by containerd 2, and `interrupts`, as
-/// in a kubelet.
+/// Paths of `/proc` and `/sys` that reveal or change too much: the paths that containerd 2 masks, and `interrupts`, as in a
+/// kubelet.
 pub(super) const MASKED: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",

@@ -12,7 +12,7 @@ const PRIVILEGED: &str = "spc_t";
 /// The number of categories.
 const CATEGORIES: u16 = 1024;
 
-/// A label, which SELinux calls a context.
+/// A label (in SELinux's terms, a context).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Label {
     user: String,
@@ -78,9 +78,9 @@ impl Policy {
 /// The labels of a pod or a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Labels {
-    /// Of its processes.
+    /// The label of its processes.
     pub(crate) process: String,
-    /// Of its files.
+    /// The label of its files.
     pub(crate) files: String,
 }
 
@@ -98,7 +98,7 @@ fn parts(options: &SeLinuxOption) -> [(&'static str, &str); 4] {
     ]
 }
 
-/// Rejects options that make no valid label.
+/// Rejects options that do not form a valid label.
 pub(crate) fn check(options: Option<&SeLinuxOption>) -> Result<(), Invalid> {
     let Some(options) = options else {
         return Ok(());
@@ -159,8 +159,8 @@ pub(crate) fn pod(
     changed(options, policy.process, policy.files)
 }
 
-/// The labels of a container: its pod's, overridden part by part by its own options (as in CRI-O; containerd
-/// would then drop all of the pod's, so that the containers of a pod could not share files).
+/// The labels of a container: its pod's, overridden part by part by its own options (as in CRI-O; containerd would drop the pod's
+/// label completely, so that the containers of a pod could not share files).
 pub(crate) fn container(
     options: Option<&SeLinuxOption>,
     pod: &Labels,

@@ -39,7 +39,7 @@ pub(super) fn number(name: &str) -> Result<i32, Invalid> {
     if (1..=RTMAX).contains(&number) { Ok(number) } else { Err(unknown()) }
 }
 
-/// The CRI's signal for a number; of two names, as of SIGCHLD and SIGCLD, the usual one.
+/// The CRI's signal for a number; of two names, such as SIGCHLD and SIGCLD, the usual one.
 pub(crate) fn signal_of(number: i32) -> Signal {
     static BY_NUMBER: LazyLock<BTreeMap<i32, Signal>> = LazyLock::new(|| {
         let all = (1..).map_while(|value| Signal::try_from(value).ok());

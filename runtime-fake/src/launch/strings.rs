@@ -1,9 +1,8 @@
-//! ◆ Validates the client's strings that are written where a separator would split them. Pure.
+//! ◆ Validates the client's strings that are written into files or variables in which a separator would split them. Pure.
 //!
-//! Each is checked before anything is created. Paths have their own checks (`paths`, `mounts`, `log`, `devices`),
-//! as do cgroups (`cgroup/path`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel
-//! parameters (`sysctl`). Strings that are only stored and returned, such as labels and annotations, may be
-//! anything.
+//! Each string is checked before anything is created. Paths have their own checks (`paths`, `mounts`, `log`, `devices`), as do
+//! cgroups (`cgroup/path`, `cgroup/limits`), labels and profiles (`selinux`, `apparmor`) and kernel parameters (`sysctl`).
+//! Strings that are only stored and returned, such as labels and annotations, may have any value.
 
 use cri::v1::{ContainerConfig, DnsConfig, PodSandboxConfig};
 

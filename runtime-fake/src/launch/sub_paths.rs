@@ -1,8 +1,8 @@
-//! ◆ Mounts of parts of volumes, which a client names by an annotation of the container. Pure.
+//! ◆ Mounts of parts of volumes (subPath), which a client names by an annotation of the container. Pure.
 //!
-//! A container that has a volume may exchange the part for a link to anywhere while the mount is made. A path in `host_path`
-//! would be followed there, so the annotation has the volume and the part apart: the keeper opens them without following links,
-//! and mounts what it opened.
+//! A container with the volume may replace the part by a link while the mount is made, and a path in `host_path` would follow
+//! that link. So the annotation names the volume and the part separately: the keeper opens them without following links, and
+//! mounts the opened file or directory.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(crate) const ANNOTATION: &str = "crib.local/sub-paths";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// The host path of the mounts that are of this part.
+    /// The host path of the mounts of this part.
     path: String,
     /// The host path of the volume.
     volume: String,
@@ -28,7 +28,7 @@ struct Wanted {
     sub_path: String,
 }
 
-/// Has mounts of the host paths in the annotation mount the parts of volumes.
+/// Replaces the source of mounts of the annotation's host paths by the parts of volumes.
 pub(super) fn redirect(
     mounts: &mut [MountPlan],
     config: &ContainerConfig,

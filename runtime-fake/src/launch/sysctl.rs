@@ -1,4 +1,4 @@
-//! ◆ Decides which kernel parameters a pod may set, and what the keeper writes for them. Pure.
+//! ◆ Decides which kernel parameters a pod may set, and the values that the keeper writes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use keeper::contract::plan::IdMappings;
 
 use crate::launch::{Invalid, invalid};
 
-/// The largest group in a range of the kernel's (`GROUP_RANGE_MAX`).
+/// The largest group in a range that the kernel accepts (`GROUP_RANGE_MAX`).
 const LAST_GROUP: u32 = i32::MAX as u32;
 
 /// The groups that may send echo requests without `CAP_NET_RAW`.
@@ -15,10 +15,10 @@ const PING: &str = "net.ipv4.ping_group_range";
 /// The first port that needs no privilege.
 const FIRST_PORT: &str = "net.ipv4.ip_unprivileged_port_start";
 
-/// The ports that the kernel chooses from.
+/// The range of ports from which the kernel chooses.
 const LOCAL_PORTS: &str = "net.ipv4.ip_local_port_range";
 
-/// What pods may do by default.
+/// The default privileges of unprivileged programs in pods.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     ports: bool,
@@ -28,9 +28,10 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// Low ports, and pings by the groups of a user namespace: of its `/proc/self/gid_map` (user_namespaces(7)).
+    /// Privileges for low ports, and for pings by the groups of a user namespace, from its `/proc/self/gid_map`
+    /// (user_namespaces(7)).
     pub(crate) fn new(ports: bool, ping: bool, gid_map: &str) -> Self {
-        // First group inside, first one outside, and how many.
+        // The fields are the first group inside, the first one outside, and the number of groups.
         let last = |line: &str| {
             let mut words = line.split_whitespace().map(str::parse::<u32>);
             let (first, count) = (words.next()?.ok()?, words.nth(1)?.ok()?);
@@ -40,13 +41,13 @@ impl Allowed {
     }
 }
 
-/// The parameters of a pod's own network namespace beside those that it asks for, as containerd 2.2 sets them.
+/// The default parameters of a pod's own network namespace, except the ones that it requests, as in containerd 2.2.
 pub(super) fn defaults(
     allowed: Allowed,
     users: Option<&IdMappings>,
     asked: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
-    // The keeper, which writes it, is in the daemon's user namespace.
+    // The keeper writes the range, in the daemon's user namespace.
     let groups = match users.and_then(|users| users.gid_mappings.first()) {
         Some(map) => (map.host_id, map.host_id.saturating_add(map.size.saturating_sub(1))),
         None => (0, allowed.last_group),
@@ -60,7 +61,7 @@ pub(super) fn defaults(
         .collect()
 }
 
-/// What the keeper writes, in this order, for the parameters that a pod asks for.
+/// The values that the keeper writes, in this order, for the parameters that a pod requests.
 pub(super) fn writes(
     allowed: Allowed,
     users: Option<&IdMappings>,
@@ -68,8 +69,8 @@ pub(super) fn writes(
 ) -> Result<Vec<(String, String)>, Invalid> {
     let asks_for = |wanted: &str| asked.keys().any(|name| is(name, wanted));
     let mut writes = Vec::new();
-    // The kernel refuses each of the two while the other one's current value would put a local port below the first port
-    // without privilege. From 0 on, it takes any range, and then every first port that fits this range.
+    // The kernel refuses either parameter if a local port would then be below the first unprivileged port. After a first port of
+    // 0, it accepts any range, and then every first port that fits this range.
     if asks_for(FIRST_PORT) && asks_for(LOCAL_PORTS) {
         writes.push((FIRST_PORT.to_owned(), "0".to_owned()));
     }
@@ -82,9 +83,9 @@ pub(super) fn writes(
     Ok(writes)
 }
 
-/// The range of groups to write for one that a pod asks for; `None` where the kernel's default is the same and cannot be
-/// written. It ends at the last mapped group: the kernel refuses groups that are not mapped, and manifests ask for all groups
-/// as they do where none is missing.
+/// The range of groups to write for the range that a pod requests; `None` where the kernel's default is the same and cannot be
+/// written. It ends at the last mapped group: the kernel refuses unmapped groups, and manifests request all groups without regard
+/// to the mapping.
 fn groups(
     allowed: Allowed,
     users: Option<&IdMappings>,
@@ -93,13 +94,13 @@ fn groups(
     let mut words = asked.split_whitespace().map(str::parse::<u32>);
     let (Some(Ok(first)), Some(Ok(last)), None) = (words.next(), words.next(), words.next()) else {
         return match users {
-            // The kernel refuses it.
+            // The kernel refuses an invalid range.
             None => Ok(Some(asked)),
             Some(_) => invalid(format!("sysctl {PING}: {asked:?} is not a range of groups")),
         };
     };
     if first > last {
-        // No group may ping, as in every new network namespace. The kernel takes mapped groups only, here too.
+        // No group may ping, as in every new network namespace. Even for this, the kernel accepts mapped groups only.
         return Ok((allowed.last_group > 0).then(|| "1 0".to_owned()));
     }
     let Some(users) = users else {
@@ -110,7 +111,7 @@ fn groups(
             asked
         }));
     };
-    // The pod counts in its own groups, and the keeper, which writes the range, in those of the daemon's user namespace.
+    // The pod's range is in the ids of its own user namespace; the keeper writes it in the ids of the daemon's.
     let maps = &users.gid_mappings;
     let of_daemon = |group: u32| {
         maps.iter().find_map(|map| {
@@ -133,7 +134,7 @@ fn is(name: &str, dotted: &str) -> bool {
     name.replace('/', ".") == dotted
 }
 
-/// Allows only parameters of the pod's own namespaces (Kubernetes calls the others node-level).
+/// Allows only parameters of the pod's own namespaces (in Kubernetes, the others are node-level).
 pub(super) fn check(name: &str, own_network: bool, own_ipc: bool) -> Result<(), Invalid> {
     let dotted = name.replace('/', ".");
     if dotted.split('.').any(|part| part.is_empty() || part == "..") {
@@ -164,7 +165,7 @@ mod tests {
 
     const PORTS: &str = "net.ipv4.ip_unprivileged_port_start=0";
 
-    /// The mappings of a pod: its first id on the host, and how many.
+    /// The mappings of a pod: its first id on the host, and their number.
     fn users((host_id, size): (u32, u32)) -> IdMappings {
         let map = vec![LinuxIdMapping { container_id: 0, host_id, size }];
         IdMappings { uid_mappings: map.clone(), gid_mappings: map }
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(get(false, true), expected[1..]);
     }
 
-    /// What is written for parameters that a pod asks for.
+    /// The values that are written for parameters that a pod requests.
     fn written(
         gid_map: &str,
         pod: Option<(u32, u32)>,

@@ -58,8 +58,8 @@ impl Runtime {
                 write(&location, given_up, archive).await
             }
         };
-        // criu is never interrupted, because that would leave its processes changed. After the timeout it runs on and
-        // its result is dropped.
+        // criu is never interrupted, because that would leave its processes changed. After the timeout it continues, and its
+        // result is dropped.
         let work = self.tasks.spawn(tasks::boxed(work));
         if limit.is_zero() {
             return joined(work.await);
@@ -144,7 +144,7 @@ impl Runtime {
         write(&output, Arc::default(), archive).await
     }
 
-    /// Dumps a container with criu. The container continues whatever the result.
+    /// Dumps a container with criu. The container continues in any case.
     async fn dump(
         &self,
         container: &Arc<Container>,
@@ -204,7 +204,7 @@ impl Runtime {
         .await
     }
 
-    /// Locks the container: two criu processes cannot hold the same processes.
+    /// Locks the container: two criu processes cannot dump the same processes.
     fn turn_to_dump(&self, container: &Container) -> Result<Turn<'_>, Error> {
         let mut busy = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
         if !busy.insert(container.id.clone()) {
@@ -216,7 +216,7 @@ impl Runtime {
         Ok(Turn(self, container.id.clone()))
     }
 
-    /// Rejects what criu would reject less clearly, or would lose.
+    /// Rejects containers that criu would reject with a less clear error, or would restore incompletely.
     fn check_can_be_dumped(&self, container: &Container, sandbox: &Sandbox) -> Result<(), Error> {
         let no = |why: &str| {
             Err(Error::Unable(format!(
@@ -294,7 +294,7 @@ fn shares_ipc(sandbox: &Sandbox) -> bool {
     namespaces.is_some_and(|n| n.ipc == cri::v1::NamespaceMode::Node as i32)
 }
 
-/// Collects a container's record, and what only its processes show.
+/// Collects a container's record, and the facts that only its processes show.
 fn observe(container: &Container, pid: i32) -> Result<Remade, Error> {
     let what = "look at the container's processes";
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).map_err(io(what))?;

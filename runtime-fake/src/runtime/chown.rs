@@ -10,8 +10,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Changes the owners of everything in `directory`, including itself, to the mapped ids of `ids`. Files of
-/// unmapped ids become the overflow user's. File capabilities, which are bound to the machine, are lost.
+/// Changes the owners of everything in `directory`, including itself, to the mapped ids of `ids`. Files of unmapped ids are given
+/// to the overflow user. File capabilities, which are bound to the machine, are lost.
 pub(super) fn give(directory: &Path, ids: &IdMappings) -> io::Result<()> {
     let top = file_tree::open(directory)?;
     let mut shift = Shift { ids, seen: BTreeSet::new() };

@@ -61,11 +61,11 @@ pub(crate) async fn lose(id: &SandboxId, directory: &Path, store: &Store) {
         .filter(|c| !c.ended())
         .map(|c| c.id.clone())
         .partition(|c| state.containers[c].state == ContainerState::Creating);
-    // No client knows its ID.
+    // No client has received their IDs.
     for container in unfinished {
         let _ = store.apply(Change::RemoveContainer(container)).await;
     }
-    // A client that saw that a container has ended and its sandbox has not would start the next one there.
+    // Applied in one step: a client that saw an ended container in a ready sandbox would start the next one there.
     let mut changes = vec![
         Change::Keeper(id.clone(), Ok(())),
         Change::Sandbox(id.clone(), SandboxEvent::Stopped),

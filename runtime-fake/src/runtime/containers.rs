@@ -1,5 +1,4 @@
-//! Operations on containers: start, stop, remove, reopen the log; and what the runtime itself does in a behaviour
-//! script.
+//! Operations on containers: start, stop, remove, reopen the log; and the runtime's part of behaviour scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::store::{Change, Refused, words};
 const SIGKILL: i32 = 9;
 /// Timeout for the last event of an ended keeper to reach the store.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A process that survives SIGKILL this long is stuck in the kernel: report it instead of waiting for ever.
+/// A process that survives SIGKILL this long is stuck in the kernel: report it instead of waiting forever.
 const AFTER_KILL: Duration = Duration::from_secs(60);
 
 impl Runtime {
@@ -188,7 +187,7 @@ impl Runtime {
         Ok(found)
     }
 
-    /// Takes as long for the creation of a container as its script says, and fails if it says that.
+    /// Delays the creation of a container, or fails it, according to its script.
     pub(super) async fn act_in_creation(&self, behaviour: &Behaviour) -> Result<(), Error> {
         self.wait_for(behaviour.create_takes()).await?;
         if behaviour.create_fails() {
@@ -197,7 +196,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Takes as long for the start of a container as its script says.
+    /// Delays the start of a container according to its script.
     pub(super) async fn act_in_start(&self, container: &Container) -> Result<(), Error> {
         match self.behaviour(container)? {
             Some(behaviour) => self.wait_for(behaviour.start_takes()).await,

@@ -1,5 +1,5 @@
-//! Copies files out of and into running containers, without a program of theirs: below the root of the first process, where
-//! the container's mounts are.
+//! Copies files out of and into running containers, without running a program in them: below the root of the first process, which
+//! includes the container's mounts.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub(crate) struct ContainerFiles {
     owner: (u32, u32),
 }
 
-/// The outcome of a copy, which a thread makes.
+/// The outcome of a copy, which runs on its own thread.
 pub(crate) type Copied = oneshot::Receiver<Result<Notes, CopyError>>;
 
 impl Runtime {
@@ -48,7 +48,8 @@ impl Runtime {
         let pid = first().await?;
         let process = rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty());
         let process = process.map_err(|errno| io(WHAT)(errno.into()))?;
-        // The id was the container's before and is after the directory was opened, which stays that of one process.
+        // The pid is the container's both before and after the directory was opened, and the open directory always refers to one
+        // process.
         if first().await? != pid {
             return Err(wrong_state(&container, wanted));
         }
@@ -67,14 +68,14 @@ impl Runtime {
 }
 
 impl ContainerFiles {
-    /// Packs what a path leads to.
+    /// Packs the file or directory at a path.
     pub(crate) fn pack(self, path: &str, to: ChunkWriter) -> Result<Copied, Error> {
         let path = self.working_directory.join(path);
         on_a_thread(move || file_copy::pack(Source::open(&self.root, &path)?, to))
     }
 
-    /// Unpacks an archive that is called `name` at a path; without a name, all that is in it. The files belong to the user
-    /// that the container runs as.
+    /// Unpacks an archive at a path, under the name `name`; without a name, all of its members. The files belong to the user that
+    /// the container runs as.
     pub(crate) fn unpack(
         self,
         path: &str,
@@ -94,22 +95,22 @@ impl ContainerFiles {
     }
 }
 
-/// A thread of its own, since this one changes whose files it makes.
+/// Runs a copy on a thread of its own, because the copy changes the thread's fsuid and fsgid.
 fn on_a_thread(
     copy: impl FnOnce() -> Result<Notes, CopyError> + Send + 'static,
 ) -> Result<Copied, Error> {
     let (sender, copied) = oneshot::channel();
     let thread = std::thread::Builder::new().name("copy".to_owned());
     let spawned = thread.spawn(move || {
-        // Its client may have gone.
+        // Its client may have disconnected.
         let _ = sender.send(copy());
     });
     spawned.map_err(io("start a thread"))?;
     Ok(copied)
 }
 
-/// Has the files that this thread makes belong to a user, without losing the power to write everywhere: in a user namespace,
-/// files cannot be made for an id that it does not map.
+/// Makes a user the owner of new files of this thread (fsuid and fsgid), and keeps the capabilities to write everywhere. In a
+/// user namespace, files cannot be made for an unmapped id.
 fn act_for((uid, gid): (u32, u32)) -> Result<(), CopyError> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());

@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Runtime {
-    /// Creates a container, up to its barrier; on failure nothing of it is left.
+    /// Creates a container, up to its barrier; on failure everything created is removed.
     ///
     /// A repeated call returns the existing container if it was not started yet, because the client may not have
     /// received the first response.
@@ -196,7 +196,7 @@ impl Runtime {
         }
     }
 
-    /// Has the keeper carry out `plan`. If overlayfs does not work, uses a copy of the image.
+    /// Sends `plan` to the keeper, which carries it out. If overlayfs does not work, uses a copy of the image.
     async fn launch(
         &self,
         id: &ContainerId,
@@ -236,7 +236,7 @@ impl Runtime {
         Ok(user)
     }
 
-    /// The confinement of a container by AppArmor and SELinux. Reads their files, so it may take a while.
+    /// The confinement of a container by AppArmor and SELinux. Reads their files, which may take a while.
     async fn confinement(
         &self,
         sandbox: &Sandbox,
@@ -273,7 +273,7 @@ impl Runtime {
         .await
     }
 
-    /// Holds the image that `config` names for the container, even if it is removed under its name.
+    /// Holds the image that `config` names for the container, even if its names are removed.
     async fn hold_image(&self, id: &ContainerId, config: &ContainerConfig) -> Result<Image, Error> {
         let name = config.image.as_ref().map_or("", |i| &i.image).to_owned();
         if name.is_empty() {

@@ -58,7 +58,7 @@ pub(crate) enum Error {
     /// This machine, or the runtime on it, does not support the request.
     #[error("{0}")]
     Unable(String),
-    /// The container's behaviour script has this step.
+    /// The container's behaviour script makes this call fail.
     #[error("the container's behaviour script says {0}")]
     Scripted(&'static str),
     /// The operation timed out.

@@ -1,4 +1,4 @@
-//! Measures containers and pods: asks the keepers for their processes, then reads the kernel's counters.
+//! Measures containers and pods: gets their processes from the keepers, then reads the kernel's counters.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ pub(crate) struct MeasuredContainer {
     pub(crate) layer: Option<(PathBuf, Disk)>,
 }
 
-/// The file system of containers' writable layers, if it is not that of the images.
+/// The file system of containers' writable layers, if it is not the images' file system.
 #[derive(Debug)]
 pub(crate) struct ContainerFilesystem {
     /// A directory on it.
@@ -107,7 +107,7 @@ impl Runtime {
         }
     }
 
-    /// The file system of containers' layers, if it is not that of the images. Blocks.
+    /// The file system of containers' layers, if it is not the images' file system. Blocks.
     pub(crate) fn container_filesystem(&self) -> Option<ContainerFilesystem> {
         let mountpoint = self.config.state_dir.join("sandboxes");
         let device = |path: &Path| fs::metadata(path).map(|found| found.dev());

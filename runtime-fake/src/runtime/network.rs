@@ -83,14 +83,14 @@ pub(crate) struct Target {
 pub(crate) enum WayOut {
     /// The host forwards their packets.
     Host,
-    /// A program copies them.
+    /// A program or crib's relay copies their packets.
     Program(EgressProgram),
     /// They reach only the host and each other, for this reason.
     None(String),
 }
 
 impl WayOut {
-    /// The address of the pods' DNS server, if the way out has one.
+    /// The address of the pods' DNS server, if the program provides one.
     pub(crate) fn dns(&self) -> Option<IpAddr> {
         match self {
             Self::Program(_) => Some(EGRESS_DNS.into()),
@@ -131,11 +131,11 @@ impl fmt::Display for WayOut {
 /// The outcome of a new pod subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReconfigureResult {
-    /// New pods get addresses in it from now on.
+    /// The subnet has changed: new pods get addresses in it.
     Yes,
-    /// New pods have had addresses in it all along.
+    /// The subnet was in use already.
     AsBefore,
-    /// Existing pods have addresses in these, the previous subnets.
+    /// Unchanged, because existing pods have addresses in the previous subnets, which are these.
     PodsAreThere(String),
     /// CNI plugins or the host assign addresses: the subnet is not configurable here.
     NotOurs,
@@ -180,8 +180,8 @@ impl Network {
         }
     }
 
-    /// How pods on the bridge reach other hosts; `None` if something else connects them. A failed way out is tried
-    /// again if `again`. Blocks while it starts.
+    /// How pods on the bridge reach other hosts; `None` if the bridge does not connect them. A failed program is retried if
+    /// `again`. Blocks while the program starts.
     pub(crate) fn way_out(&self, again: bool) -> Option<WayOut> {
         match self {
             Self::Bridge(pods) => pods.way_out(again),
@@ -211,7 +211,7 @@ impl Network {
         }
     }
 
-    /// Makes what the next pod will need.
+    /// Prepares the network namespace of the next pod.
     pub(crate) fn prepare(&self) {
         if let Self::Bridge(pods) = self {
             pods.make_spare_netns();
@@ -256,7 +256,7 @@ impl Network {
         };
         match self {
             Self::Cni { cni, cidrs } => return undo(cni, cidrs),
-            // A daemon configured with CNI plugins attached it; this one is not.
+            // An earlier daemon with CNI plugins attached it; this one is not configured with plugins.
             Self::Bridge(_) | Self::Host(_) | Self::Nowhere { .. }
                 if cni::connected(&target.directory) =>
             {
@@ -322,7 +322,7 @@ impl Network {
                 Ok(Some(netns)) => {
                     let checked = cni.check(&target.for_plugins(cidrs), &netns);
                     let checked = checked.map_err(|error| crate::chain(&error));
-                    // The pod was stopped meanwhile, so it is rightly not attached.
+                    // The pod was stopped meanwhile, so it is correctly not attached.
                     checked.or_else(|error| match netns.has_ended() {
                         Ok(true) => Ok(()),
                         Ok(false) | Err(_) => Err(error),
@@ -341,7 +341,7 @@ impl Network {
         }
     }
 
-    /// What [`Network::reconfigure`] would do, if Services have no addresses.
+    /// The result that [`Network::reconfigure`] would have if Services had no addresses.
     pub(crate) fn would_reconfigure(&self, cidrs: &PodCidrs) -> ReconfigureResult {
         match self {
             Self::Bridge(pods) => pods.would_reconfigure(cidrs, false),
@@ -383,7 +383,7 @@ impl Network {
         }
     }
 
-    /// Has the network namespace of Services serve these addresses outside the pod network, and no others.
+    /// Assigns exactly these addresses outside the pod network to the network namespace of Services.
     pub(crate) fn serve_outside(
         &self,
         lease: &mut Lease,
@@ -395,7 +395,7 @@ impl Network {
         }
     }
 
-    /// Why other machines do not reach pods by their addresses, if so: in a word, and in a sentence.
+    /// Why other machines do not reach pods by their addresses, if so: a reason in one word, and a message.
     pub(crate) fn not_reachable(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Bridge(pods) => pods.not_reachable(),
@@ -412,7 +412,7 @@ impl Network {
         }
     }
 
-    /// A descriptor of the bridge's namespace, if it is not the host's: the namespace ends with the last one.
+    /// A descriptor of the bridge's namespace, if it is not the host's: the namespace ends when the last descriptor closes.
     pub(crate) fn pin(&self) -> Option<OwnedFd> {
         match self {
             Self::Bridge(pods) => pods.pin(),
@@ -421,7 +421,7 @@ impl Network {
         }
     }
 
-    /// Removes the bridge if no pod is attached. From now on no pod is.
+    /// Removes the bridge if no pod is attached. From now on, no pod can be attached.
     pub(crate) fn close(&self) {
         if let Self::Bridge(pods) = self {
             pods.close();

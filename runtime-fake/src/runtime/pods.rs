@@ -51,7 +51,7 @@ impl Pods {
         self.lock().insert(id.clone(), pod);
     }
 
-    /// The zygote that keepers are forked from.
+    /// The zygote, from which keepers are forked.
     pub(crate) fn zygote(&self) -> &Zygote {
         &self.zygote
     }

@@ -1,9 +1,8 @@
 //! The keepers' executable: this program, through a read-only mount.
 //!
-//! A container whose program is a script with `#!/proc/self/exe`, or a link to it, runs the keeper's executable
-//! inside, and can get a descriptor of the file that every keeper on the machine is started from (CVE-2019-5736).
-//! So keepers are started from a read-only mount of just that file, which is attached nowhere. It costs no
-//! memory: the file's pages are the same.
+//! A container whose program is a script with `#!/proc/self/exe`, or a link to it, runs the keeper's executable inside, and can
+//! get a descriptor of the file that every keeper on the machine is started from (CVE-2019-5736). So keepers are started from a
+//! detached read-only mount of that file alone. It uses no memory: the file's pages are shared.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
@@ -26,8 +25,8 @@ impl Program {
     /// Opens a read-only mount if the machine allows it. If it does not, there are no namespaces either, and nothing
     /// to protect.
     pub(crate) fn own() -> Self {
-        // A user namespace has no power over inherited mounts, but has over copies of them: unshare a mount namespace
-        // for this thread.
+        // A user namespace has no privileges over inherited mounts, but has them over copies: unshare a mount namespace for this
+        // thread.
         let thread = std::thread::spawn(|| -> std::io::Result<OwnedFd> {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

@@ -1,5 +1,4 @@
-//! Keeps the connection to a pod's keeper for as long as the pod lives, and reconnects after a failure or a
-//! restart.
+//! Keeps the connection to a pod's keeper as long as the pod runs, and reconnects after a failure or a restart.
 //!
 //! ```text
 //! (spawned) ──▶ connected ──connection fails──▶ looking ──connected──▶ asking ──State──▶ connected
@@ -8,9 +7,8 @@
 //!                                                └──the keeper has ended──▶ lost
 //! ```
 //!
-//! A keeper is lost only if it has certainly ended: nothing listens on its socket, and its lock is free. Any
-//! other failure (a full queue, no descriptors, no permission, no answer) is retried; meanwhile its pod is not
-//! ready, and is left alone.
+//! A keeper is lost only if it has certainly ended: nothing listens on its socket, and its lock is free. Any other failure (a
+//! full queue, no descriptors, no permission, no answer) is retried; meanwhile its pod is reported as not ready and not changed.
 
 use std::{
     io,
@@ -205,7 +203,7 @@ impl Reach {
         let _ = self.store.apply(Change::Keeper(self.id.clone(), reached)).await;
     }
 
-    /// Asks the keeper at the other end of `stream` for its state, and applies it to the store.
+    /// Requests the state of the keeper at the other end of `stream`, and applies it to the store.
     async fn adopt(&self, stream: std::os::unix::net::UnixStream) -> Result<Notifications, String> {
         // Take the state first: containers created later belong to the new connection.
         let state = self.store.state();
@@ -222,7 +220,7 @@ impl Reach {
                 }
                 Ok(Outcome::State { containers, .. }) => break containers,
                 Ok(other) => return Err(format!("it gave an unexpected answer: {other:?}")),
-                // It may be stopped. Keep the connection waiting: another one would not be faster.
+                // It may be stopped. Keep waiting on this connection: another one would not be faster.
                 Err(failure) if failure.kind == FailureKind::Silent => {
                     self.note(Err("it does not answer".to_owned())).await;
                 }
@@ -235,7 +233,7 @@ impl Reach {
                 let _ = self.store.apply(change).await;
             }
         }
-        // No client knows the ID of a container that was being created.
+        // No client has received the ID of a container that was being created.
         let told_of = |id: &str| {
             let known = state.containers.get(id);
             known.is_some_and(|c| c.state != ContainerState::Creating)
@@ -264,7 +262,7 @@ fn reach(directory: &Path) -> Reached {
     }
 }
 
-/// The verdict on a failed connection: the keeper has ended only if both the error and its lock say so.
+/// Classifies a failed connection: the keeper has ended only if both the error and its lock prove it.
 fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
     let nothing_listens =
         matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
@@ -280,7 +278,7 @@ fn verdict(error: &io::Error, liveness: Liveness) -> Reached {
 fn changes(id: &ContainerId, recorded: ContainerState, seen: Option<&Seen>) -> Vec<Change> {
     let event = |event| Change::Container(id.clone(), event);
     match (recorded, seen) {
-        // No client knows its ID.
+        // No client has received its ID.
         (ContainerState::Creating, _) => vec![Change::RemoveContainer(id.clone())],
         (_, Some(Seen { exit: Some(exit), .. })) => {
             vec![event(ContainerEvent::Exited(exit.clone()))]

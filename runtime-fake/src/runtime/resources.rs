@@ -91,7 +91,7 @@ impl Runtime {
 }
 
 impl Runtime {
-    /// Gives the cgroup of a pod's class the weight of the pods that are in it now, if the client named the class.
+    /// Sets the weight of the cgroup of a pod's QoS class from the pods in it, if the client named the class.
     pub(super) async fn weigh_class(&self, pod: &Sandbox) -> Result<(), Error> {
         let (Some(class), Some(cgroup)) = (launch::qos_class(&pod.config)?, &pod.cgroup) else {
             return Ok(());
@@ -99,7 +99,7 @@ impl Runtime {
         let Some(path) = cgroup.parent() else {
             return Ok(());
         };
-        // The last one to write knows of every pod that an earlier one knew of.
+        // Held so that the last write includes every pod that an earlier write included.
         let _turn = self.class_weights.lock().await;
         let pods = {
             let state = self.store.state();

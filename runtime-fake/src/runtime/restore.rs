@@ -54,7 +54,7 @@ impl Checkpoint {
 }
 
 impl Runtime {
-    /// Creates a sandbox and restores the archive's containers in it; on failure nothing of it is left.
+    /// Creates a sandbox and restores the archive's containers in it; on failure everything created is removed.
     pub(crate) async fn restore_pod(
         &self,
         path: &str,
@@ -99,7 +99,7 @@ impl Runtime {
         Ok(id)
     }
 
-    /// The checkpoint that `config` names as its image, if it does. The image becomes the checkpoint's.
+    /// The checkpoint, if `config` names one as its image; then the image in `config` is replaced by the checkpoint's.
     pub(super) async fn named_as_image(
         &self,
         config: &mut ContainerConfig,
@@ -207,7 +207,7 @@ impl Runtime {
         .await
     }
 
-    /// Restores the pod's shared memory, through the root of process `pid`, unless another container has.
+    /// Restores the pod's shared memory, through the root of process `pid`, unless another container has restored it.
     pub(super) async fn put_back_shm(
         &self,
         restore: &RestorePlan,
@@ -253,7 +253,7 @@ impl Runtime {
     }
 }
 
-/// Creates a private directory: it will have all of a container's memory.
+/// Creates a private directory: it will contain a container's memory.
 fn private_directory(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     fs::DirBuilder::new().mode(0o700).create(path)

@@ -28,7 +28,7 @@ use crate::{
     store::{Change, Refused, State},
 };
 
-/// Timeout for a keeper to end when the daemon is stopping: then it is killed rather than left.
+/// Timeout for a keeper to end when the daemon is stopping: after that it is killed.
 const HASTE: Duration = Duration::from_secs(2);
 /// The groups of this user namespace (user_namespaces(7)).
 static GROUPS: LazyLock<String> =
@@ -37,7 +37,7 @@ static GROUPS: LazyLock<String> =
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Runtime {
-    /// Creates a sandbox with everything it needs; on failure nothing of it is left.
+    /// Creates a sandbox with everything it needs; on failure everything created is removed.
     ///
     /// A repeated call returns the existing sandbox if it has not been used yet, because the client may not have
     /// received the first response.
@@ -166,7 +166,7 @@ impl Runtime {
                 pod.keeper.set_up(plan, held).await?;
                 Ok::<_, Error>(pod)
             };
-            // Wait for both, so that nothing is torn down while it is still being created.
+            // Wait for both, so that cleanup does not start while either is still being created.
             let (given, pod) = tokio::join!(self.connect_early(sandbox, tell), keeper);
             (pod?, given?)
         } else {
@@ -194,13 +194,13 @@ impl Runtime {
         Ok(addresses)
     }
 
-    /// The DNS server of the pods' way out, which is started if it does not run.
+    /// The address of the DNS server of the pods' egress, which is started if it does not run.
     async fn dns(&self) -> Option<IpAddr> {
         let network = self.network.clone();
         blocking(move || network.way_out(true)).await?.dns()
     }
 
-    /// Makes the pod's network namespace, tells of it at once, and connects it.
+    /// Makes the pod's network namespace, sends its descriptor to `tell` immediately, and attaches it.
     async fn connect_early(
         &self,
         sandbox: &Sandbox,
@@ -213,7 +213,7 @@ impl Runtime {
                 Ok((netns.as_fd().try_clone_to_owned()?, netns))
             };
             let (copy, netns) = make().map_err(io("make the pod's network namespace"))?;
-            // Nobody waits for it if the keeper could not be started.
+            // The receiver is dropped if the keeper could not be started.
             let _ = tell.send(copy);
             network.attach(&target, Some(&netns))
         })
@@ -261,7 +261,7 @@ impl Runtime {
             // A concurrent call has removed it.
             return Ok(());
         };
-        // Detaching needs the record, and everything in the sandbox must end first.
+        // Detaching needs the record, and the processes in the sandbox must end first.
         let namespace = if self.network.wants_namespace(&self.sandbox_dir(id)) {
             keepers::pod_netns(&self.sandbox_dir(id))
                 .map_err(io("open the pod's network namespace"))?
@@ -284,7 +284,7 @@ impl Runtime {
             cleanup::lose(id, &directory, &self.store).await;
         }
         cleanup::destroy_cgroups(id, &self.store).await;
-        // The keeper's events and its exit must be in the store before the client learns that the sandbox has stopped.
+        // The keeper's events and its exit must be in the store before the response to the client.
         let ended = |state: &State| state.containers_of(id).all(|c| c.ended() || !c.visible());
         match tokio::time::timeout(EXIT_TIMEOUT, self.store.wait(ended)).await {
             Ok(waited) => waited?,
@@ -337,13 +337,13 @@ impl Runtime {
         Ok(())
     }
 
-    /// Asks the keeper to end, and returns whether it confirmed.
+    /// Sends Shutdown to the keeper, and returns whether it confirmed.
     async fn end_keeper(&self, pod: &Arc<Pod>) -> bool {
         let haste = async {
             self.stopping.cancelled().await;
             tokio::time::sleep(HASTE).await;
         };
-        // Cancel-safe: the call needs no answer.
+        // Cancel-safe: the answer is not needed.
         let answer = tokio::select! {
             answer = pod.keeper.call(Call::Shutdown) => answer,
             () = haste => {
@@ -372,7 +372,7 @@ fn write_files(
     dns: Option<IpAddr>,
 ) -> std::io::Result<()> {
     let directory = &plan.directory;
-    // In a pod with its own user namespace, root is another user.
+    // In a pod with its own user namespace, root is another user of the host.
     let owner = plan.user_namespace.as_ref().map(IdMappings::root);
     if plan.own_ipc {
         private::make(&directory.join("shm")).map_err(std::io::Error::other)?;
@@ -409,7 +409,7 @@ fn write(path: &Path, text: &str, owner: Option<(u32, u32)>) -> std::io::Result<
     fs::write(path, text)?;
     match owner {
         Some((uid, gid)) => match std::os::unix::fs::chown(path, Some(uid), Some(gid)) {
-            // This runtime does not have the ids itself: the keeper reports a better error.
+            // The ids are not mapped in this runtime's user namespace: the keeper reports a better error.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
             given => given,
         },

@@ -21,7 +21,7 @@ use crate::launch::{
     seccomp::{self, ProfileRequest},
 };
 
-/// Limit on the size of a profile: a larger file is something else. Docker's own has 20 KiB.
+/// Limit on the size of a profile: a larger file is not a profile. Docker's own has 20 KiB.
 const LONGEST_PROFILE: u64 = 1 << 20;
 
 impl Runtime {

@@ -28,8 +28,7 @@ use crate::streaming::target::{AttachRequest, Duplex, ExecRequest, Session, Size
 
 use stdio::{ProcessInput, ProcessOutput, Shared, pipe_from_process, pipe_to_process, watch};
 
-/// Timeout for a connection to a port: on a loopback interface only a program that does not accept takes any
-/// time.
+/// Timeout for a connection to a port: on a loopback interface, only a program that does not accept causes a delay.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How far a client of Attach may lag: the largest pipe that every user may create (pipe(7)).
 const BEHIND: usize = 1 << 20;
@@ -275,7 +274,7 @@ fn watched(wanted: bool) -> Result<(Option<Shared>, Option<OwnedFd>), Error> {
     }
     let (ours, theirs) = pipe_from_process().map_err(io("make a pipe"))?;
     rustix::io::ioctl_fionbio(&theirs, true).map_err(|e| io("make a pipe")(e.into()))?;
-    // A user with many pipes gets smaller ones.
+    // If the user has too many pipes, the pipe stays smaller.
     let _ = rustix::pipe::fcntl_setpipe_size(&theirs, BEHIND);
     Ok((Some(ours), Some(theirs)))
 }

@@ -1,5 +1,5 @@
-//! Resolves what a container needs besides its own image: images mounted as volumes, and the container whose
-//! process namespace it joins.
+//! Resolves a container's references to other objects: images mounted as volumes, and the container whose process namespace it
+//! joins.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,4 @@
-//! The client of the zygote (see `keeper/src/parent/zygote.rs`): starts it when first needed, and again after it was
-//! killed.
+//! The client of the zygote (see `keeper/src/parent/zygote.rs`): starts it on first use, and restarts it after it was killed.
 
 use std::{
     io,
@@ -28,7 +27,7 @@ enum State {
     #[default]
     NotStarted,
     Running(Box<Running>),
-    /// None is started any more.
+    /// Closed for good: no zygote is started again.
     Closed,
 }
 
@@ -38,7 +37,7 @@ struct Running {
 }
 
 impl Zygote {
-    /// Does not start it yet.
+    /// Creates the client; the zygote is started later.
     pub(super) fn new(program: Program, deadlines: Deadlines) -> Self {
         Self { program, deadlines, process: Mutex::default() }
     }
@@ -59,7 +58,8 @@ impl Zygote {
         let _ = self.client().await;
     }
 
-    /// Ends the zygote and waits for it. Its keepers stay. No other one is started, also by a call that began before.
+    /// Ends the zygote and waits for it. Its keepers keep running. No other zygote is started, not even by a call that began
+    /// before.
     pub(crate) async fn close(&self) {
         let state = std::mem::replace(&mut *self.process.lock().await, State::Closed);
         if let State::Running(running) = state {
@@ -91,7 +91,7 @@ impl Zygote {
             .arg0("crib-keeper")
             .arg("__keeper")
             .env_clear()
-            // The home directory of this user: keepers that cannot run anything as another one have no other.
+            // The home directory of this user: keepers that cannot change the user have no other one.
             .envs(std::env::var_os("HOME").map(|home| ("HOME", home)))
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -109,7 +109,7 @@ impl Zygote {
 mod tests {
     use super::*;
 
-    /// A daemon that ends at once may close it before the task that warms it up has begun.
+    /// A daemon that ends immediately may close it before the task that warms it up has begun.
     #[tokio::test]
     async fn closed_zygote_is_not_started_any_more() {
         let zygote = Zygote::new(Program::own(), Deadlines::default());

@@ -195,7 +195,7 @@ fn selinux_labels_are_validated_by_policy() {
     modules.container(None, None, pod.as_ref()).unwrap();
     let shown = text(root.path(), "sys/fs/selinux/context");
     assert_eq!(shown, "system_u:object_r:container_file_t:s0:c1,c2");
-    // A policy that does not know the label refuses the write; so does a directory.
+    // A policy without the label refuses the write; so does a directory.
     fs::remove_file(root.path().join("sys/fs/selinux/context")).unwrap();
     fs::create_dir(root.path().join("sys/fs/selinux/context")).unwrap();
     let refused = modules.container(None, None, pod.as_ref()).unwrap_err().to_string();

@@ -66,23 +66,23 @@ pub(super) async fn serve<S>(
     connections.shutdown().await;
 }
 
-/// The peers that may use the socket. A socket mode that is too permissive admits no other user.
+/// The peers that may use the socket. A permissive socket mode does not admit further users, unless `group` is set.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     /// The user that the daemon runs as.
     pub(super) own: u32,
-    /// The owner has opened the socket to a group: then the kernel alone decides, by the socket's mode.
+    /// The socket's mode admits a group; then the kernel alone decides, by that mode.
     pub(super) group: bool,
-    /// The overflow user, which stands for all users not mapped into the daemon's user namespace, including the
-    /// host's root; `None` in the initial user namespace. The kernel lets only the owner and that root through a
-    /// socket of mode 0600, so that one with another mode admits none of them.
+    /// The overflow user, as which all users appear who are not mapped into the daemon's user namespace, including the host's
+    /// root; `None` in the initial user namespace. With mode 0600, only the owner and the host's root can connect; with any other
+    /// mode, the overflow user is rejected.
     pub(super) unmapped: Option<u32>,
-    /// The socket's path; unknown if the caller of the server does not say it.
+    /// The socket's path; `None` if the caller of the server does not provide it.
     pub(super) socket: Option<PathBuf>,
 }
 
 impl Admission {
-    /// Whether a peer is served; `is_private` says whether the socket's mode admits its owner alone.
+    /// Whether a peer is served; `is_private` returns whether the socket's mode admits its owner alone.
     fn admits(&self, uid: u32, is_private: impl Fn() -> bool) -> bool {
         self.group || uid == self.own || uid == 0 || (Some(uid) == self.unmapped && is_private())
     }

@@ -160,7 +160,7 @@ fn sysctls_need_pod_namespace(
     }
 }
 
-/// CRI v1, ContainerConfig.command and args; as Docker's ENTRYPOINT and CMD.
+/// CRI v1, ContainerConfig.command and args; like Docker's ENTRYPOINT and CMD.
 #[rstest]
 #[case::the_images(&[], &[], &["/entry", "cmd"])]
 #[case::other_arguments(&[], &["x"], &["/entry", "x"])]
@@ -387,7 +387,7 @@ fn stop_signal_follows_client_then_image(
     refused(stop_signal(&config, &image), "stop_signal 1000");
 }
 
-/// A process with a terminal gets a `TERM`, unless the image or the client sets one: by its own terminal, not its
+/// A process with a terminal gets a `TERM`, unless the image or the client sets one: its own terminal counts, not its
 /// container's.
 #[rstest]
 #[case::none(false, &[], None)]

@@ -21,10 +21,10 @@ use crate::{isolation::Isolation, runtime::Error, store::Refused};
 /// The directory of subnet locks for daemons that share the host's network: only root can write there.
 const CLAIMS: &str = "/run/crib/subnets";
 
-/// This program, for the process of the way out. No container sees that process.
+/// This program, for the egress process. No container can see that process.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// The holder of the addresses of Services, beside sandboxes. It is no sandbox's id, which has no such letter.
+/// The holder of the addresses of Services. It cannot be a sandbox's id, which has hexadecimal digits only.
 const SERVICES: &str = "services";
 
 /// Why pods on a host that does not forward packets have no way out, with the remedy.
@@ -42,7 +42,7 @@ const NO_EGRESS: &str = "their network namespace cannot forward packets (see the
 /// The network of pods with addresses on the bridge.
 pub(crate) struct Pods {
     state: RwLock<State>,
-    /// A network namespace for the next pod: making one takes the kernel half a millisecond.
+    /// A network namespace for the next pod: its creation takes half a millisecond.
     spare: Mutex<Option<PodNetns>>,
 }
 
@@ -63,7 +63,7 @@ struct UnopenedBridge {
     reason: String,
 }
 
-/// A bridge, with its packet rules if it is in the host's network, else with its way out if it has one.
+/// A bridge, with its packet rules if it is in the host's network, otherwise with its egress, if it has one.
 struct Bridged {
     bridge: Bridge,
     nat: Option<Nat>,
@@ -131,7 +131,7 @@ impl Pods {
         spare.map_or_else(PodNetns::make, Ok)
     }
 
-    /// Makes a network namespace for the next pod, if there is none.
+    /// Makes a network namespace for the next pod, if there is no spare one.
     pub(super) fn make_spare_netns(&self) {
         let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = spare().is_none();
@@ -205,7 +205,7 @@ impl Pods {
         }
     }
 
-    /// Has the network namespace of Services serve addresses outside the pod network.
+    /// Assigns addresses outside the pod network to the network namespace of Services.
     pub(super) fn serve_outside(
         &self,
         lease: &mut Lease,
@@ -230,7 +230,7 @@ impl Pods {
         }
     }
 
-    /// What becomes of a change of the subnets; addresses of Services count as those of pods if `services`.
+    /// The result of a change of the subnets. If `services`, addresses of Services count like pods' addresses.
     pub(super) fn would_reconfigure(&self, cidrs: &PodCidrs, services: bool) -> ReconfigureResult {
         would_change(&self.read(), cidrs, services)
     }
@@ -309,7 +309,7 @@ impl Pods {
         }
     }
 
-    /// What the bridge's way out needs a pod to hold.
+    /// The descriptor that a pod holds to keep the bridge's egress running.
     pub(super) fn hold_egress(&self) -> Option<OwnedFd> {
         let State::Open(bridged) = &*self.read() else {
             return None;
@@ -325,7 +325,7 @@ impl Pods {
         }
     }
 
-    /// How pods reach other hosts; `None` without a bridge. A failed way out is tried again if `again`. Blocks.
+    /// How pods reach other hosts; `None` without a bridge. A failed program is retried if `again`. Blocks.
     pub(super) fn way_out(&self, again: bool) -> Option<WayOut> {
         let state = self.read();
         let State::Open(bridged) = &*state else {
@@ -343,7 +343,7 @@ impl Pods {
         })
     }
 
-    /// Removes the bridge if no pod is attached. From now on no pod is: a call that still goes on is refused.
+    /// Removes the bridge if no pod is attached. From now on, no pod can be attached: calls in progress are refused.
     pub(super) fn close(&self) {
         if let State::Open(bridged) = std::mem::replace(&mut *self.write(), State::Closed)
             && let Err(error) = bridged.close()
@@ -354,7 +354,7 @@ impl Pods {
     }
 }
 
-/// What becomes of a change of the subnets of new pods.
+/// The result of a change of the subnets of new pods.
 fn would_change(state: &State, cidrs: &PodCidrs, services: bool) -> ReconfigureResult {
     let there = |cidrs: PodCidrs| ReconfigureResult::PodsAreThere(cidrs.texts().join(","));
     match state {
@@ -428,7 +428,7 @@ impl Bridged {
     }
 }
 
-/// The way out of a private namespace for the IPv4 subnets of its bridge, if there is any.
+/// Opens the egress of a private namespace for the IPv4 subnets of its bridge, if there are any.
 fn open_egress(bridge: &Bridge, netns: BorrowedFd<'_>, opening: &Opening) -> Option<Egress> {
     let mut subnets = bridge.subnets();
     subnets.retain(|(network, _)| network.is_ipv4());

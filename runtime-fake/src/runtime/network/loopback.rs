@@ -1,5 +1,5 @@
-//! Assigns loopback addresses to pods that share the host's network: each pod gets one that nothing else on the
-//! host uses.
+//! Assigns loopback addresses to pods that share the host's network: each pod gets an address that no other process on the host
+//! uses.
 
 mod addresses;
 

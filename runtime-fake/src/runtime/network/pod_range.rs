@@ -1,4 +1,5 @@
-//! The subnets of pods that a client has set by UpdateRuntimeConfig: kept for the next daemon, since a kubelet tells them once.
+//! The pod subnets that a client has set by UpdateRuntimeConfig. They are stored for the next daemon, because a kubelet sends
+//! them once.
 
 use std::{
     fs, io,
@@ -7,10 +8,11 @@ use std::{
 
 use network::PodCidrs;
 
-/// The file in the state directory: the subnets of the configuration, and those of the client, a line each.
+/// The file in the state directory: one line with the subnets of the configuration, and one with the client's.
 const FILE: &str = "pod-cidr";
 
-/// ◆ What a daemon with these configured subnets makes of the file: a configuration that has changed since counts.
+/// ◆ The subnets for a daemon with this configuration and file. The configuration takes precedence if it has changed since the
+/// file was written.
 fn decide(configured: PodCidrs, file: &str) -> PodCidrs {
     let mut lines = file.lines();
     let then = lines.next().map(str::to_owned);
@@ -29,7 +31,7 @@ fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(FILE)
 }
 
-/// The subnets of pods: those that a client has set, or else those of the configuration.
+/// The subnets of pods: the client's, or else the configured ones.
 pub(crate) fn current(state_dir: &Path, configured: PodCidrs) -> PodCidrs {
     match fs::read_to_string(path(state_dir)) {
         Ok(file) => decide(configured, &file),
@@ -43,7 +45,7 @@ pub(crate) fn current(state_dir: &Path, configured: PodCidrs) -> PodCidrs {
     }
 }
 
-/// Keeps the subnets that a client has set: a reader finds the old ones or the new ones.
+/// Stores the subnets that a client has set, atomically: a reader finds the old ones or the new ones.
 pub(crate) fn keep(
     state_dir: &Path,
     configured: &PodCidrs,

@@ -43,8 +43,8 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<Shared> {
     Ok(Arc::new(AsyncFd::with_interest(fd, interest)?))
 }
 
-/// The output of a process, up to the end of the pipe or terminal; or, once the process is `over`, up to what was
-/// written by then. An orphan that keeps the other end open does not delay the caller.
+/// The output of a process, up to the end of the pipe or terminal; or, once the process is `over`, up to the output written by
+/// then. An orphan that keeps the other end open does not delay the caller.
 pub(crate) struct ProcessOutput {
     from: Shared,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
