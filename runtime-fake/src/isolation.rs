@@ -186,8 +186,9 @@ impl EnterError {
 /// into a user namespace: the one of an earlier daemon's pods in `state_dir` if any still run, or else a new one. Without a state
 /// directory there are no pods.
 ///
-/// # Errors When the machine does not allow exactly what was requested, or, for [`IsolationRequest::Auto`], not even plain
-/// processes. When `state_dir` belongs to another user, or its mode cannot be made private.
+/// # Errors
+/// When the machine does not allow exactly what was requested, or, for [`IsolationRequest::Auto`], not even plain processes. When
+/// `state_dir` belongs to another user, or its mode cannot be made private.
 ///
 /// Call it before any thread is started: the kernel moves only a single-threaded process.
 pub fn enter(request: IsolationRequest, state_dir: Option<&Path>) -> Result<Entered, EnterError> {
@@ -227,7 +228,8 @@ fn strongest(uid: u32, state_dir: Option<&Path>) -> Result<Entered, EnterError> 
 
 /// Checks that this process may call openat2(2), which even the removal of directories requires.
 ///
-/// # Errors If the call is not allowed.
+/// # Errors
+/// If the call is not allowed.
 pub fn ensure_openat2() -> Result<(), EnterError> {
     file_tree::try_open_scoped().map_err(|errno| EnterError::NoOpenat2 { source: errno.into() })
 }

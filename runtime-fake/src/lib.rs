@@ -7,18 +7,15 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `server` | startup and shutdown; `connections`: access to the socket; `deadline`: clients' deadlines; `routes`: paths to
-//! services |
+//! | `server` | startup and shutdown; `connections`: access to the socket; `deadline`: clients' deadlines; `routes`: paths to services |
 //! | `service` | a short method for each call; `error` maps the runtime's errors to gRPC codes; `wire` converts |
 //! | `runtime` | the operations: `sandboxes`, `create`, `containers`, `execs`, `checkpoint`, `restore`, `copies`, `resources` and others |
 //! | `runtime::network`, `runtime::ports` | the network of a pod, and retries without one; host ports |
 //! | `runtime::reach`, `runtime::zygote` | reconnects to keepers; forks them |
-//! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` rejects invalid strings
-//! |
+//! | `launch` ◆ | from the client's configuration to a plan without choices: read `plan` first; `strings` rejects invalid strings |
 //! | `launch::qos_class` | weights of QoS classes, which `runtime::resources` writes |
 //! | `launch::{memory, sub_paths}` | volumes in memory, parts of volumes |
-//! | `launch::seccomp`, `runtime::seccomp` | selects the profile; compiles it to BPF with `keeper::kernel::seccomp`, and caches
-//! it |
+//! | `launch::seccomp`, `runtime::seccomp` | selects the profile; compiles it to BPF with `keeper::kernel::seccomp`, and caches it |
 //! | `launch::{apparmor, selinux, behave}` | profiles and labels; behaviour scripts, whose part in the runtime is in `runtime::containers` |
 //! | `store` | one task owns all records: `state` ◆ decides, `disk` and `document` write |
 //! | `sandbox`, `container` ◆ | the state machines, drawn above the match |

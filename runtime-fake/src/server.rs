@@ -195,7 +195,8 @@ pub async fn serve(
 /// Deletes the files of removed pods and images below a state directory that no daemon uses. The next daemon
 /// would delete them in the background.
 ///
-/// # Errors The first file that could not be deleted; everything else is deleted.
+/// # Errors
+/// The first file that could not be deleted; everything else is deleted.
 pub fn delete_trash(state_dir: &Path) -> Result<(), RemoveError> {
     let trash = ["trash", "images/trash"].map(|name| file_tree::remove(&state_dir.join(name)));
     trash.into_iter().collect()

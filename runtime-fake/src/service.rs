@@ -136,7 +136,7 @@ impl RuntimeService for CriService {
         }))
     }
 
-    // EncodedLists answers the two lists before they come here.
+    // `EncodedLists` answers ListPodSandbox and ListContainers before calls reach this service.
     async fn list_pod_sandbox(
         &self,
         request: Request<v1::ListPodSandboxRequest>,

@@ -5,11 +5,12 @@
 //!                  host ports of Services (sockets of the host's namespace) ──────────┘
 //! ```
 //!
-//! The namespace is a neighbour of the pods on the bridge, so that all of this works without privileges, packet rules or a
-//! host that forwards packets, takes no address or port of the host, and is gone with the process. Connections have the
-//! namespace's address as their source, so that a pod also reaches itself through a Service.
+//! The namespace is a neighbour of the pods on the bridge, so this works without privileges, packet rules or packet forwarding on
+//! the host, uses no address or port of the host, and ends with the process. Connections have the namespace's address as their
+//! source, so that a pod also reaches itself through a Service.
 //!
-//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `streams` and `datagrams` serve; `client`: whose Services.
+//! Reading order: `table` ◆, `zone` ◆, `message` ◆ and `choice` ◆ decide; `dns`, `streams` and `datagrams` serve; `client`
+//! selects the client.
 
 mod choice;
 pub(crate) mod client;
@@ -47,8 +48,8 @@ use tokio::{
 use table::{Backends, Front, Table, Transport};
 use zone::Zone;
 
-/// The slots that the clients of all Services share. A connection has two sockets, and so has one with a query; a flow of
-/// datagrams has one, and so has a query.
+/// The slots that the clients of all Services share. A proxied connection and a DNS connection with a query have two sockets
+/// each; a flow of datagrams and a query have one each.
 #[derive(Clone)]
 struct Pools {
     connections: Slots,
@@ -58,7 +59,7 @@ struct Pools {
 }
 
 impl Pools {
-    /// Pools that leave the daemon half of its file descriptors.
+    /// Pools that leave half of the file descriptors to the daemon.
     fn below(descriptors: u64) -> Self {
         let pool =
             |name, part: u64, most: u64| Slots::new(name, (descriptors / part).min(most) as usize);
@@ -71,16 +72,16 @@ impl Pools {
     }
 }
 
-/// What of a table is served.
+/// The parts of a table that are served.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// The ports of the host that are served.
+    /// The served ports of the host.
     pub(crate) host_ports: Vec<Front>,
-    /// What is not served, in sentences.
+    /// The parts that are not served, as sentences.
     pub(crate) problems: Vec<String>,
 }
 
-/// The thread that serves. Dropping it ends it and all connections.
+/// The handle of the serving thread. Dropping it ends the thread and all connections.
 #[derive(Debug)]
 pub(crate) struct Services {
     tables: Option<mpsc::Sender<(Table, oneshot::Sender<Applied>)>>,
@@ -168,21 +169,21 @@ async fn serve(
     }
 }
 
-/// The ports that are served.
+/// The served ports.
 struct Ports {
     host: Handle,
     running: BTreeMap<Front, Running>,
     pools: Pools,
 }
 
-/// A port that is served.
+/// A served port.
 struct Running {
     backends: watch::Sender<Backends>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Ports {
-    /// Serves the ports that have backends, and no others: the kernel refuses connections to these.
+    /// Serves exactly the ports that have backends. The kernel refuses connections to the others.
     async fn apply(&mut self, table: Table) -> Vec<String> {
         let balancers = table.balancers.into_iter();
         let mut wanted: BTreeMap<Front, Backends> = balancers
@@ -202,7 +203,7 @@ impl Ports {
                 }
                 None => {
                     drop(port.backends);
-                    // Its socket is closed then.
+                    // After this its socket is closed.
                     let _ = port.task.await;
                 }
             }
@@ -217,7 +218,7 @@ impl Ports {
         problems
     }
 
-    /// The ports of the host that are served.
+    /// The served ports of the host.
     fn of_host(&self) -> Vec<Front> {
         let fronts = self.running.keys().copied();
         fronts.filter(|front| front.address.is_none()).collect()

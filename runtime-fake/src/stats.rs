@@ -34,7 +34,7 @@ pub(crate) fn usage(cgroup: Option<&CgroupPath>, first: Option<i32>) -> Usage {
         Some(cgroup) => cgroup::usage(cgroup),
         None => Usage::default(),
     };
-    // Where no cgroup counts, sum up the processes that run now.
+    // If no cgroup counts CPU time, sum up the processes that run now.
     if usage.cpu.total.is_none() {
         usage.cpu = process::cpu(&processes);
     }
@@ -87,14 +87,14 @@ impl Rates {
         *rate
     }
 
-    /// Forgets all ids but those for which `there` holds.
+    /// Removes all ids for which `there` is false.
     pub(crate) fn keep(&self, there: impl Fn(&str) -> bool) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.retain(|id, _| there(id));
     }
 }
 
-/// The directory of a container's writable layer; `None` if the layer is in memory, as with the host's image.
+/// The directory of a container's writable layer; `None` if the layer is in memory, as for the host's image.
 pub(crate) fn layer(container_dir: &Path) -> Option<std::path::PathBuf> {
     // The kernel creates this directory when an overlay with this work directory is mounted.
     if container_dir.join("layer/work/work").is_dir() {

@@ -103,7 +103,7 @@ async fn own(
             for record in &effects.records {
                 match directory.keep(record) {
                     Ok(()) => {}
-                    // Nothing of it runs yet: fail rather than lose it at a restart.
+                    // No process of the new object runs yet: fail rather than lose the object at a restart.
                     Err(error) if adds => {
                         state = State::clone(&publish.borrow());
                         return Err(Refused::NotKept {
@@ -113,7 +113,7 @@ async fn own(
                             kind: error.kind(),
                         });
                     }
-                    // Keep the new state in memory; after a restart the daemon finds the older record and asks the
+                    // Keep the new state in memory; after a restart the daemon finds the older record and gets the state from the
                     // keeper.
                     Err(error) => {
                         tracing::error!(record = record.names(), %error, "failed to write record");

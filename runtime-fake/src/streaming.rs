@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The server listens on its own address, which any client can reach: without a valid token a client only gets
-//! 404. The protocols are the package `stream`'s.
+//! 404. The protocols are in the package `stream`.
 
 mod command;
 mod forward;
@@ -37,14 +37,14 @@ use crate::id::SandboxId;
 use target::{AttachRequest, ExecRequest, Target};
 use token::{Kind, Tokens, UrlError};
 
-/// The request that a token stands for.
+/// The request of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Exec(ExecRequest),
     Attach(AttachRequest),
     PortForward {
         sandbox: SandboxId,
-        /// The ports for a WebSocket client; SPDY clients name theirs themselves.
+        /// The ports for a WebSocket client; SPDY clients name the ports in their streams.
         ports: Vec<u16>,
     },
 }
@@ -141,8 +141,8 @@ impl Server {
 /// Timeout for a client to close the connection after everything was sent.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Runs `talk` while the connection is driven. When `talk` is done, the remaining data is sent; if the client
-/// disconnects first, `talk` is dropped.
+/// Runs `talk` while the connection is driven. After `talk` has completed, the remaining data is sent; if the client disconnects
+/// first, `talk` is dropped.
 async fn drive<E: Display>(
     driven: impl Future<Output = Result<(), E>>,
     talk: impl Future<Output = ()>,

@@ -27,7 +27,8 @@ pub enum HostFilesError {
 
 /// Checks `/proc` and `/dev/null`: without them, later errors do not name the cause.
 ///
-/// # Errors If one of them is missing, or `/dev/null` cannot be opened.
+/// # Errors
+/// If one of them is missing, or `/dev/null` cannot be opened.
 pub fn ensure_host_files() -> Result<(), HostFilesError> {
     ensure_below(Path::new("/"))
 }

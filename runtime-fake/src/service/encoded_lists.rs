@@ -1,5 +1,5 @@
-//! ListPodSandbox and ListContainers, of items that were encoded when they had last changed. A kubelet asks for both each
-//! second, and hardly an item differs from the time before.
+//! ListPodSandbox and ListContainers with cached encodings: an item is encoded only after it has changed. A kubelet sends both
+//! calls every second, and few items change in between.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,10 +25,10 @@ use crate::container::Container;
 use crate::sandbox::Sandbox;
 use crate::store::Store;
 
-/// The only field of both answers, field 1, and its wire type: length-delimited.
+/// The tag of the only field of both responses: field 1, length-delimited.
 const ITEMS: u8 = (1 << 3) | 2;
 
-/// All services, of which it answers the two calls itself.
+/// Wraps all services, and answers the two calls itself.
 #[derive(Clone)]
 pub(crate) struct EncodedLists<S> {
     inner: S,
@@ -37,7 +37,7 @@ pub(crate) struct EncodedLists<S> {
 }
 
 impl<S> EncodedLists<S> {
-    /// Messages have `max_message` bytes at most, in either direction.
+    /// `max_message` limits the bytes of a message in either direction.
     pub(crate) fn new(inner: S, store: Store, max_message: usize) -> Self {
         let lists = Lists { store, pods: Cache::default(), containers: Cache::default() };
         let limits = MessageLimits { decoding: Some(max_message), encoding: Some(max_message) };
@@ -113,8 +113,8 @@ impl Lists {
     }
 }
 
-/// Items of lists as they were encoded, by the address of their record. A record that is kept here is not changed in its
-/// place, and its address is no other one's.
+/// Encoded list items, by the address of their record. The cache holds each record, so that the record is not changed in place
+/// and its address is not reused.
 struct Cache<T>(Mutex<HashMap<usize, (Arc<T>, Bytes)>>);
 
 impl<T> Default for Cache<T> {
@@ -124,7 +124,7 @@ impl<T> Default for Cache<T> {
 }
 
 impl<T> Cache<T> {
-    /// The items of some records, of which `all` are there.
+    /// The items of `records`; `all` is the number of existing records.
     fn items<'a, M: Message>(
         &self,
         records: impl Iterator<Item = &'a Arc<T>>,
@@ -143,7 +143,7 @@ impl<T> Cache<T> {
         });
         let items = Items(items.collect());
         if cache.len() > all {
-            // Those that nobody else has were changed or removed.
+            // A record that only the cache holds was changed or removed.
             cache.retain(|_, (record, _)| Arc::strong_count(record) > 1);
         }
         items
@@ -157,7 +157,7 @@ fn encoded(item: &impl Message) -> Bytes {
     bytes.into()
 }
 
-/// The encoded items of an answer, which are sent as they are.
+/// The encoded items of a response, which are sent unchanged.
 #[derive(Debug)]
 struct Items(Vec<Bytes>);
 
@@ -182,7 +182,7 @@ mod tests {
         })
     }
 
-    /// What a client reads of the items.
+    /// The items that a client decodes.
     fn listed(cache: &Cache<v1::Container>, records: &[Arc<v1::Container>]) -> Vec<v1::Container> {
         let Items(items) = cache.items(records.iter(), records.len(), Clone::clone);
         let answer = items.concat();

@@ -161,7 +161,7 @@ fn copy(error: &CopyError) -> Code {
         CopyError::Io { source, .. } if system(source.kind()) == Code::ResourceExhausted => {
             Code::ResourceExhausted
         }
-        // What a container's files and mounts do not allow is no failure of the daemon.
+        // Errors that a container's files and mounts cause are not errors of the daemon.
         CopyError::Io { .. } => Code::FailedPrecondition,
         CopyError::Refused { .. } => Code::FailedPrecondition,
         CopyError::Archive(_) => Code::InvalidArgument,

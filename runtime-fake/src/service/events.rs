@@ -39,7 +39,7 @@ pub(super) fn forward(
                 }
             }
         };
-        // Cancelling either loses only events that no client would read.
+        // Cancel-safe: cancelling either branch loses only events that no client would read.
         tokio::select! {
             () = pass_on => {}
             () = stopping.cancelled() => {}

@@ -85,7 +85,7 @@ impl Service for FilesServer {
         let both = async {
             let copied = outcome(copied);
             tokio::pin!(copied);
-            // What the copy comes to before it has read everything is an error.
+            // A copy that ends before it has read the whole archive has failed.
             tokio::select! {
                 skipped = &mut copied => skipped,
                 () = feed => copied.await,

@@ -77,7 +77,7 @@ impl ImageServer {
         let offered = self.blocking(move |store| store.pull(&reference)).await?;
         let before = match offered {
             Ok(id) => return Ok(id),
-            // No registry has images named after this program.
+            // Names below crib.local are never pulled from a registry.
             Err(error) if name.starts_with("crib.local/") => return Err(Error::from(error).into()),
             Err(ImageError::NotFound { .. }) => Vec::new(),
             Err(error @ ImageError::NotFoundUnreadable { .. }) => vec![crate::chain(&error)],
@@ -90,7 +90,7 @@ impl ImageServer {
         Ok(pulled.await.map_err(Error::from)?)
     }
 
-    /// Pulls from the place that the call names, under the image's own name: from a registry on this machine, as `crib load`
+    /// Pulls from the source that the call names, under the image's own name: from a registry on this machine, as `crib load`
     /// imports an archive, or from the archives alone.
     async fn pull_from(&self, name: String, from: &str) -> Result<ImageId, Status> {
         if from == ARCHIVES {
@@ -109,10 +109,10 @@ impl ImageServer {
     }
 }
 
-/// The gRPC metadata key of PullImage for the URL of a registry on this machine, or `archives`. It is not an annotation of
-/// the image, because a kubelet passes on those of pods, whose authors must not choose where images come from.
+/// The gRPC metadata key of PullImage for the URL of a registry on this machine, or `archives`. It is not an annotation of the
+/// image, because a kubelet copies the annotations of pods, whose authors must not choose the source of images.
 pub const PULL_FROM: &str = "crib-pull-from";
-/// No registry is asked.
+/// Pulls from the archives only, from no registry.
 const ARCHIVES: &str = "archives";
 
 #[tonic::async_trait]
@@ -198,7 +198,7 @@ impl ImageService for ImageServer {
         Ok(Response::new(v1::RemoveImageResponse {}))
     }
 
-    /// The file system of images, and that of containers if it differs.
+    /// The file system of images, and the containers' file system if it differs.
     async fn image_fs_info(
         &self,
         _request: Request<v1::ImageFsInfoRequest>,
@@ -285,7 +285,7 @@ mod tests {
         let mut archive = tar::Builder::new(Vec::new());
         for (name, content) in members {
             let mut header = tar::Header::new_gnu();
-            // `set_path` takes no name that leads out of the archive.
+            // `set_path` rejects names that lead out of the archive.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_size(content.len() as u64);
             header.set_cksum();

@@ -56,7 +56,7 @@ pub(crate) fn chunks<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<
     let mut parts = vec![Vec::new()];
     let mut bytes = 0;
     for item in items {
-        // An item also takes its tag and its length.
+        // The encoding adds a tag and a length to each item.
         let more = length(&item) + 8;
         if bytes > 0 && bytes + more > CHUNK_BYTES {
             parts.push(Vec::new());

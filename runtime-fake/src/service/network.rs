@@ -34,8 +34,8 @@ pub(super) async fn condition(runtime: &Runtime) -> v1::RuntimeCondition {
     }
 }
 
-/// How pods on the bridge reach other hosts, and the address at which they reach the host: programs that listen on its
-/// loopback interface only are reached through a program, and not as root.
+/// How pods on the bridge reach other hosts, and the address at which they reach the host. Servers on the host's loopback
+/// interface are reachable only through an egress program, not as root.
 pub(super) async fn info(runtime: &Runtime) -> HashMap<String, String> {
     let network = runtime.network.clone();
     let mut info = HashMap::new();
@@ -64,8 +64,8 @@ pub(super) async fn reachable(runtime: &Runtime) -> v1::RuntimeCondition {
     }
 }
 
-/// Sets the pod subnets that a client requests, if there are no pods yet, and keeps them for the next daemon. Pods that have
-/// addresses of others are an error, so that a kubelet asks again.
+/// Sets the pod subnets that a client requests, if there are no pods yet, and stores them for the next daemon. Existing pods with
+/// addresses in other subnets are an error, so that a kubelet retries.
 pub(super) async fn update(
     runtime: &Runtime,
     request: v1::UpdateRuntimeConfigRequest,
@@ -80,7 +80,7 @@ pub(super) async fn update(
     let network = runtime.network.clone();
     let mut result = blocking(move || network.would_reconfigure(&cidrs)).await;
     if result == ReconfigureResult::Yes {
-        // Services have addresses of the subnet too. Their client asks for others.
+        // Services have addresses in the subnet too. Their client is ended, and requests new addresses afterwards.
         let turn = runtime.services.keep_away().await;
         let _turn = turn.ok_or_else(|| {
             Status::failed_precondition(

@@ -22,9 +22,9 @@ use crate::{
     },
 };
 
-/// The addresses of one client, at most.
+/// Limit on the addresses of one client.
 const ADDRESSES: u32 = 1024;
-/// The addresses outside the pod network of one client, at most.
+/// Limit on the addresses outside the pod network of one client.
 const OUTSIDE: usize = 16_384;
 /// The service over one runtime.
 pub(crate) struct ServicesServer {
@@ -131,7 +131,7 @@ async fn serve_tables(
         }
         if let Some(wanted) = request.table {
             let addresses = outside(&wanted)?;
-            // Only the kernel is asked, and it answers at once.
+            // This only sends requests to the kernel, which answers immediately.
             let served =
                 tokio::task::block_in_place(|| runtime.network.serve_outside(lease, &addresses));
             if let Err(error) = served {
@@ -156,13 +156,13 @@ fn extend(
             "a client leases at most {ADDRESSES} addresses"
         )));
     }
-    // Only the kernel is asked, and it answers at once.
+    // This only sends requests to the kernel, which answers immediately.
     let network = &runtime.network;
     let extended = tokio::task::block_in_place(|| network.extend_services(lease, addresses));
     Ok(extended.map_err(Status::from))
 }
 
-/// The addresses outside the pod network that a table has.
+/// The addresses in a table outside the pod network.
 fn outside(table: &wire::Table) -> Result<BTreeSet<Ipv4Addr>, Status> {
     if table.addresses.len() > OUTSIDE {
         return Err(Status::invalid_argument(format!(

@@ -28,7 +28,7 @@ impl CriService {
             let at = pod.at;
             pod.containers.iter().map(move |c| container_stats(c, at))
         });
-        // It was removed while it was measured.
+        // The container was removed during the measurement.
         let gone = || crate::store::Refused::NoContainer(id.to_owned());
         Ok(containers.next().ok_or_else(gone)?)
     }
@@ -326,11 +326,11 @@ fn values<'a>(
         .collect()
 }
 
-/// Measures the file system of containers, if they have their own. It walks over all layers, so it may take long.
+/// Measures the file system of containers, if they have their own. It walks over all layers, which may take long.
 pub(crate) type Measure = Arc<dyn Fn() -> Option<ContainerFilesystem> + Send + Sync>;
 
-/// Reports the images' file system as that of containers too, unless they have their own: a kubelet that reads cgroups itself
-/// has no statistics of disks without one, and takes two mount points for two disks.
+/// Reports the images' file system as the containers' too, unless containers have their own. A kubelet that reads cgroups itself
+/// needs one for its disk statistics, and counts two mount points as two disks.
 pub(super) fn filesystems(
     images: &FsInfo,
     containers: Option<&ContainerFilesystem>,

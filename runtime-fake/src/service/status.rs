@@ -16,7 +16,7 @@ pub(super) async fn status(runtime: &Runtime, verbose: bool) -> v1::StatusRespon
     };
     let isolation = runtime.config.isolation;
     let namespaces = isolation != Isolation::Process;
-    // Inside a user namespace the runtime supports them only for ids that it has, which the kubelet's are not.
+    // Inside a user namespace the runtime supports them only for ids mapped there, and the kubelet's ids are not.
     let user_namespaces = isolation == Isolation::Root && host::maps_images();
     let handler = |name: &str| v1::RuntimeHandler {
         name: name.to_owned(),

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Limit on a command line, that of execve(2) with the usual stack limit of 8 MiB: a longer one could not run.
+/// Limit on a command line: the limit of execve(2) with the usual stack limit of 8 MiB.
 const MAX_COMMAND: usize = 2 << 20;
 
 /// Limit on the ports of one PortForward.

@@ -50,8 +50,8 @@ pub(super) async fn container(
     info(container, [("pid", json!(pid)), ("sandboxID", id), ("runtimeSpec", spec(own))])
 }
 
-/// The namespaces shared by a pod's containers, and those of a container: by the name in the OCI runtime
-/// specification, and in `/proc`.
+/// The namespaces shared by a pod's containers, and the namespaces of a container: by the name in the OCI runtime specification,
+/// and in `/proc`.
 const OF_PODS: [(&str, &str); 3] = [("network", "net"), ("ipc", "ipc"), ("uts", "uts")];
 const OF_CONTAINERS: [(&str, &str); 3] = [("pid", "pid"), ("mount", "mnt"), ("cgroup", "cgroup")];
 
@@ -79,7 +79,7 @@ fn info<const N: usize>(
 ) -> HashMap<String, String> {
     let mut info = serde_json::to_value(record).unwrap_or_default();
     if let Value::Object(info) = &mut info {
-        // The status has the state already. Scripts expect only one `state` in crictl's output (CRI-O's ctr.bats).
+        // The status contains the state already. Scripts expect only one `state` in crictl's output (CRI-O's ctr.bats).
         info.remove("state");
         let known = more.into_iter().filter(|(_, value)| !value.is_null());
         info.extend(known.map(|(name, value)| (name.to_owned(), value)));

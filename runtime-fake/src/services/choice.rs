@@ -1,4 +1,4 @@
-//! ◆ Chooses the backend of each connection: in turn, or the same one for the same client.
+//! ◆ Chooses the backend of each connection: round robin, or the same one for the same client (session affinity).
 
 use std::{
     collections::HashMap,
@@ -91,7 +91,7 @@ mod tests {
         };
         let all = backends(Some(10));
         assert_eq!([first(one, &all, 0), first(two, &all, 0)], [1, 2]);
-        // Each connection starts the time anew.
+        // Each connection restarts the affinity timeout.
         let again = [9, 18, 20].map(|seconds| first(one, &all, seconds));
         assert_eq!(again, [1, 1, 1]);
         assert_ne!(first(two, &all, 10), 2);

@@ -1,4 +1,4 @@
-//! The client whose Services are served: one at a time, and none while the pods' network changes.
+//! The client whose Services are served: one at a time, and none while the pod network changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use tokio::{
 /// Limit on the wait for the end of an earlier client, whose stream has just ended.
 const EARLIER_CLIENT: Duration = Duration::from_secs(5);
 
-/// Who may be served.
+/// Selects the client that is served.
 #[derive(Debug, Default)]
 pub(crate) struct ServicesClient {
     /// Held while a client is served.
     served: Arc<Mutex<()>>,
-    /// Changes when clients are to end.
+    /// Signals clients to end.
     ended: watch::Sender<()>,
 }
 
@@ -34,7 +34,7 @@ impl ServicesClient {
         Some(Turn { _served: served.ok()?, ended })
     }
 
-    /// Ends the client that is served, and those that wait, and keeps others away during the turn.
+    /// Ends the served client and the waiting ones, and blocks others while the turn is held.
     pub(crate) async fn keep_away(&self) -> Option<Turn> {
         self.ended.send_replace(());
         self.begin().await
@@ -42,7 +42,7 @@ impl ServicesClient {
 }
 
 impl Turn {
-    /// Waits until the client is to end. Cancel-safe.
+    /// Waits until the client has to end. Cancel-safe.
     pub(crate) async fn is_over(&mut self) {
         if self.ended.changed().await.is_err() {
             std::future::pending().await

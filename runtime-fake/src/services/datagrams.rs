@@ -1,4 +1,4 @@
-//! Passes datagrams on to backends, and their replies back to the clients.
+//! Forwards datagrams to backends, and replies to the clients.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ struct Port {
     buffer: Mutex<Vec<u8>>,
 }
 
-/// The datagrams of one client, and the task that passes the replies to them back.
+/// The datagrams of one client, and the task that forwards the replies.
 struct Flow {
     to: Arc<Backend>,
     replies: AbortOnDropHandle<()>,
@@ -40,13 +40,13 @@ struct Backend {
     slot: Slot,
 }
 
-/// Serves until the sender of the backends is gone.
+/// Serves until the sender of the backends is dropped.
 pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backends>, pool: Slots) {
     let port = Arc::new(Port { socket, buffer: Mutex::new(vec![0; DATAGRAM]) });
     let (mut chooser, mut flows) = (Chooser::default(), HashMap::<SocketAddr, Flow>::new());
     let mut buffer = vec![0; DATAGRAM];
     loop {
-        // Both can be cancelled: a datagram stays in its socket, and a change unseen.
+        // Both branches are cancel-safe: a datagram stays in its socket, and a change stays unseen.
         let received = tokio::select! {
             changed = backends.changed() => {
                 if changed.is_err() {
@@ -58,7 +58,7 @@ pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backe
             }
             received = port.socket.recv_from(&mut buffer) => received,
         };
-        // The error of an earlier reply: its client has gone.
+        // The error of an earlier reply to a client that has closed its port.
         let Ok((length, client)) = received else {
             continue;
         };
@@ -75,7 +75,8 @@ pub(super) async fn serve(socket: UdpSocket, mut backends: watch::Receiver<Backe
         }
         if let Some(flow) = flows.get(&client) {
             flow.to.slot.asked();
-            // What the socket does not take is lost, as any datagram may be. It may tell an error of an earlier one first.
+            // A datagram that the socket does not accept is lost, as any datagram may be. The first send may report the error of
+            // an earlier datagram.
             let send = || send(&flow.to.socket, &buffer[..length], SendFlags::DONTWAIT);
             if send() == Err(Errno::CONNREFUSED) {
                 let _ = send();
@@ -103,7 +104,7 @@ async fn begin(
 }
 
 impl Port {
-    /// Passes replies back until the flow is idle, or its slot has gone to another one.
+    /// Forwards replies until the flow is idle, or another flow takes its slot.
     async fn reply(&self, client: SocketAddr, backend: &Backend) -> io::Result<()> {
         while let Some(left) = backend.slot.time_left() {
             tokio::select! {
@@ -119,7 +120,7 @@ impl Port {
                     backend.slot.answered();
                     let _ = self.socket.try_send_to(&buffer[..length], client);
                 }
-                // The backend's port is closed, perhaps for a moment: the next datagram tries again.
+                // The backend's port is closed, perhaps temporarily: the next datagram retries.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! The pods' DNS server: answers for the names of the table, and passes other queries on to the host's name servers.
+//! The pods' DNS server: answers queries for the names of the table, and forwards others to the host's name servers.
 
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -42,16 +42,16 @@ pub(super) async fn serve(
 #[derive(Clone)]
 struct Server {
     zone: watch::Receiver<Arc<Zone>>,
-    /// The daemon's own tasks, which are in the host's network.
+    /// Spawns tasks of the daemon's runtime, in the host's network.
     host: Handle,
 }
 
-/// What a query needs.
+/// The next step for a query.
 enum Need {
     Nothing,
-    /// This answer.
+    /// Send this answer.
     Answer(Vec<u8>),
-    /// A name outside: of the query itself, or of an alias.
+    /// Resolve a name outside the table: the query's own, or the target of an alias.
     Outside(Query, Vec<Record>, String),
 }
 
@@ -63,10 +63,10 @@ async fn datagrams(server: Server, socket: Arc<UdpSocket>, queries: Slots) {
         };
         match server.look_up(&buffer[..length], false) {
             Need::Nothing => {}
-            // Names of the cluster take no slot. What the socket does not take is lost, as any datagram may be.
+            // Names of the cluster take no slot. An answer that the socket does not accept is lost, as any datagram may be.
             Need::Answer(answer) => drop(socket.try_send_to(&answer, client)),
             Need::Outside(query, alias, target) => {
-                // A client asks again when its query is dropped.
+                // A client repeats a dropped query.
                 let Some(slot) = queries.take(client.ip()) else {
                     continue;
                 };
@@ -132,7 +132,7 @@ impl Server {
         Need::Answer(query.answer(outcome, &records, limit(&query, over_tcp)))
     }
 
-    /// Asks the host's name servers, also for the target of an alias.
+    /// Resolves a query, or the target of an alias, with the host's name servers.
     async fn ask(
         &self,
         bytes: Vec<u8>,
@@ -152,7 +152,7 @@ impl Server {
         query.answer(outcome, &records, limit(&query, over_tcp))
     }
 
-    /// The records of an alias with those of its target, which a resolver in a pod does not ask for.
+    /// The records of an alias together with its target's, because a pod's resolver does not query the target itself.
     async fn follow(
         &self,
         query: &Query,
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Asks the host's name servers, on a task in the host's network.
+    /// Forwards a query to the host's name servers, in a task in the host's network.
     async fn resolve(&self, query: Vec<u8>, over_tcp: bool) -> Option<Vec<u8>> {
         let asked = self.host.spawn(tasks::boxed(resolver::resolve(query, over_tcp)));
         AbortOnDropHandle::new(asked).await.ok().flatten()

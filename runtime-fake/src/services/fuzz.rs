@@ -1,4 +1,4 @@
-//! Fuzz targets: what pods ask the DNS server, and what the host's name servers answer.
+//! Fuzz targets: queries of pods to the DNS server, and answers of the host's name servers.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use fuzz_target::Target;
@@ -10,7 +10,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target::new("dns_answer", from_servers, answer_seeds),
 ];
 
-/// An answer repeats the query's id, and keeps to the limit.
+/// An answer repeats the query's id, and does not exceed the limit.
 fn queries(data: &[u8]) {
     let Ok(query) = query(data) else {
         return;
@@ -20,7 +20,7 @@ fn queries(data: &[u8]) {
     assert!(answer.len() <= query.limit().max(data.len() + 11));
 }
 
-/// Records that are passed on can be read again.
+/// Forwarded records can be parsed again.
 fn from_servers(data: &[u8]) {
     let Some((_, records)) = answers(data) else {
         return;

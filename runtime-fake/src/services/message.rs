@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 const HEADER: usize = 12;
 /// The largest message over UDP without EDNS (RFC 1035, 4.2.1).
 const PLAIN_LIMIT: usize = 512;
-/// Pointers in a name, at most: a message with more is hostile.
+/// Limit on the pointers in a name: a message with more is hostile.
 const POINTERS: usize = 32;
 /// The longest name in octets (RFC 1035, 3.1).
 const LONGEST_NAME: usize = 255;
 
-/// The time that records are valid for, in seconds: that of a cluster's DNS server, short because pods come and go.
+/// The time to live of records in seconds, as in a cluster's DNS server: short, because pods come and go.
 const TTL: u32 = 5;
 
 /// Types of records.
@@ -42,16 +42,16 @@ pub(super) struct Query {
     pub(super) name: String,
     pub(super) kind: u16,
     recursion_desired: bool,
-    /// The question as it was sent: answers repeat it.
+    /// The question as received; answers repeat it.
     question: Vec<u8>,
-    /// The longest answer over UDP, if the client says so (EDNS).
+    /// The longest answer over UDP, if the client specifies it (EDNS).
     payload: Option<u16>,
 }
 
 /// Why a message is not a query that can be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reject {
-    /// It gets no answer.
+    /// The message gets no answer.
     Ignore,
     /// The query with this id gets only an outcome.
     Refuse(u16, Outcome),
@@ -75,7 +75,7 @@ pub(super) enum Data {
         target: String,
         port: u16,
     },
-    /// Of another name server: type, seconds, data without compressed names.
+    /// From another name server: type, time to live, data without compressed names.
     Raw(u16, u32, Vec<u8>),
 }
 
@@ -122,7 +122,7 @@ fn options(bytes: &[u8], at: usize) -> Option<u16> {
     is_opt.then(|| u16_at(bytes, at + 3))?
 }
 
-/// The name at a place, and the place after it.
+/// The name at an offset, and the offset after it.
 fn name_at(bytes: &[u8], mut at: usize) -> Option<(String, usize)> {
     let (mut name, mut after, mut pointers, mut octets) = (String::new(), None, 0, 0);
     loop {
@@ -160,7 +160,7 @@ fn name_at(bytes: &[u8], mut at: usize) -> Option<(String, usize)> {
     }
 }
 
-/// The name as it is written in a message; `None` if it is none.
+/// The encoding of a name in a message; `None` if the name is invalid.
 fn encoded(name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -176,14 +176,14 @@ fn encoded(name: &str) -> Option<Vec<u8>> {
     (bytes.len() <= LONGEST_NAME).then_some(bytes)
 }
 
-/// A query for a name server: with one question, and recursion.
+/// A query for a name server: with one question, and recursion desired.
 pub(super) fn ask(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
     let header = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
     let question = [&encoded(name)?[..], &kind.to_be_bytes(), &[0, 1]].concat();
     Some([header, question].concat())
 }
 
-/// The records of a name server's answer, and its outcome's number.
+/// The records of a name server's answer, and its response code.
 pub(super) fn answers(bytes: &[u8]) -> Option<(u16, Vec<Record>)> {
     let outcome = u16_at(bytes, 2)? & 0xf;
     let (questions, count) = (u16_at(bytes, 4)?, u16_at(bytes, 6)?);
@@ -202,7 +202,7 @@ pub(super) fn answers(bytes: &[u8]) -> Option<(u16, Vec<Record>)> {
             kind::CNAME => encoded(&name_at(bytes, start)?.0)?,
             _ => data.to_vec(),
         };
-        // Data of other types may have compressed names, which mean nothing in another message.
+        // Data of other types may have compressed names, which are invalid in another message.
         if matches!(kind, kind::A | kind::AAAA | kind::CNAME) {
             records.push(Record { name, data: Data::Raw(kind, ttl, data) });
         }
@@ -217,14 +217,14 @@ impl Query {
         self.payload.map_or(PLAIN_LIMIT, |size| usize::from(size).max(PLAIN_LIMIT))
     }
 
-    /// The answer; one longer than `limit` has no records, and tells the client to ask over TCP.
+    /// The answer; an answer longer than `limit` has no records and is marked as truncated, so that the client retries over TCP.
     pub(super) fn answer(&self, outcome: Outcome, records: &[Record], limit: usize) -> Vec<u8> {
         let mut flags = 0x8480 | outcome as u16;
         if self.recursion_desired {
             flags |= 0x0100;
         }
         let encoded: Vec<Vec<u8>> = records.iter().filter_map(written).collect();
-        // The client's EDNS is answered with the own payload size.
+        // The answer to a client with EDNS contains this server's payload size.
         let options: &[u8] = match self.payload {
             Some(_) => &[0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0],
             None => &[],

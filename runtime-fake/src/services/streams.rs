@@ -1,4 +1,4 @@
-//! Passes connections on to backends.
+//! Forwards connections to backends.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use super::{choice::Chooser, table::Backends};
 
 /// Limit on the wait for a backend that does not answer, before the next one is tried.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The wait after an error that closing a connection elsewhere ends: no file descriptor or memory is left.
+/// The delay after running out of file descriptors or memory, until another connection closes.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// Serves until the sender of the backends is gone. Connections go on.
+/// Serves until the sender of the backends is dropped. Existing connections continue.
 pub(super) async fn serve(
     listener: TcpListener,
     mut backends: watch::Receiver<Backends>,
@@ -28,7 +28,7 @@ pub(super) async fn serve(
 ) {
     let mut chooser = Chooser::default();
     loop {
-        // Both can be cancelled: nothing is accepted until `accept` returns, and a change stays unseen.
+        // Both branches are cancel-safe: nothing is accepted until `accept` returns, and a change stays unseen.
         let (client, peer) = tokio::select! {
             changed = backends.changed() => match changed {
                 Ok(()) => continue,
@@ -45,19 +45,19 @@ pub(super) async fn serve(
     }
 }
 
-/// Accepts a connection, whatever happens to others.
+/// Accepts a connection; errors of other connections are skipped.
 pub(super) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            // The client has gone before it was accepted.
+            // The client disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => sleep(EXHAUSTED).await,
         }
     }
 }
 
-/// Connects the client with the first backend that accepts. The client of none sees a reset.
+/// Connects the client with the first backend that accepts. If none accepts, the client sees a reset.
 async fn relay(client: TcpStream, backends: Vec<SocketAddrV4>, slot: Slot) {
     let connected = tokio::select! {
         connected = connect(&backends) => connected,

@@ -1,4 +1,4 @@
-//! ◆ What is served in the pod network for Services: names, and ports with the pods behind them.
+//! ◆ The table of Services in the pod network: names, and ports with the pods behind them.
 
 use std::{
     fmt,

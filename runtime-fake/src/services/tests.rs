@@ -51,7 +51,7 @@ async fn server(number: u8) -> SocketAddr {
     address
 }
 
-/// What a client reads to the end.
+/// The bytes that a client reads until the end.
 async fn read(address: Ipv4Addr) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut stream = TcpStream::connect((address, PORT)).await?;
@@ -72,7 +72,7 @@ async fn connections_take_turns_and_follow_the_table() {
     assert_eq!(seen, [1, 2, 1, 2]);
     ports.apply(table(Transport::Tcp, address, &[two])).await;
     assert_eq!(read(address).await.unwrap(), [2]);
-    // Without backends nothing listens, at once.
+    // Without backends, the listener is closed immediately.
     ports.apply(table(Transport::Tcp, address, &[])).await;
     let refused = read(address).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -153,7 +153,7 @@ async fn datagrams_of_a_client_go_to_one_backend_and_replies_come_back() {
             assert_eq!((&buffer[..length], from), (&[round][..], (address, PORT).into()));
         }
     }
-    // A client whose backend is not ready any more gets another one.
+    // A client whose backend is no longer ready gets another one.
     ports.apply(table(Transport::Udp, address, &backends[1..])).await;
     clients[0].send_to(&[7], (address, PORT)).await.unwrap();
     let (length, _) = servers[1].recv_from(&mut buffer).await.unwrap();

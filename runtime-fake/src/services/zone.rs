@@ -7,7 +7,7 @@ use super::{
     table::{Name, Table},
 };
 
-/// Aliases of aliases, at most.
+/// Limit on chains of aliases.
 const ALIASES: usize = 8;
 
 /// The names of a table, for lookups.
@@ -22,11 +22,11 @@ pub(super) struct Zone {
 /// The outcome of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// These records; none if the name has others.
+    /// These records; empty if the name has records of other types only.
     Found(Vec<Record>),
     /// The name does not exist.
     Missing,
-    /// Records that lead to a name for the host's name servers.
+    /// The records of an alias, and its target, which the host's name servers resolve.
     Elsewhere(Vec<Record>, String),
 }
 
@@ -44,7 +44,7 @@ impl Zone {
         Self { parents: parents.chain(zone).collect(), domain: table.zone.clone(), names }
     }
 
-    /// Looks up records of a type. `turn` chooses which address comes first.
+    /// Looks up records of a type. `turn` rotates the order of the addresses.
     pub(super) fn lookup(&self, asked: &str, kind: u16, turn: usize) -> Lookup {
         let (mut records, mut current) = (Vec::new(), asked.to_owned());
         for _ in 0..ALIASES {

@@ -9,7 +9,7 @@ use super::{
     usage::{Cpu, HugePages, Io, Memory, Tasks, Usage},
 };
 
-/// Nanoseconds per tick of `cpuacct.stat`: USER_HZ is 100, whatever the kernel uses itself.
+/// Nanoseconds per tick of `cpuacct.stat`: USER_HZ is 100, independently of the kernel's own HZ.
 pub(super) const TICK: u64 = 10_000_000;
 
 /// The files of one controller in one cgroup.
@@ -40,7 +40,7 @@ impl Files {
 /// The processes in the cgroup and in its descendants.
 pub(super) fn processes(cgroup: &CgroupPath) -> Vec<i32> {
     let mut found = Vec::new();
-    // Every hierarchy has all of them; the first with an answer is enough.
+    // Every hierarchy has all processes, so the first readable one is enough.
     for directory in cgroup.directories() {
         below(&directory, &mut found);
         if !found.is_empty() {
@@ -63,7 +63,7 @@ fn below(directory: &std::path::Path, found: &mut Vec<i32>) {
     }
 }
 
-/// The usage of the cgroup, except what its processes hold open.
+/// The usage of the cgroup, except the files that its processes hold open.
 pub(super) fn usage(cgroup: &CgroupPath) -> Usage {
     let pressure = |name: &str| {
         let directory = cgroup.unified()?;
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(pressure[0].unwrap().some.averages, [1.0, 0.5, 0.1]);
     }
 
-    /// Linux before 4.20, or one that was booted with psi=0.
+    /// Linux before 4.20, or a kernel booted with psi=0.
     #[test]
     fn kernel_without_pressure_has_the_rest() {
         let (_base, measured) = cgroup(&[("cpu.stat", "usage_usec 17\n")]);

@@ -32,7 +32,7 @@ fn cgroup_seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// The loopback is skipped, and no sum overflows.
+/// The loopback interface is skipped, and no sum overflows.
 fn proc_files(data: &[u8]) {
     let (first, _) = two_texts(data);
     assert!(parse::net_dev(first).iter().all(|traffic| traffic.name != "lo"));

@@ -163,7 +163,7 @@ pub(super) fn process_stat(text: &str) -> Option<ProcessTimes> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     // The first after the name is field 3 of the manual page.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    // Saturate rather than wrap: a kernel's counters would take centuries to get there.
+    // Saturate rather than wrap: a kernel's counters do not reach this within centuries.
     let sum = |one, other| Some(field(one)?.saturating_add(field(other)?));
     Some(ProcessTimes {
         minor_faults: sum(10, 11)?,

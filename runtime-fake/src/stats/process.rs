@@ -59,7 +59,7 @@ pub(super) fn memory(processes: &[i32]) -> Memory {
     memory
 }
 
-/// The number of processes, and what they hold open.
+/// The number of processes, threads, and open descriptors.
 pub(super) fn tasks(processes: &[i32], first: Option<i32>) -> Tasks {
     let mut tasks = Tasks { processes: processes.len() as u64, ..Tasks::default() };
     for process in processes {

@@ -1,4 +1,4 @@
-//! ◆ The resource usage of a container or a pod. A value that the machine does not count is `None`, never 0.
+//! ◆ The resource usage of a container or a pod. A value that the machine does not measure is `None`, never 0.
 
 use std::collections::BTreeMap;
 
@@ -139,8 +139,8 @@ pub(crate) struct Disk {
 /// A pod's network.
 pub(crate) type Network = Vec<Traffic>;
 
-/// Nanocores between two measurements, each (nanoseconds since some instant, CPU time). `None` if they are too
-/// close to be meaningful, or the counter was reset.
+/// Nanocores between two measurements, each (nanoseconds since a fixed instant, CPU time). `None` if they are too close to be
+/// meaningful, or the counter was reset.
 pub(crate) fn nano_cores(before: (u64, u64), now: (u64, u64)) -> Option<u64> {
     /// The counters of v1 have a resolution of 10 ms.
     const LEAST: u64 = 50_000_000;

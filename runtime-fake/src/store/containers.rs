@@ -33,7 +33,7 @@ impl Containers {
         self.by_id.values()
     }
 
-    /// Those of a sandbox.
+    /// The containers of a sandbox.
     pub(crate) fn of(&self, sandbox: &SandboxId) -> impl Iterator<Item = &Arc<Container>> {
         let from = (sandbox.clone(), ContainerId::from_record(""));
         let sandbox = sandbox.clone();
@@ -43,7 +43,7 @@ impl Containers {
             .filter_map(|(_, id)| self.by_id.get(id))
     }
 
-    /// A record to change, whose ids stay as they are.
+    /// A record to change. The caller must not change its ids.
     pub(super) fn get_mut(&mut self, id: &ContainerId) -> Option<&mut Arc<Container>> {
         self.by_id.get_mut(id)
     }

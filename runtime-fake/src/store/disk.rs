@@ -1,12 +1,12 @@
 //! Stores records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`. Each is
 //! written to a temporary file and renamed, and then appended to, by the one daemon that holds the lock.
 //!
-//! A missing record means that nothing runs, because the record is written first, unless the keeper's lock says
-//! otherwise. An unreadable record may belong to a running pod: it is left as it is, and clients see that pod as not
-//! ready. If the system cannot read files now, the daemon does not start.
+//! A missing record means that nothing runs, because the record is written first, unless the keeper's lock says otherwise. An
+//! unreadable record may belong to a running pod: it is not changed, and clients see that pod as not ready. If the system cannot
+//! read files now, the daemon does not start.
 //!
-//! Records are not forced to the disk: a SIGKILL loses nothing that was written, and the records that a power cut
-//! loses described processes that it also ended. docs/design.md has the measurements.
+//! Records are not synced to disk: a SIGKILL loses no written data, and a power cut ends the processes that the lost records
+//! described. docs/design.md has the measurements.
 
 use std::{
     fs, io,
@@ -39,7 +39,7 @@ pub enum OpenError {
     /// Another daemon uses it.
     #[error("the state directory {} is in use by another runtime: stop that one, or give this one another --state-dir", .0.display())]
     InUse(PathBuf),
-    /// The process has too few descriptors or too little memory to read it.
+    /// The process has too few descriptors or too little memory to read the directory.
     #[error("failed to read {}: give the runtime more (ulimit -n, memory) and start it again; no pod was touched", path.display())]
     NoResources {
         /// The file or directory.
@@ -73,7 +73,7 @@ pub(crate) struct Directory {
 impl Directory {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let fail = |what| move |source| OpenError::Io { what, path: path.to_owned(), source };
-        // Root of a container owns files below it, which may be set-user-ID programs.
+        // A container's root user owns files below it, which may be set-user-ID programs.
         private::make(path)?;
         private::make(&path.join("sandboxes"))?;
         let lock =
@@ -98,7 +98,7 @@ impl Directory {
         self.trash.put(directory)
     }
 
-    /// Reads all records. An unreadable record stays, and is represented by a pod that is not ready.
+    /// Reads all records. An unreadable record is kept, and appears as a pod that is not ready.
     pub(crate) fn read(&self) -> Result<State, OpenError> {
         let mut state = State::default();
         for (name, directory) in list(&self.path.join("sandboxes"))? {
@@ -189,7 +189,7 @@ pub(crate) fn container_dir(state_dir: &Path, sandbox: &SandboxId, id: &Containe
     sandbox_dir(state_dir, sandbox).join("containers").join(id.as_str())
 }
 
-/// The sandbox in `directory`; `None` if there is no record and nothing of it runs.
+/// The sandbox in `directory`; `None` if there is no record and none of its processes runs.
 fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, OpenError> {
     let path = directory.join("sandbox.json");
     let (why, rest) = match load::<Sandbox>(&path).map_err(fail("read", &path))? {
@@ -209,7 +209,7 @@ fn read_sandbox(id: SandboxId, directory: &Path) -> Result<Option<Sandbox>, Open
     Ok(Some(sandbox))
 }
 
-/// The container in `directory`; `None` if there is no record and nothing of it runs.
+/// The container in `directory`; `None` if there is no record and none of its processes runs.
 fn read_container(
     id: ContainerId,
     sandbox: &SandboxId,

@@ -1,9 +1,9 @@
 //! A record in a file: a JSON object with its format version, followed by one line for each change, with the
 //! fields that change. The last line is current.
 //!
-//! A change is appended, which costs one system call. Replacing the file instead would make ext4 write it to the
-//! disk first (`auto_da_alloc`), which takes milliseconds. Every line has all fields that change, so that it is
-//! valid even if an earlier one was truncated. If the last line is incomplete, the state is unknown.
+//! A change is appended, which costs one system call. After a replacement by rename, ext4 would write the file to disk
+//! immediately (`auto_da_alloc`), which takes milliseconds. Every line has all fields that change, so that it is valid even if an
+//! earlier one was truncated. If the last line is incomplete, the state is unknown.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ const VERSION: u32 = 2;
 pub(super) enum Loaded<T> {
     Record(T),
     Absent,
-    /// The content is invalid: why, and the part of it that is JSON.
+    /// The content is invalid, with the reason and its valid JSON part.
     Damaged {
         why: String,
         rest: Value,
@@ -45,8 +45,7 @@ struct Head {
     version: Option<Value>,
 }
 
-/// Reads the record at `path`. An error means that the system cannot read files now, and says nothing about the
-/// record.
+/// Reads the record at `path`. An error means that the system cannot read files now, not that the record is damaged.
 pub(super) fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
     match read(path) {
         Ok(bytes) => Ok(understand(&bytes)),

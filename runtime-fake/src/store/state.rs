@@ -9,7 +9,7 @@ use crate::container::{Container, ContainerEvent, ContainerState, EventKind};
 use crate::id::{ContainerId, SandboxId};
 use crate::sandbox::{Sandbox, SandboxEvent, SandboxState, UnknownReason};
 
-/// All records. A clone is cheap: each change of the state publishes one.
+/// All records. A clone is cheap, because each change publishes one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) sandboxes: RedBlackTreeMapSync<SandboxId, Arc<Sandbox>>,
@@ -28,7 +28,7 @@ pub(crate) enum Change {
     RemoveContainer(ContainerId),
     /// A sandbox's keeper can be reached, or why it cannot.
     Keeper(SandboxId, Result<(), String>),
-    /// Several at once, so that no listing shows a part of them. One that is refused leaves the others.
+    /// Several changes in one step, so that no listing shows only some of them. A refused change does not affect the others.
     Together(Vec<Change>),
 }
 
@@ -282,12 +282,12 @@ impl State {
             .ok_or_else(|| Refused::NoContainer(id.to_owned()))
     }
 
-    /// The same, for calls to which a missing sandbox is not an error.
+    /// [`Self::sandbox`] for calls for which a missing sandbox is not an error.
     pub(crate) fn sandbox_if_there(&self, id: &str) -> Result<Option<&Arc<Sandbox>>, Refused> {
         by_prefix(&self.sandboxes, id, Sandbox::visible)
     }
 
-    /// The same, for calls to which a missing container is not an error.
+    /// [`Self::container`] for calls for which a missing container is not an error.
     pub(crate) fn container_if_there(&self, id: &str) -> Result<Option<&Arc<Container>>, Refused> {
         by_prefix(self.containers.by_id(), id, Container::visible)
     }

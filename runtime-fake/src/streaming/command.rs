@@ -128,7 +128,7 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(
 /// Waits for the streams that the client must open. If some are missing at the timeout, the client gets an error
 /// if possible.
 async fn gather(
-    // Kept until all are open: without it the connection would end.
+    // Held until all streams are open: without it the connection would end.
     connection: Connection,
     mut streams: mpsc::Receiver<Stream>,
     wanted: Wanted,

@@ -82,7 +82,7 @@ async fn over_spdy<T: AsyncRead + AsyncWrite + Send>(io: T, pod: Pod, creation: 
 }
 
 async fn forwards(
-    // Kept: without it the connection would end with the last stream.
+    // Held: without it the connection would end with the last stream.
     _connection: Connection,
     mut streams: mpsc::Receiver<Stream>,
     pod: Pod,
@@ -136,8 +136,8 @@ async fn until(late: Option<Instant>) {
     }
 }
 
-/// Forwards one connection. `half_close` says whether the client can half-close; one that cannot is not waited
-/// for after the pod has closed its end.
+/// Forwards one connection. `half_close`: whether the client can half-close. If it cannot, the connection ends when the pod has
+/// closed its end.
 async fn forward(
     pod: Pod,
     port: u16,
@@ -170,7 +170,7 @@ async fn forward(
     };
     let downward = pump_out(&mut read, &outlet);
     tokio::pin!(upward, downward);
-    // The first to end is not polled again.
+    // The direction that ends first is not polled again.
     let (downward_ended, upward_ended) = tokio::select! {
         ended = &mut downward => (ended, false),
         () = &mut upward => (downward.await, true),

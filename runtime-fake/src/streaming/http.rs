@@ -1,5 +1,4 @@
-//! Handles new connections: redeems the token, negotiates a protocol, and hands the connection on. Any other
-//! request gets 404.
+//! Handles new connections: redeems the token, negotiates a protocol, and passes the connection on. Any other request gets 404.
 
 use std::{
     convert::Infallible,
@@ -37,7 +36,8 @@ use super::{
 
 /// Timeout for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Limit on connections without a token. Above it the oldest of the client with most is dropped, because each holds a descriptor.
+/// Limit on connections without a token. Above it, the oldest connection of the client with the most is dropped, because each
+/// holds a descriptor.
 const MAX_PENDING: usize = 256;
 /// Limit on ports with channels: the channel numbers must fit into one byte, also as text.
 const MAX_PORTS: usize = 64;
@@ -92,13 +92,13 @@ pub(super) async fn serve(
 }
 
 async fn accept_request(client: TcpStream, streams: &Streams, entry: &Slot) -> Option<Accepted> {
-    // Send keystrokes and their echo at once.
+    // Send keystrokes and their echo immediately.
     let _ = client.set_nodelay(true);
     let slot = Mutex::new(None);
     let service = service_fn(async |request| {
         let (response, accepted) = answer(request, streams);
         if accepted.is_some() {
-            // It is no longer dropped for others.
+            // From now on it is not dropped for others.
             entry.leave();
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = accepted;
         }
@@ -206,7 +206,7 @@ pub(super) fn welcome(agreed: &Agreed, asked: &HeaderMap) -> Response<String> {
         }
     };
     headers.insert(header::UPGRADE, HeaderValue::from_static(upgrade));
-    // It is one of the supported protocols, so it is a valid header value.
+    // It is one of the supported protocols, which are valid header values.
     if let Some(Ok(protocol)) = agreed.protocol.as_deref().map(HeaderValue::from_str) {
         headers.insert(name, protocol);
     }

@@ -11,7 +11,7 @@ use super::negotiate::Outcome;
 pub(super) enum ExitStatus {
     /// It exited with this code.
     Code(i32),
-    /// An attached container's streams ended, or its client detached, whatever the exit code.
+    /// An attached container's streams ended, or its client detached, regardless of the exit code.
     Over,
     /// It could not be run, or its exit is unknown.
     Failed(String),

@@ -1,6 +1,6 @@
 //! The interface from the stream server to the runtime: a process's streams, or a connection into a pod.
 //!
-//! The server knows SPDY, WebSocket and their channels; an implementation of [`Target`] knows processes and sockets.
+//! The server handles SPDY, WebSocket and their channels; an implementation of [`Target`] handles processes and sockets.
 
 use std::pin::Pin;
 
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     pub(crate) stderr: Option<Reader>,
     /// With a terminal, the sizes of the client's terminal; only the latest matters.
     pub(crate) resize: Option<mpsc::Sender<Size>>,
-    /// The exit code of an exec; for an attach, that of the container when it ends.
+    /// The exit code of an exec; for an attach, the container's exit code when it ends.
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<i32, Error>> + Send>>,
 }
 

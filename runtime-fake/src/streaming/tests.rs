@@ -27,7 +27,7 @@ use crate::{
 };
 use target::{Counts, Fake};
 
-/// Timeout for anything on a busy machine.
+/// Timeout for any step, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, with the counts of its target. Dropping it stops the server.

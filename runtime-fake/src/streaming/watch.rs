@@ -38,7 +38,7 @@ impl Watch {
     pub(super) async fn idle(&self, idle: Duration) {
         loop {
             let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // The timer cannot wait that long: wait for ever.
+            // The timer cannot wait that long: wait forever.
             let Some(late) = last.checked_add(idle) else {
                 return std::future::pending().await;
             };

@@ -42,7 +42,7 @@ fn answer_repeats_the_question_and_has_the_records() {
         [record(Data::Cname("other.example".to_owned())), record(Data::A([10, 0, 0, 1].into()))];
     let bytes = asked.answer(Outcome::NoError, &records, 512);
     assert_eq!(bytes[..12], [0, 9, 0x85, 0x80, 0, 1, 0, 2, 0, 0, 0, 0]);
-    // The client's own case.
+    // The answer keeps the client's upper and lower case.
     assert_eq!(bytes[12..17], *b"\x03WEB\0");
     let (outcome, read) = answers(&bytes).unwrap();
     assert_eq!(outcome, 0);
@@ -82,7 +82,7 @@ fn names_that_do_not_fit_are_not_written(#[case] name: &str) {
 proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600), start in 0usize..3) {
-        // Most random headers are rejected: some get a sound one.
+        // Most random headers are rejected: some inputs get a valid one.
         let mut bytes = bytes;
         if start > 0 && bytes.len() >= HEADER {
             bytes[2..12].copy_from_slice(&[1, 0, 0, 1, 0, 2, 0, 0, 0, 1]);

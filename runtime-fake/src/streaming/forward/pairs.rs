@@ -1,4 +1,4 @@
-//! Pairs streams: one for data and one for errors make a connection ◆
+//! Pairs streams: one for data and one for errors form a connection ◆
 
 use std::{
     collections::HashMap,
@@ -76,7 +76,7 @@ impl<T> Pairs<T> {
         self.0.values().map(|(.., since)| *since).min()
     }
 
-    /// Removes the halves that have waited for `patience`.
+    /// Removes the halves that have waited for at least `patience`.
     pub(super) fn late(&mut self, now: Instant, patience: Duration) -> Vec<(Part, T)> {
         let late = |_: &String, (.., since): &mut (Part, T, Instant)| {
             now.saturating_duration_since(*since) >= patience

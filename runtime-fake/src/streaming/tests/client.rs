@@ -125,7 +125,7 @@ where
         resize: resize.map(|stream| stream.outlet),
         error,
         driving: tokio::spawn(async move {
-            // Held to the end: a client closes the connection, not its half.
+            // Held until the end: a client closes the whole connection, not only its half.
             let _connection: Connection = connection;
             let _ = driver.run().await;
         }),

@@ -175,7 +175,7 @@ async fn idle_connection_is_closed(#[case] protocol: &str) {
 #[tokio::test]
 async fn disconnected_client_leaves_no_tasks(#[case] protocol: &str) {
     let fixture = fixture().await;
-    // One waits, one does not read, and one has a process that does not read.
+    // One client waits, one does not read, and one has a process that does not read.
     let waits = command(&fixture.exec(&["cat"], "io"), protocol, "io").await;
     let reads_not = command(&fixture.exec(&["flood"], "io"), protocol, "io").await;
     let is_stuck = command(&fixture.exec(&["stuck"], "io"), protocol, "io").await;
@@ -215,7 +215,7 @@ async fn slow_reader_blocks_process_output(#[case] protocol: &str) {
         }
     };
     let held = in_time("the process to wait", stalled).await;
-    // The socket buffers, and a few of the server's own.
+    // At most the socket buffers, and a few of the server's own.
     assert!(held < 32 << 20, "{held} bytes are held");
     // It continues when the client reads.
     let stdout = client.stdout.as_mut().unwrap();

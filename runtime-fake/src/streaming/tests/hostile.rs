@@ -97,7 +97,7 @@ async fn excess_streams_are_refused() {
         let driving = tokio::spawn(driver.run());
         let port = [("streamType", "data"), ("port", "7")];
         let streams: Vec<_> = (0..10_000).map(|_| connection.open(Headers::of(&port))).collect();
-        // The last ones are refused, because there are too many or they are invalid.
+        // The last ones are refused, because they are too many or invalid.
         in_time("a reset", streams[9_999].outlet.gone()).await;
         driving.abort();
         fixture.nothing_left().await;
@@ -109,7 +109,7 @@ async fn excess_streams_are_refused() {
 async fn duplicate_stream_id_closes_connection() {
     let fixture = fixture().await;
     let (client, server) = tokio::io::duplex(1 << 20);
-    // What a correct client sends for its first stream, with a lower ID.
+    // The first stream of a correct client, with a lower ID.
     let (connection, _, driver) = connect(client, Role::Client);
     let first = connection.open(Headers::of(&[("streamType", "error")]));
     let driving = tokio::spawn(driver.run());
@@ -204,7 +204,7 @@ async fn silent_connections_do_not_block_other_clients() {
     }
     still_serves(&fixture).await;
     assert_eq!(fixture.counts.live.load(Ordering::SeqCst), 0);
-    // The server does not wait for ever.
+    // The server does not wait forever.
     let last = silent.pop().unwrap();
     let patience = Duration::from_secs(9);
     assert!(tokio::time::timeout(patience, until_closed(last)).await.is_err());

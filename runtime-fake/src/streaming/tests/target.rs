@@ -173,7 +173,7 @@ impl Target for Fake {
             9 => {
                 tokio::spawn(async move {
                     let _live = live;
-                    // It learns of the end nevertheless.
+                    // The peer sees the end nevertheless.
                     let _ = theirs.write_all(&[b'x'; 2048]).await;
                     std::future::pending::<()>().await;
                 });
