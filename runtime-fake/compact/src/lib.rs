@@ -1,13 +1,13 @@
-//! Maps, sets and sorting for which less machine code is compiled: those of std are compiled again for each type, and were a third of
-//! the agent's (docs/performance.md).
+//! Maps, sets and sorting that compile to less machine code: the generic code of std is compiled again for each type, and was a
+//! third of the agent's code (docs/performance.md).
 //!
-//! | module | what | instead of |
+//! | module | contents | instead of |
 //! |---|---|---|
 //! | `map`, `set` | [`Map`] and [`Set`]: sorted vectors | `BTreeMap`, `BTreeSet` |
-//! | | [`sort_by`], [`sort_by_key`]: the numbers of the elements are sorted, then the elements are put in place | those of slices |
+//! | | [`sort_by`], [`sort_by_key`]: the indices are sorted, then the elements are moved into place | the methods of slices |
 //!
-//! They behave alike, but that a map or set of n elements moves up to n of them when one comes or goes: where there are tens of thousands,
-//! or where a type is compiled anyway (`BTreeMap<String, String>`), take those of std.
+//! They behave like std's, but an insertion or removal in a map or set of n elements moves up to n of them. For tens of thousands
+//! of elements, or for a type that is compiled anyway (`BTreeMap<String, String>`), use std's.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ mod set;
 pub use map::Map;
 pub use set::Set;
 
-/// As `slice::sort_by`.
+/// Like `slice::sort_by`.
 pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
     let mut places = places(items.len(), &mut |one, other| compare(&items[one], &items[other]));
     for at in 0..items.len() {
@@ -29,12 +29,12 @@ pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) 
     }
 }
 
-/// As `slice::sort_by_key`.
+/// Like `slice::sort_by_key`.
 pub fn sort_by_key<T, K: Ord>(items: &mut [T], mut key: impl FnMut(&T) -> K) {
     sort_by(items, |one, other| key(one).cmp(&key(other)));
 }
 
-/// Where each element belongs.
+/// The sorted position of each element.
 fn places(count: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     let mut sorted: Vec<usize> = (0..count).collect();
     sorted.sort_by(|one, other| compare(*one, *other));

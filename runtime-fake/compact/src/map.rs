@@ -13,7 +13,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::sort_by;
 
-/// A map whose keys are in order.
+/// A map with sorted keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Map<K, V> {
     entries: Vec<(K, V)>,
@@ -21,7 +21,7 @@ pub struct Map<K, V> {
 
 /// The entries of a map, in the order of their keys.
 pub type Iter<'a, K, V> = iter::Map<slice::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (&'a K, &'a V)>;
-/// The same with values that can be changed.
+/// The entries of a map, with mutable values.
 pub type IterMut<'a, K, V> =
     iter::Map<slice::IterMut<'a, (K, V)>, fn(&'a mut (K, V)) -> (&'a K, &'a mut V)>;
 /// The keys of a map, in order.
@@ -36,13 +36,13 @@ impl<K, V> Map<K, V> {
         Self { entries: Vec::new() }
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has no entry.
+    /// Whether the map is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -58,7 +58,7 @@ impl<K, V> Map<K, V> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// The entries with values that can be changed.
+    /// The entries, with mutable values.
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
@@ -73,29 +73,29 @@ impl<K, V> Map<K, V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// The values, to be changed.
+    /// The mutable values, in the order of their keys.
     pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// The keys alone.
+    /// Converts the map to its keys.
     pub fn into_keys(self) -> impl DoubleEndedIterator<Item = K> + ExactSizeIterator {
         self.entries.into_iter().map(|(key, _)| key)
     }
 
-    /// The values alone.
+    /// Converts the map to its values.
     pub fn into_values(self) -> impl DoubleEndedIterator<Item = V> + ExactSizeIterator {
         self.entries.into_iter().map(|(_, value)| value)
     }
 
-    /// Keeps the entries for which this is true.
+    /// Keeps the entries for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         self.entries.retain_mut(|(key, value)| keep(key, value));
     }
 }
 
 impl<K: Ord, V> Map<K, V> {
-    /// Where the key is, or belongs.
+    /// The index of the key, or the index at which to insert it.
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
     where
         K: Borrow<Q>,
@@ -111,7 +111,7 @@ impl<K: Ord, V> Map<K, V> {
         Some(&self.entries[self.find(key).ok()?].1)
     }
 
-    /// The value of a key, to be changed.
+    /// The mutable value of a key.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -128,7 +128,7 @@ impl<K: Ord, V> Map<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Sets the value of a key, and returns the one that it had.
+    /// Sets the value of a key, and returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
@@ -147,7 +147,7 @@ impl<K: Ord, V> Map<K, V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// Removes a key, and returns both.
+    /// Removes a key, and returns the key and its value.
     pub fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -156,7 +156,7 @@ impl<K: Ord, V> Map<K, V> {
         Some(self.entries.remove(at))
     }
 
-    /// The entry of a key, which may be none yet.
+    /// The entry of a key, occupied or vacant.
     pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
         match self.find(&key) {
             Ok(at) => Entry::Occupied(OccupiedEntry { map: self, at }),
@@ -179,7 +179,7 @@ impl<K: Ord, V> Map<K, V> {
 pub enum Entry<'a, K, V> {
     /// The key has a value.
     Occupied(OccupiedEntry<'a, K, V>),
-    /// The key has none.
+    /// The key has no value.
     Vacant(VacantEntry<'a, K, V>),
 }
 
@@ -190,7 +190,7 @@ pub struct OccupiedEntry<'a, K, V> {
     at: usize,
 }
 
-/// The place of a key that has none.
+/// The vacant entry of a key without a value.
 #[derive(Debug)]
 pub struct VacantEntry<'a, K, V> {
     map: &'a mut Map<K, V>,
@@ -199,7 +199,7 @@ pub struct VacantEntry<'a, K, V> {
 }
 
 impl<'a, K, V> Entry<'a, K, V> {
-    /// The value, which becomes this one if there is none.
+    /// Returns the value, after inserting `value` if the key has none.
     pub fn or_insert(self, value: V) -> &'a mut V {
         match self {
             Self::Occupied(entry) => entry.into_mut(),
@@ -207,7 +207,7 @@ impl<'a, K, V> Entry<'a, K, V> {
         }
     }
 
-    /// The value, which is made if there is none.
+    /// Returns the value, after inserting the result of `make` if the key has none.
     pub fn or_insert_with(self, make: impl FnOnce() -> V) -> &'a mut V {
         match self {
             Self::Occupied(entry) => entry.into_mut(),
@@ -215,7 +215,7 @@ impl<'a, K, V> Entry<'a, K, V> {
         }
     }
 
-    /// The value, which becomes the default one if there is none.
+    /// Returns the value, after inserting the default if the key has none.
     pub fn or_default(self) -> &'a mut V
     where
         V: Default,
@@ -234,12 +234,12 @@ impl<'a, K, V> Entry<'a, K, V> {
 }
 
 impl<'a, K, V> OccupiedEntry<'a, K, V> {
-    /// The value, to be changed.
+    /// The mutable value.
     pub fn get_mut(&mut self) -> &mut V {
         &mut self.map.entries[self.at].1
     }
 
-    /// The value, for as long as the map is borrowed.
+    /// The mutable value, for as long as the map is borrowed.
     #[must_use]
     pub fn into_mut(self) -> &'a mut V {
         &mut self.map.entries[self.at].1
@@ -289,7 +289,7 @@ impl<K: Borrow<Q> + Ord, V, Q: Ord + ?Sized> Index<&Q> for Map<K, V> {
 }
 
 impl<K: Ord, V> FromIterator<(K, V)> for Map<K, V> {
-    /// Of several values of a key, the last one stays.
+    /// Of several values of a key, the last one is kept.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         Vec::from_iter(entries).into()
     }

@@ -11,7 +11,7 @@ use serde::ser::{Serialize, Serializer};
 
 use crate::sort_by;
 
-/// A set in order.
+/// A sorted set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Set<T> {
     items: Vec<T>,
@@ -24,13 +24,13 @@ impl<T> Set<T> {
         Self { items: Vec::new() }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether it has no element.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -46,7 +46,7 @@ impl<T> Set<T> {
         self.items.iter()
     }
 
-    /// Keeps the elements for which this is true.
+    /// Keeps the elements for which `keep` is true.
     pub fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
         self.items.retain(keep);
     }
@@ -71,7 +71,7 @@ impl<T: Ord> Set<T> {
         self.items.binary_search_by(|have| have.borrow().cmp(item))
     }
 
-    /// Whether it has the element.
+    /// Whether the set contains the element.
     pub fn contains<Q: Ord + ?Sized>(&self, item: &Q) -> bool
     where
         T: Borrow<Q>,
@@ -90,7 +90,7 @@ impl<T: Ord> Set<T> {
         }
     }
 
-    /// Removes an element, and returns whether it was there.
+    /// Removes an element, and returns whether it existed.
     pub fn remove<Q: Ord + ?Sized>(&mut self, item: &Q) -> bool
     where
         T: Borrow<Q>,

@@ -1,5 +1,5 @@
-//! An archive between a thread that reads or writes files and a task that sends or receives messages: a few chunks wait in
-//! a channel, and the faster side waits for the other.
+//! Passes an archive between a thread that reads or writes files and a task that sends or receives messages: through a bounded
+//! channel of chunks, so that the faster side waits for the other.
 
 use std::io::{self, Read, Write};
 
@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 
 /// The size of a chunk.
 const CHUNK: usize = 64 << 10;
-/// The chunks that wait.
+/// The capacity of the channel in chunks.
 const WAITING: usize = 4;
 
-/// Writes chunks to a channel. Blocks while it is full: for threads that are none of the event loop's.
+/// Writes chunks to a channel. Blocks while it is full, so it must not be used on threads of the event loop.
 #[derive(Debug)]
 pub struct ChunkWriter {
     buffer: BytesMut,
@@ -19,7 +19,7 @@ pub struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// A writer, and where its chunks come out. What was written last is sent by a flush.
+    /// A writer, and the receiver of its chunks. A flush sends the last, incomplete chunk.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Bytes>) {
         let (channel, receiver) = mpsc::channel(WAITING);
@@ -47,8 +47,8 @@ impl Write for ChunkWriter {
     }
 }
 
-/// Reads chunks from a channel. Blocks while it is empty: for threads that are none of the event loop's. A sender that fails
-/// sends its error; one that goes has sent everything.
+/// Reads chunks from a channel. Blocks while it is empty, so it must not be used on threads of the event loop. A failed sender
+/// sends its error; a dropped sender has sent everything.
 #[derive(Debug)]
 pub struct ChunkReader {
     chunk: Bytes,
@@ -56,7 +56,7 @@ pub struct ChunkReader {
 }
 
 impl ChunkReader {
-    /// A reader, and where its chunks go in.
+    /// A reader, and the sender for its chunks.
     #[must_use]
     pub fn new() -> (Self, mpsc::Sender<io::Result<Bytes>>) {
         let (sender, channel) = mpsc::channel(WAITING);

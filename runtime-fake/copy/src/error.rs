@@ -1,11 +1,11 @@
-//! Why a copy ends, and what it leaves out.
+//! Errors of a copy, and notes about skipped files.
 
 use std::io;
 
 use image::Problem;
 use rustix::io::Errno;
 
-/// Why a copy ended before it was complete. What was copied until then stays.
+/// Why a copy ended before it was complete. The files copied until then stay.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The kernel refused an operation.
@@ -15,7 +15,7 @@ pub enum CopyError {
         doing: &'static str,
         /// Its file.
         path: String,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A path, or a member of an archive, cannot be copied.
@@ -49,10 +49,10 @@ pub(crate) fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// The notes that are kept.
+/// Limit on the named files.
 const NOTES: usize = 20;
 
-/// What a copy left out and why. An archive can be full of such files, so only the first are named.
+/// The files that a copy skipped, with reasons. An archive can be full of such files, so only the first ones are named.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     first: Vec<String>,
@@ -67,7 +67,7 @@ impl Notes {
         }
     }
 
-    /// One line for each file, and one for those that are not named.
+    /// One line for each file, and one for the number of files not named.
     #[must_use]
     pub fn lines(self) -> Vec<String> {
         let more = (self.more > 0).then(|| format!("{} more files", self.more));

@@ -1,4 +1,4 @@
-//! Fuzz target: archives that are unpacked stay in their destination.
+//! Fuzz target: unpacked archives stay in their destination.
 #![allow(clippy::unwrap_used, reason = "a test's tool")]
 
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ fn fuzz_targets_pass_on_corpus_and_mutations() {
     fuzz_target::check(&targets());
 }
 
-/// Nothing but the destination changes, no link of it leads out, and what was unpacked can be packed.
+/// Nothing but the destination changes, none of its links leads out, and the unpacked files can be packed again.
 fn copied(data: &[u8]) {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("beside"), "beside").unwrap();

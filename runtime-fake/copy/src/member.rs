@@ -1,18 +1,18 @@
-//! ◆ Where a member of an archive belongs, and whether a link leads out.
+//! ◆ Decides the destination of an archive's member, and whether a link leads out.
 
 use crate::error::CopyError;
 
-/// Limit on the nesting of members, as of what is packed: each directory on the way to one is open meanwhile.
+/// Limit on the nesting of members, the same as for packing: each parent directory of a member stays open meanwhile.
 const DEPTH: usize = 256;
 
 /// The names of an archive's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Top {
-    /// All are below this name, and others are refused; the sender is not trusted.
+    /// All members are below this name, and others are refused, because the sender is untrusted.
     Named(Vec<u8>),
-    /// All are below the name of the first one.
+    /// All members are below the name of the first one.
     First,
-    /// They may have any names.
+    /// Members may have any names.
     Any,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// `name` replaces the archive's own at the top; `None`: members keep their names.
+    /// `name` replaces the top name in the archive; `None`: members keep their names.
     pub(crate) fn new(top: Top, name: Option<Vec<u8>>) -> Self {
         Self { top, name }
     }
@@ -77,9 +77,9 @@ impl Placement {
         Ok(names)
     }
 
-    /// Whether a link at a place in the destination leads out of what is copied, or may, for all that its target says.
+    /// Whether a link at a path in the destination leads, or may lead, out of the copied tree, judging by its target alone.
     ///
-    /// `..` is allowed at its beginning only: after a name it would depend on whether that is a link.
+    /// `..` is allowed at its beginning only: after a name, its meaning depends on whether that name is a link.
     pub(crate) fn leads_out(&self, at: &Names, target: &[u8]) -> bool {
         let inside = at.len().checked_sub(1 + usize::from(self.name.is_some()));
         let Some(mut depth) = inside.filter(|_| !target.starts_with(b"/")) else {

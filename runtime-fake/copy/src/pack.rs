@@ -1,4 +1,4 @@
-//! The archive of a file or directory, even while processes that own it change it.
+//! Packs a file or directory into an archive, even while processes that own it change it.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ use tar::{Builder, EntryType, Header};
 use crate::error::{CopyError, Notes};
 use crate::place::{Source, is_of_kernel, reopen};
 
-/// The directories that are open at a time: deeper trees are refused.
+/// Limit on directories that are open at the same time: deeper trees are refused.
 const DEPTH: usize = 256;
-/// The files with several names whose first name is kept, so that the others become hard links. Further ones are copied.
+/// Limit on remembered files with several names, whose further names become hard links. Beyond it, files are copied again.
 const LINKS: usize = 1 << 16;
 
-/// Writes the archive of `source`. Names that vanish meanwhile are left out; a file has the size in the archive that it had
-/// when it was opened.
+/// Writes the archive of `source`. Names that disappear meanwhile are skipped; a file's size in the archive is its size when it
+/// was opened.
 ///
 /// # Errors
 /// A file cannot be read, or the receiver failed.
@@ -62,7 +62,7 @@ pub fn pack(source: Source, to: impl Write) -> Result<Notes, CopyError> {
     Ok(packer.notes)
 }
 
-/// What extended headers are called, as Python and bsdtar have it; it is no file's name.
+/// The name of extended headers, as in Python and bsdtar; it is not the name of a file.
 const EXTENDED: &str = "PaxHeader/mtime";
 
 /// A directory that is being read.
@@ -74,14 +74,14 @@ struct Level {
 
 struct Packer<W: Write> {
     tar: Builder<W>,
-    /// The first name of each file with several, by device and inode.
+    /// The first name of each file with several names, by device and inode.
     links: HashMap<(u64, u64), Vec<u8>>,
     notes: Notes,
     levels: Vec<Level>,
 }
 
 impl<W: Write> Packer<W> {
-    /// Packs what is in the directories that are open.
+    /// Packs the contents of the open directories.
     fn tree(&mut self) -> Result<(), CopyError> {
         while let Some(level) = self.levels.last_mut() {
             let Some(entry) = level.directory.read() else {
@@ -132,7 +132,7 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
-    /// Packs a directory, and makes it the one that is read next.
+    /// Packs a directory, and makes it the next one to read.
     fn directory(&mut self, opened: OwnedFd, path: Vec<u8>) -> Result<(), CopyError> {
         if self.levels.len() == DEPTH {
             return Err(CopyError::refused(&path, "is nested too deep"));
@@ -195,14 +195,14 @@ impl<W: Write> Packer<W> {
         self.tar.append_data(&mut header, as_path(path), body).map_err(CopyError::Receiver)
     }
 
-    /// Adds the time with its fraction, for which a header has no room, or one before 1970.
+    /// Adds the time with its fraction, for which a header has no room, or a time before 1970.
     fn time(&mut self, stat: &Stat) -> Result<(), CopyError> {
         let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
         if nanos == 0 && seconds >= 0 {
             return Ok(());
         }
         let time = match seconds {
-            // The fraction of a negative number counts downwards.
+            // The fraction of a negative number is subtracted.
             ..0 if nanos > 0 => {
                 let whole = -(seconds + 1);
                 format!("-{whole}.{:09}", 1_000_000_000 - nanos)
@@ -213,7 +213,7 @@ impl<W: Write> Packer<W> {
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::XHeader);
         header.set_size(record.len() as u64);
-        // Busybox takes a header without a name for the end of the archive.
+        // Busybox treats a header without a name as the end of the archive.
         let added = self.tar.append_data(&mut header, EXTENDED, record.as_bytes());
         added.map_err(CopyError::Receiver)
     }
@@ -229,7 +229,7 @@ fn extended(key: &str, value: &str) -> String {
     format!("{length}{rest}")
 }
 
-/// The bytes of a file: as many as its header says, whatever is written to it meanwhile.
+/// The bytes of a file: as many as its header promises, even if the file changes meanwhile.
 struct Body {
     file: File,
     left: u64,

@@ -1,4 +1,4 @@
-//! What a path leads to, and what an archive is called there.
+//! Resolves paths, and decides the name of an archive in the destination.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::CopyError;
 
-/// Where paths are looked up.
+/// The root in which paths are resolved.
 #[derive(Debug)]
 pub struct Root {
     /// The container's root; `None` for this process's own, and its working directory.
@@ -31,13 +31,13 @@ impl Root {
         Self { of_container: Some(directory) }
     }
 
-    /// Opens what a path leads to, with `O_PATH`.
+    /// Opens the file at a path, with `O_PATH`.
     fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
         let Some(root) = &self.of_container else {
             return openat(CWD, path, flags, Mode::empty());
         };
-        // Side of /proc would lead out.
+        // Magic links of /proc would lead out.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         open_scoped(root, path, flags, Mode::empty(), resolve)
     }
@@ -56,23 +56,23 @@ pub struct Source {
 }
 
 impl Source {
-    /// What a path leads to; a link at its end is followed.
+    /// Opens the file at a path; a link at its end is followed.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open(root: &Root, path: &Path) -> Result<Self, CopyError> {
         let bytes = path.as_os_str().as_bytes();
         let file = root.open(path, OFlags::empty()).map_err(CopyError::errno("open", bytes))?;
         Ok(Self { file, name: Self::name(path), path: bytes.to_owned() })
     }
 
-    /// Has the archive call it otherwise.
+    /// Sets another name for it in the archive.
     pub fn rename(&mut self, name: &OsStr) {
         name.clone_into(&mut self.name);
     }
 
-    /// What the archive of a path calls it: by its last name, and `.` if that is none or the content of a directory is
-    /// meant, as with `dir/.`.
+    /// The name of a path in its archive: the last component, or `.` if there is none or if the path means the contents of a
+    /// directory, as in `dir/.`.
     #[must_use]
     pub fn name(path: &Path) -> OsString {
         let content = path.as_os_str().as_bytes();
@@ -83,20 +83,20 @@ impl Source {
     }
 }
 
-/// Where an archive is unpacked.
+/// The destination of an archive.
 #[derive(Debug)]
 pub struct Destination {
     pub(crate) directory: OwnedFd,
-    /// What the archive is called there; `None`: its members are unpacked in the directory itself.
+    /// The archive's name in the directory; `None`: its members are unpacked into the directory itself.
     pub(crate) name: Option<Vec<u8>>,
 }
 
 impl Destination {
-    /// Where an archive goes that is called `name`, `.` for the content of a directory: into the directory at the path if
-    /// there is one, else it gets the name in the path.
+    /// The destination of an archive called `name` (`.` for the contents of a directory): the directory at the path if it exists;
+    /// otherwise the path is the archive's new name.
     ///
     /// # Errors
-    /// There is no directory for it.
+    /// If there is no directory for it.
     pub fn open(root: &Root, path: &Path, name: &OsStr) -> Result<Self, CopyError> {
         let bytes = path.as_os_str().as_bytes();
         let named = (name != ".").then(|| name.as_bytes().to_owned());
@@ -139,15 +139,14 @@ const OF_KERNEL: [u32; 14] = [
     0x6e73_6673, // nsfs
 ];
 
-/// Whether a file is one of the kernel's, which has no content of its own: reading or writing it acts on this process or on
-/// the machine.
+/// Whether a file is on a file system of the kernel: reading or writing such a file acts on this process or on the machine.
 pub(crate) fn is_of_kernel(file: BorrowedFd<'_>) -> Result<bool, Errno> {
     let kind = rustix::fs::fstatfs(file)?.f_type;
     // The type differs between architectures; all numbers have 32 bits.
     Ok(OF_KERNEL.contains(&(kind as u32)))
 }
 
-/// Opens a file again that is open with `O_PATH`, whatever has its name by now.
+/// Reopens a file that is open with `O_PATH`, without looking up its name again.
 pub(crate) fn reopen(file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     openat(CWD, path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())

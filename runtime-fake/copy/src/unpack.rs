@@ -1,7 +1,7 @@
-//! Makes the files of an archive, below a directory that it does not leave.
+//! Unpacks an archive below a directory, which it never leaves.
 //!
-//! Each name is looked up without following a link, so that a member that is a link is never the way to another one. What
-//! has the name of a member already is overwritten if it is a file, and replaced if it is a link; a directory stays.
+//! Each name is looked up without following a link, so that no member is unpacked through a link of the archive. An existing file
+//! with a member's name is overwritten, an existing link is replaced, and an existing directory is kept.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -21,27 +21,26 @@ use crate::error::{CopyError, Notes};
 use crate::member::{Names, Placement, Top};
 use crate::place::{Destination, is_of_kernel};
 
-/// Limit on the extension headers of a member: names, and attributes, which are not used.
+/// Limit on the extension headers of a member: names, and attributes, which are ignored.
 const EXTENSIONS: u64 = 1 << 20;
-/// Limit on what follows the last member, which senders wait to be read: tar fills its last record.
+/// Limit on the bytes read after the last member: tar pads its last record, and senders wait until all is read.
 const REST: u64 = 1 << 20;
 
-/// Whose root the destination is in.
+/// The side of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// This machine's, and the archive is a container's: links that lead out of what is copied are left out, since they would
-    /// lead to files of another root, and so are set-user-ID, set-group-ID and sticky bits.
+    /// This machine, with an archive from a container. Links that lead out of the copied tree are skipped, because they would
+    /// lead to files of another root; set-user-ID, set-group-ID and sticky bits are dropped.
     Host,
-    /// A container's, in which all links stay.
+    /// A container, in which all links are kept.
     Container,
 }
 
-/// Makes the files of an archive whose members are named like `top` says. They belong to the calling thread's user and have
-/// the archive's modes and times; devices, FIFOs and attributes are left out.
+/// Unpacks an archive whose members are named as `top` requires. The files belong to the calling thread's user and have the
+/// archive's modes and times; devices, FIFOs and attributes are skipped.
 ///
 /// # Errors
-/// The archive is malformed, a member belongs outside the destination, or a file cannot be made. What was made until then
-/// stays.
+/// The archive is malformed, a member belongs outside the destination, or a file cannot be made. Files made until then stay.
 pub fn unpack(
     mut archive: impl Read,
     to: Destination,
@@ -68,7 +67,7 @@ pub fn unpack(
     Ok(unpacker.notes)
 }
 
-/// A directory that was made, and gets its mode and time after what is in it.
+/// A new directory, whose mode and time are set after its contents.
 struct Made {
     names: Names,
     directory: OwnedFd,
@@ -81,7 +80,7 @@ struct Unpacker {
     placement: Placement,
     side: Side,
     notes: Notes,
-    /// Each is in the one before it.
+    /// Each directory is inside the previous one.
     made: Vec<Made>,
     buffer: Vec<u8>,
 }
@@ -95,7 +94,7 @@ impl Unpacker {
         let names = self.placement.place(&member.path)?;
         self.finish(&names)?;
         let Some((name, above)) = names.split_last() else {
-            // The destination, which is there.
+            // The destination itself, which exists.
             return Ok(());
         };
         let parent = self.parent(above)?;
@@ -183,7 +182,7 @@ impl Unpacker {
         member: &Member,
     ) -> Result<(), CopyError> {
         let path = &member.path;
-        // Until it is full, nobody else may enter it.
+        // Until it is complete, no other user may enter it.
         match mkdirat(parent, as_path(name), Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => {
@@ -205,7 +204,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Gives the directories that `next` is not in their modes and times: tars go through a tree depth first.
+    /// Sets the modes and times of directories that do not contain `next`: archives list a tree depth first.
     fn finish(&mut self, next: &Names) -> Result<(), CopyError> {
         while let Some(made) = self.made.pop_if(|made| !next.starts_with(&made.names)) {
             let path = made.names.join(&b'/');
@@ -288,7 +287,7 @@ impl Unpacker {
     }
 }
 
-/// Why a directory of the destination was not entered.
+/// The error for a directory of the destination that cannot be entered.
 fn not_entered(path: &[u8], errno: Errno) -> CopyError {
     match errno {
         Errno::LOOP => CopyError::refused(path, "is a link in the destination, and not followed"),
@@ -296,7 +295,7 @@ fn not_entered(path: &[u8], errno: Errno) -> CopyError {
     }
 }
 
-/// Makes what gets a name, instead of what has it and is no directory.
+/// Makes an entry, replacing an existing one that is not a directory.
 fn replacing(
     parent: &OwnedFd,
     name: &[u8],
@@ -315,7 +314,7 @@ fn replacing(
     })
 }
 
-/// Opens an empty file for writing: a new one, or the one that is there. What is there and is no file is replaced.
+/// Opens an empty file for writing: a new one, or the existing one. An existing entry that is not a file is replaced.
 fn open_file(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
     let new = || {
@@ -328,9 +327,9 @@ fn open_file(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     }
     let found = statat(parent, as_path(name), AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
-        // By now it may be a FIFO.
+        // The entry may be a FIFO by now.
         match openat(parent, as_path(name), flags | OFlags::NONBLOCK, Mode::empty()) {
-            // It is a program that runs: its next start runs the new file.
+            // The file is a running program: it is replaced, and its next start runs the new file.
             Err(Errno::TXTBSY) => {}
             opened => {
                 let opened = opened?;

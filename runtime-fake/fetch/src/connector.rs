@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tower::Service;
 
-/// How long a silent connection is kept, and how often and how many times the peer is asked meanwhile.
+/// The TCP keepalive time and interval, and the number of probes.
 const KEEPALIVE: (Duration, u32) = (Duration::from_secs(15), 3);
-/// How long the kernel waits for what was sent to be acknowledged.
+/// How long the kernel waits for an acknowledgement of sent data.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -35,7 +35,7 @@ pub(crate) struct ConnectTimeout(Duration);
 pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: TlsConnector,
-    /// What certificates are to be for, instead of the host that is connected to.
+    /// The name that certificates must have, instead of the host's.
     server_name: Option<ServerName<'static>>,
     proxies: Arc<Matcher>,
     timeout: Option<Duration>,
@@ -76,7 +76,7 @@ impl Connector {
         }
     }
 
-    /// Through a tunnel, in which the server's TLS is verified as without one.
+    /// Connects through a tunnel, in which the server's TLS is verified as without a proxy.
     async fn through(self, proxy: Intercept, server: Uri) -> Result<Stream, BoxError> {
         let to_proxy = self.clone();
         let connect = tower::service_fn(move |proxy| to_proxy.clone().direct(proxy));
@@ -135,7 +135,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 /// A connection.
 pub(crate) struct Stream {
     io: TokioIo<Box<dyn Duplex>>,
-    /// To a proxy that reads the requests: they have the whole URL in their first line.
+    /// The peer is a proxy that reads the requests, so their first line has the whole URL.
     is_proxy: bool,
 }
 

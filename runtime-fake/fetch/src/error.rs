@@ -1,4 +1,4 @@
-//! Why a request has no answer, or its answer no end.
+//! Errors of requests without a complete response.
 
 use std::error::Error;
 use std::fmt;
@@ -9,18 +9,18 @@ use hyper_util::client::legacy;
 
 use crate::connector::ConnectTimeout;
 
-/// A request without a whole answer.
+/// A request without a complete response.
 #[derive(Debug)]
 pub enum FetchError {
     /// The URL cannot be requested.
     Url(String),
-    /// The server, or the proxy before it, cannot be reached, or its TLS cannot be verified.
+    /// The server, or the proxy in front of it, cannot be reached, or its TLS cannot be verified.
     Connect(legacy::Error),
-    /// The connection broke before the answer.
+    /// The connection broke before the response.
     Send(legacy::Error),
-    /// The connection broke within the answer's body.
+    /// The connection broke within the response's body.
     Body(hyper::Error),
-    /// Nothing came for this long.
+    /// No data arrived for this long.
     Silence(Duration),
 }
 
@@ -35,7 +35,7 @@ impl FetchError {
         matches!(self, Self::Connect(_))
     }
 
-    /// Whether a limit of time passed, this client's or the kernel's.
+    /// Whether a timeout expired, this client's or the kernel's.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         if matches!(self, Self::Silence(_)) {
@@ -69,7 +69,7 @@ impl Error for FetchError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Url(_) | Self::Silence(_) => None,
-            // Its own text adds nothing.
+            // Its own text adds no information.
             Self::Connect(error) | Self::Send(error) => error.source(),
             Self::Body(error) => Some(error),
         }

@@ -1,8 +1,8 @@
-//! A client of HTTP/1.1 with verified TLS, proxies and a pool of connections, and URLs as Go reads them.
+//! An HTTP/1.1 client with verified TLS, proxies and a connection pool, and URLs with Go's rules.
 //!
-//! Registries and manifests are fetched with it. It follows no redirect and knows no credentials but those in URLs: callers
-//! decide which server gets them. No certificate is unverified unless they verify it themselves. Proxies are those of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`
-//! and their lower-case forms), as curl reads them.
+//! Registries and manifests are fetched with it. It follows no redirects and sends no credentials but the ones in URLs: callers
+//! decide which server gets them. Certificates are always verified, by the caller's own verifier if it provides one. Proxies come
+//! from the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` and their lower-case forms), as curl reads them.
 
 mod connector;
 mod error;
@@ -34,28 +34,28 @@ pub use url::{Pairs, Url, UrlError, form};
 /// How long an unused connection is kept.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// What a client trusts, who it is, and for how long it waits.
+/// A client's trusted certificates, identity and timeouts.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Certificates of authorities.
     pub roots: Vec<CertificateDer<'static>>,
-    /// Whether the authorities that the system trusts are not trusted.
+    /// Trust only `roots`, not the authorities that the system trusts.
     pub only_roots: bool,
-    /// What verifies certificates of servers instead of those authorities.
+    /// Verifies certificates of servers, instead of those authorities.
     pub verifier: Option<Arc<dyn ServerCertVerifier>>,
     /// The client's own certificate.
     pub identity: Option<Identity>,
-    /// The name that certificates of servers are to have, if it is not that of the URL.
+    /// The name that certificates of servers must have, if it is not the URL's host.
     pub server_name: Option<ServerName<'static>>,
-    /// The proxy for all requests, instead of those of the environment.
+    /// The proxy for all requests, instead of the environment's proxies.
     pub proxy: Option<String>,
-    /// The limit of a connection attempt, with TLS.
+    /// The timeout of a connection attempt, including the TLS handshake.
     pub connect_timeout: Option<Duration>,
-    /// The limit without progress: of the connection with the response's head, and of each part of its body.
+    /// The timeout without progress: until the head of the response, including the connection, and for each part of its body.
     pub read_timeout: Option<Duration>,
 }
 
-/// A client's certificate, with those of the authorities above it, and its key.
+/// A client's certificate chain and its key.
 #[derive(Debug)]
 pub struct Identity {
     /// The client's own certificate first.
@@ -64,7 +64,7 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// A client, whose clones share its connections.
+/// A client. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     connections: legacy::Client<Connector, Full<Bytes>>,
@@ -92,7 +92,7 @@ impl Client {
             roots.add(root)?;
         }
         if !options.only_roots {
-            // Some files of a system may be unreadable or invalid: the others count.
+            // Some certificate files may be unreadable or invalid; the others are used.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -140,13 +140,13 @@ impl Client {
         Ok(Response { status, headers, url, body, client: self.clone() })
     }
 
-    /// The given headers, and those that follow from the URL.
+    /// The given headers, and the headers that follow from the URL.
     fn headers(&self, url: &Url, uri: &Uri, mut headers: HeaderMap) -> HeaderMap {
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         if let Some((name, password)) = url.user() {
             headers.entry(AUTHORIZATION).or_insert_with(|| basic(name, password));
         }
-        // A tunnel's proxy has read them already, and reads nothing within.
+        // The proxy's credentials were sent when its tunnel was opened, and it does not read requests inside.
         let proxy = self.proxies.intercept(uri).filter(|_| url.scheme() == "http");
         if let Some(credentials) = proxy.as_ref().and_then(|proxy| proxy.basic_auth()) {
             headers.insert(PROXY_AUTHORIZATION, credentials.clone());
@@ -164,14 +164,14 @@ impl Client {
     }
 }
 
-/// A response, whose body is yet to be read.
+/// A response, whose body is not read yet.
 #[derive(Debug)]
 pub struct Response {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// What was requested.
+    /// The requested URL.
     pub url: Url,
     body: Incoming,
     client: Client,
@@ -182,7 +182,7 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// If the connection breaks before the end, or nothing comes in time.
+    /// If the connection breaks before the end, or no data arrives in time.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, FetchError> {
         while let Some(frame) = self.client.in_time(self.body.frame()).await? {
             if let Ok(data) = frame.map_err(FetchError::Body)?.into_data() {
@@ -209,7 +209,7 @@ pub fn basic(name: &[u8], password: &[u8]) -> HeaderValue {
     secret(&format!("Basic {encoded}")).unwrap_or(HeaderValue::from_static("Basic"))
 }
 
-/// The value of an Authorization header for a token; `None` if the token cannot be in one.
+/// The value of an Authorization header for a token; `None` if the token is not a valid header value.
 #[must_use]
 pub fn bearer(token: &str) -> Option<HeaderValue> {
     secret(&format!("Bearer {token}"))

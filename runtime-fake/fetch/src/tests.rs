@@ -16,10 +16,10 @@ use super::*;
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const NO_PROXIES: &str = "";
 
-/// The heads of requests that a server had, each after the number of its connection.
+/// The heads of received requests, each with the number of its connection.
 type Seen = Arc<Mutex<Vec<(usize, String)>>>;
 
-/// A server's certificate, and what accepts connections with it.
+/// A server's certificate, and an acceptor with it.
 fn identity() -> (CertificateDer<'static>, TlsAcceptor) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -142,7 +142,7 @@ async fn connections_are_kept_for_further_requests() {
     assert!(request.contains("authorization: basic bwu6c2vjcmv0\r\n"), "{request}");
 }
 
-/// What accepts connections of clients that this certificate identifies.
+/// An acceptor for clients with this certificate.
 fn of_known_clients(client: &CertificateDer<'static>) -> (CertificateDer<'static>, TlsAcceptor) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["server".to_owned()]).unwrap();
@@ -258,7 +258,7 @@ async fn failures_to_connect_differ_from_broken_connections() {
 
 #[tokio::test]
 async fn connection_attempt_has_limit() {
-    // The handshake of TLS is not answered.
+    // The server does not answer the TLS handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let options =

@@ -1,7 +1,7 @@
-//! ◆ URLs as Go's `net/url` reads and writes them, because that is what a kubelet requests. Pure.
+//! ◆ URLs with the rules of Go's `net/url`, because a kubelet requests URLs with these rules. Pure.
 //!
-//! It differs from the WHATWG rules of other libraries where manifests make use of it: dots in paths stay, `{` is escaped,
-//! and text that is no URL becomes a path.
+//! It differs from the WHATWG rules of other libraries where manifests make use of it: dots in paths are kept, `{` is escaped,
+//! and text that is not a URL becomes a path.
 
 mod escape;
 
@@ -10,21 +10,21 @@ use std::net::IpAddr;
 
 use escape::{Part, Problem};
 
-/// What is sent in a form, or appended to a query.
+/// Pairs that are sent in a form, or appended to a query.
 pub type Pairs<'a> = [(&'a str, &'a str)];
 
 /// A URL, with its path and its host unescaped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Url {
     scheme: String,
-    /// What follows the scheme if that is no slash; it stays as it is.
+    /// The part after the scheme if it does not begin with a slash; it is kept unchanged.
     opaque: String,
     user: Option<(Vec<u8>, Option<Vec<u8>>)>,
     /// Host and port.
     host: Vec<u8>,
     omit_host: bool,
     path: Vec<u8>,
-    /// The path as written, where escaping it anew gives something else.
+    /// The path as written, if escaping the path again gives a different text.
     raw_path: String,
     query: String,
     /// A `?` without a query.
@@ -33,7 +33,7 @@ pub struct Url {
     raw_fragment: String,
 }
 
-/// A text that is no URL.
+/// Why a text is not a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parse {text:?}: {problem}")]
 pub struct UrlError {
@@ -42,7 +42,7 @@ pub struct UrlError {
 }
 
 impl Url {
-    /// Reads a URL or a reference relative to one.
+    /// Parses a URL or a relative reference.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Url {
         Ok(url)
     }
 
-    /// Reads the URL of something on a server: its scheme is http or https, and it has a host.
+    /// Parses the URL of a server: its scheme is http or https, and it has a host.
     #[must_use]
     pub fn of_server(text: &str) -> Option<Self> {
         Self::parse(text).ok().filter(Self::is_of_server)
@@ -67,7 +67,7 @@ impl Url {
         scheme && !self.hostname().is_empty() && self.port().is_some()
     }
 
-    /// A URL of the text as a path, whatever it is.
+    /// A URL with the text as its path, without parsing it.
     #[must_use]
     pub fn of_path(path: &str) -> Self {
         Self { path: path.as_bytes().to_vec(), ..Self::default() }
@@ -175,7 +175,7 @@ impl Url {
         }
     }
 
-    /// The port: the given one, or else that of the scheme.
+    /// The port: the given one, or else the default of the scheme.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         let host = String::from_utf8_lossy(&self.host).into_owned();
@@ -190,7 +190,7 @@ impl Url {
         }
     }
 
-    /// Scheme, host, and port unless it is that of the scheme: the same for all URLs of a server.
+    /// Scheme, host, and port unless it is the scheme's default: the same for all URLs of a server.
     #[must_use]
     pub fn origin(&self) -> String {
         let host = self.hostname().to_ascii_lowercase();
@@ -243,7 +243,7 @@ impl Url {
         uri
     }
 
-    /// Path and query, with escapes for what the HTTP library refuses in them.
+    /// Path and query, with escapes for the bytes that the HTTP library refuses.
     #[must_use]
     pub fn escaped_request_uri(&self) -> String {
         let escape = |byte: u8| match byte {
@@ -253,7 +253,7 @@ impl Url {
         self.request_uri().bytes().map(escape).collect()
     }
 
-    /// The URL as the HTTP library has it; `None` if that is none of a server.
+    /// The URL in the HTTP library's type; `None` if it is not the URL of a server.
     pub(crate) fn uri(&self) -> Option<http::Uri> {
         self.is_of_server().then_some(())?;
         let server = format!("{}://{}", self.scheme, self.authority());
@@ -261,11 +261,11 @@ impl Url {
         exact.or_else(|_| format!("{server}{}", self.escaped_request_uri()).parse()).ok()
     }
 
-    /// The URL that a Location header means, seen from this one.
+    /// Resolves the reference of a Location header relative to this URL.
     ///
     /// # Errors
     ///
-    /// If it is no URL.
+    /// If it is not a URL.
     pub fn join(&self, reference: &str) -> Result<Self, UrlError> {
         let mut url = Self::parse(reference)?;
         let is_absolute = !url.scheme.is_empty();
@@ -301,7 +301,7 @@ impl Url {
     }
 
     fn set_path(&mut self, path: String) {
-        // It consists of paths that were escaped.
+        // It consists of escaped paths.
         self.path = Part::Path.unescape(&path).unwrap_or_default();
         self.raw_path = path;
     }
@@ -417,7 +417,7 @@ fn unescape_host(host: &str) -> Result<Vec<u8>, Problem> {
     Ok([b"[", plain.as_slice(), b"]", port.as_bytes()].concat())
 }
 
-/// The path that `reference` means, seen from `base` (RFC 3986, 5.2.4).
+/// Resolves the path `reference` relative to `base` (RFC 3986, 5.2.4).
 fn resolved(base: &str, reference: &str) -> String {
     let full = match reference {
         "" => base.to_owned(),

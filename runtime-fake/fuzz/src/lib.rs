@@ -1,12 +1,11 @@
 //! **fuzz-target**: fuzz targets for parsers of untrusted bytes, each with the invariants that hold for any
 //! input.
 //!
-//! A target is a function that panics when the parser violates an invariant: parsing, printing and parsing again
-//! changes nothing, output and allocations keep to their limits, paths stay inside their root. Targets live
-//! beside their parsers, in modules named `fuzz`, so that no parser has to be public for them. Each has valid
-//! inputs (its seeds); inputs that once failed are in `tests/fuzz/corpus`. Each package's unit tests call
-//! [`check`], which runs all of these and a bounded number of deterministic mutations; `tests/fuzz/run` searches
-//! guided by coverage.
+//! A target is a function that panics when the parser violates an invariant: parsing, printing and parsing again changes nothing,
+//! output and allocations do not exceed their limits, paths stay inside their root. Targets are beside their parsers, in modules
+//! named `fuzz`, so that no parser has to be public for them. Each has valid inputs (its seeds); inputs that once failed are in
+//! `tests/fuzz/corpus`. Each package's unit tests call [`check`], which runs all of these and a bounded number of deterministic
+//! mutations; `tests/fuzz/run` searches guided by coverage.
 //!
 //! This package depends on no other package. The others depend on it in their tests, and under `cfg(fuzzing)`.
 

@@ -25,7 +25,7 @@ pub(crate) fn complete(text: &str) -> (String, String) {
 
 /// The parts of a completed reference.
 pub(crate) struct Parts<'a> {
-    /// The path after the host; `None` if what comes first is no host.
+    /// The path after the host; `None` if the first component is not a host.
     pub(crate) in_registry: Option<&'a str>,
     pub(crate) repository: &'a str,
     pub(crate) tag: Option<&'a str>,

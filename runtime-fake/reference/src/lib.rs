@@ -1,7 +1,8 @@
 //! ◆ Image references: `nginx`, `docker.io/library/nginx:1.25`, `host:5000/a/b@sha256:…`.
 //!
-//! The grammar is that of the distribution project's reference package 0.6, which a kubelet applies to `image:` before
-//! it calls a runtime. Familiar names are completed to full ones. Agent and runtime share it, and never meet.
+//! The grammar is the one of the distribution project's reference package 0.6, which a kubelet applies to `image:` before it
+//! calls a runtime. Familiar names are completed to full ones. Agent and runtime share this package and do not depend on each
+//! other.
 
 mod grammar;
 
@@ -14,7 +15,7 @@ use grammar::{
 
 pub use grammar::is_host;
 
-/// The most characters of a repository.
+/// Limit on the characters of a repository.
 const LONGEST: usize = 255;
 
 /// A fully qualified reference: a repository and a tag, a digest or both.
@@ -28,7 +29,7 @@ pub struct Reference {
     pub digest: Option<String>,
 }
 
-/// Why a text is not an image reference. Display says what to change.
+/// Why a text is not an image reference. `Display` describes what to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// It does not follow the grammar.
@@ -36,10 +37,10 @@ pub enum ReferenceError {
         "it must look like [host[:port]/]path[:tag][@digest], in lower case apart from the tag"
     )]
     Format,
-    /// The repository's path, which is given, has an upper-case letter.
+    /// The repository's path, which this contains, has an upper-case letter.
     #[error("the repository must be in lower case")]
     Uppercase(String),
-    /// Something with an upper-case letter that is no host comes first.
+    /// The first component has an upper-case letter and is not a host.
     #[error("the repository must be in lower case")]
     UppercaseHost,
     /// The port is not a TCP port.
@@ -78,7 +79,7 @@ impl Reference {
         }
         let full = format!("{domain}/{path}");
         let Some(Parts { in_registry, repository, tag, digest }) = Parts::of(&full) else {
-            // What the first component may be depends on whether it is a host.
+            // The rules for the first component depend on whether it is a host.
             return Err(if Parts::of(&full.to_lowercase()).is_some() {
                 ReferenceError::UppercaseHost
             } else {
@@ -127,7 +128,7 @@ impl fmt::Display for Reference {
 impl FromStr for Reference {
     type Err = ReferenceError;
 
-    /// A reference whose registry can be asked: its port exists, and the repository, host included, fits into a file name.
+    /// Parses a reference that can be pulled: its port is a TCP port, and the repository, host included, fits into a file name.
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         let host = text.split_once('/').map(|(first, _)| first);
         // `localhost` is always a host name: with a tag it would otherwise be an image of docker.io, which is never

@@ -1,4 +1,4 @@
-//! The grammar against what Kubernetes says of 549 texts, ports, and any text.
+//! The grammar, compared with Kubernetes on 549 texts; ports; and arbitrary texts.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,14 +1,14 @@
 //! ◆ **shares**: the rule by which clients share a pool of connections, flows or queries.
 //!
-//! Each client may take any slot that is free. When none is free:
+//! Each client may take any free slot. If none is free:
 //!
-//! 1. A client with at least two slots fewer than the client with most takes a slot of that one: see [`Shares::take`]. So each of
-//!    N clients gets a Nth of the pool, whatever the others do.
-//! 2. Another client takes its own slot that has been silent for longest, if it is not established, or rests.
-//! 3. Else it is refused.
+//! 1. A client with at least two slots fewer than the client with the most takes one of that client's slots: see
+//!    [`Shares::take`]. So each of N clients gets an Nth of the pool, regardless of the others.
+//! 2. Any other client takes its own longest-silent slot, if that slot is not established or has been silent for 30 s.
+//! 3. Otherwise the client is refused.
 //!
-//! Time is an argument, and the holders of slots are the caller's to end. This package depends on no other, so that the daemon,
-//! the way out of pods and the forwarder of host ports share in the same way.
+//! Time is an argument, and the caller ends the holders of slots. This package depends on no other, so that the daemon, the pods'
+//! egress and the forwarder of host ports use the same rule.
 
 use std::{
     collections::HashMap,
@@ -17,23 +17,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an established slot is silent before its own client may take it for something else.
+/// How long an established slot must be silent before its own client may take it for another connection.
 const RESTS: Duration = Duration::from_secs(30);
-/// How long a silent flow of datagrams lives before its first answer, and after it: nf_conntrack_udp_timeout and
+/// How long a silent flow of datagrams is kept, before its first answer and after it: nf_conntrack_udp_timeout and
 /// nf_conntrack_udp_timeout_stream.
 const UNANSWERED: Duration = Duration::from_secs(30);
 const ANSWERED: Duration = Duration::from_secs(120);
 /// How often refusals are reported.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
-/// How far an exchange has come.
+/// The stage of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// The client has asked.
+    /// The client has sent data.
     Asked,
-    /// It was answered.
+    /// The client was answered.
     Answered,
-    /// It has sent more since (or, of a connection: both ends accepted).
+    /// The client has sent more since (or, of a connection: both ends accepted).
     Established,
 }
 
@@ -57,14 +57,14 @@ pub struct Shares<C, H> {
     reported: Option<Instant>,
 }
 
-/// A client that asked for more than its share: it was refused, or lost a slot.
+/// A client that requested more than its share: it was refused, or lost a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused<C> {
     /// The first one since the last report.
     pub client: C,
-    /// How often.
+    /// The number of its refusals.
     pub times: u64,
-    /// How often other clients.
+    /// The number of refusals of other clients.
     pub others: u64,
 }
 
@@ -89,14 +89,14 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         }
     }
 
-    /// How many slots are taken.
+    /// The number of taken slots.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "an empty pool is nothing special")]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Takes a slot; `None` if the client is refused. Also returns the holder that has to end for it.
+    /// Takes a slot; `None` if the client is refused. Also returns the holder whose slot was taken and that has to end.
     #[must_use]
     pub fn take(&mut self, client: C, holder: H, now: Instant) -> Option<(u64, Option<H>)> {
         let mut ended = None;
@@ -119,7 +119,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         Some((self.next, ended))
     }
 
-    /// Frees a slot, for a resource that the pool does not count: the oldest one of the client with most.
+    /// Frees the oldest slot of the client with the most, for a resource that the pool does not count.
     #[must_use]
     pub fn give_up(&mut self) -> Option<H> {
         let (most, _) = self.with_most()?;
@@ -127,7 +127,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         self.release(self.oldest(most, |_| true)?)
     }
 
-    /// The slot's client has sent something, or `established` a connection.
+    /// Records that the slot's client has sent data, or `established` a connection.
     pub fn asked(&mut self, number: u64, established: bool, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&number) {
             slot.used = now;
@@ -137,7 +137,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         }
     }
 
-    /// The slot's client was sent something.
+    /// Records that data was sent to the slot's client.
     pub fn answered(&mut self, number: u64, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&number) {
             slot.used = now;
@@ -145,7 +145,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         }
     }
 
-    /// When a silent slot of a flow of datagrams expires: after conntrack's times. `None` if it has ended.
+    /// When a silent slot of a flow of datagrams expires: with conntrack's timeouts. `None` if it has ended.
     #[must_use]
     pub fn expiry(&self, number: u64) -> Option<Instant> {
         let slot = self.slots.get(&number)?;
@@ -153,7 +153,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         Some(slot.used + silence)
     }
 
-    /// Frees a slot that has ended; returns its holder if it was still there.
+    /// Frees a slot that has ended; returns its holder if it still existed.
     pub fn release(&mut self, number: u64) -> Option<H> {
         let slot = self.slots.remove(&number)?;
         if let Some(count) = self.counts.get_mut(&slot.client) {
@@ -165,7 +165,7 @@ impl<C: Copy + Eq + Hash + Ord, H> Shares<C, H> {
         Some(slot.holder)
     }
 
-    /// Takes what is to be reported: once an interval, if anything was refused or ended.
+    /// Takes the pending report: at most one per interval, if any client was refused or lost a slot.
     #[must_use]
     pub fn report(&mut self, now: Instant) -> Option<Refused<C>> {
         if self.reported.is_some_and(|reported| now < reported + REPORTED_EVERY) {
@@ -206,13 +206,13 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// The client takes the next number; which one ends for it, or a refusal.
+        /// The client takes the next number; with the number that ends for it, or a refusal.
         Takes(char, Result<Option<usize>, ()>),
-        /// The slot of this number goes on to the stage.
+        /// The slot of this number reaches the stage.
         Reaches(usize, Stage),
         Ends(usize),
         Waits(u64),
-        /// A descriptor is needed: this one ends.
+        /// A descriptor is needed: this slot ends.
         GivesUp(Option<usize>),
         Reports(Option<(char, u64, u64)>),
     }

@@ -1,8 +1,8 @@
 //! Rewrites `:authority` in a client's HTTP/2 requests to a value that h2 accepts: bytes in, bytes out. ◆
 //!
-//! Clients that dial a unix socket send its path as the authority, unchanged, percent-encoded or empty (crictl 1.29,
-//! grpcio, grpc-go with a path). h2 accepts only the authority of a URI and resets the stream, while grpc-go's server,
-//! which containerd uses, accepts any header value. Nothing here depends on the value, so it is replaced.
+//! Clients that dial a unix socket send its path as the authority, unchanged, percent-encoded or empty (crictl 1.29, grpcio,
+//! grpc-go with a path). h2 accepts only the authority of a URI and resets the stream, while grpc-go's server, which containerd
+//! uses, accepts any header value. The runtime does not use the value, so it is replaced.
 //!
 //! Compressed headers refer to earlier ones, so all header blocks of a connection are decoded here and forwarded
 //! without compression. An invalid block is forwarded in a form that h2 rejects with the same error.
@@ -120,7 +120,7 @@ impl AuthorityRewriter {
         State::Holding { frame: 0 }
     }
 
-    /// Forwards a complete header block; returns whether the connection is still valid.
+    /// Rewrites and forwards a complete header block; returns whether the connection is still valid.
     fn rewrite(&mut self, output: &mut Vec<u8>) -> bool {
         let Some(block) = Block::of(&self.held) else {
             output.append(&mut self.held);

@@ -79,7 +79,7 @@ pub(super) enum Frame {
         id: u32,
         delta: u32,
     },
-    /// An unknown kind, which the protocol says to ignore.
+    /// An unknown kind, which the protocol requires to ignore.
     Unknown,
 }
 

@@ -129,8 +129,7 @@ fn blocks() -> Vec<Vec<u8>> {
 fn finish(work: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     builder.enable_all();
-    // With paused time the clock advances as soon as every task waits, and nothing here waits for anything but the
-    // input.
+    // With paused time the clock advances as soon as every task waits, and the tasks here wait for the input only.
     builder.start_paused(true);
     let runtime = builder.build().unwrap();
     let ended =
@@ -138,7 +137,7 @@ fn finish(work: impl Future<Output = ()>) {
     assert!(ended.is_ok(), "the connection does not end");
 }
 
-/// A connection over which a client sends `data` only, and a future of everything that it receives.
+/// A connection on which a client sends only `data`, and a future of all bytes that it receives.
 fn client(data: &[u8]) -> (DuplexStream, impl Future<Output = Vec<u8>>) {
     let (ours, mut theirs) = duplex(256 << 10);
     let data = data[..data.len().min(128 << 10)].to_vec();

@@ -50,7 +50,7 @@ impl Field {
     }
 }
 
-/// Decodes one direction of a connection: it must see every block, in order.
+/// Decodes one direction of a connection. It must decode every block, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     table: Table,

@@ -1,7 +1,7 @@
 //! **stream**: multiplexes streams over one connection, for clients and servers: SPDY/3.1, and WebSocket
 //! channels. It also reads HTTP/2 of gRPC clients on unix sockets, for servers.
 //!
-//! | file | what it is |
+//! | module | contents |
 //! |---|---|
 //! | `pipe` | the two ends of one stream, for both protocols |
 //! | `frame` ◆ | SPDY frames |
@@ -10,14 +10,14 @@
 //! | `channels` | WebSocket messages that begin with a channel number |
 //! | `tunnel` | WebSocket messages as one byte stream, for SPDY inside it |
 //! | `hpack` ◆ | compressed HTTP/2 headers |
-//! | `authority` ◆ | requests with an authority that h2 takes |
-//! | `requests` | a gRPC client's connection, as hyper can read it |
+//! | `authority` ◆ | requests with an authority that h2 accepts |
+//! | `requests` | a gRPC client's connection, in a form that hyper can read |
 //!
 //! Read in the order of the table. This package depends on no other package; the runtime's servers, the sockets and the
 //! server of a node and the harness's clients depend on it.
 //!
-//! Nothing here spawns a task: a connection is a future that its owner drives, and dropping it drops everything.
-//! Memory is bounded: a slow reader makes the peer wait, by the connection's own flow control.
+//! No function here spawns a task: a connection is a future that its owner drives, and dropping it drops everything. Memory is
+//! bounded: a slow reader makes the peer wait, by the connection's own flow control.
 
 mod authority;
 mod channels;

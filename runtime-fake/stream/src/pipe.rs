@@ -23,8 +23,8 @@ pub(super) const PIECES: usize = 8;
 /// Limit on the chunks of one stream that wait to be read; each has at most [`PIECE`] bytes.
 pub(super) const CHUNKS: usize = 8;
 
-/// The interval of heartbeats while a stream's queue is full. Nothing is read from the connection meanwhile, so
-/// only a failing write shows that the peer is gone.
+/// The interval of heartbeats while a stream's queue is full. Nothing is read from the connection meanwhile, so only a failing
+/// write shows that the peer has disconnected.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// The peer reset the stream, or the connection has ended.
@@ -80,14 +80,14 @@ impl Inlet {
 /// The send window of a stream, shared by the sender and the reader of the peer's frames.
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Negative when the peer has shrunk it since.
+    /// Negative if the peer has shrunk it below the bytes already sent.
     window: Mutex<i64>,
     news: Notify,
     /// The peer has reset the stream.
     pub(super) reset: CancellationToken,
     /// Whether the peer uses windows: see [`super::spdy`].
     heeded: AtomicBool,
-    /// Nothing is read from the connection now, so that no window can become wider.
+    /// Reading from the connection is paused, so no window can be widened.
     stalled: Arc<AtomicBool>,
 }
 
@@ -102,7 +102,7 @@ impl Flow {
         }
     }
 
-    /// The connection's reading has stalled: a sender that waits for room goes on.
+    /// Wakes waiting senders, because reading from the connection is paused: they continue without room in the window.
     pub(super) fn stalled(&self) {
         self.news.notify_waiters();
     }
@@ -232,7 +232,7 @@ impl Outlet {
     }
 }
 
-/// Delivers a chunk to the stream's reader and sends heartbeats while the queue is full. The reader may be gone.
+/// Delivers a chunk to the stream's reader and sends heartbeats while the queue is full. The reader may have been dropped.
 pub(super) async fn hand_on(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbeat: impl FnMut()) {
     let sent = to.send(chunk);
     tokio::pin!(sent);
@@ -244,7 +244,7 @@ pub(super) async fn hand_on(chunk: Bytes, to: &mpsc::Sender<Bytes>, mut heartbea
 /// Copies from the stream to `writer` until either ends, flushing after each chunk. The writer stays open.
 ///
 /// # Errors
-/// The writer's.
+/// The writer's error.
 pub async fn pump_in(inlet: &mut Inlet, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     while let Some(chunk) = inlet.next().await {
         writer.write_all(&chunk).await?;
@@ -256,7 +256,7 @@ pub async fn pump_in(inlet: &mut Inlet, writer: &mut (impl AsyncWrite + Unpin)) 
 /// Copies from `reader` to the stream until either ends. The stream stays open.
 ///
 /// # Errors
-/// The reader's; `BrokenPipe` when the peer no longer reads the stream.
+/// The reader's error; `BrokenPipe` when the peer no longer reads the stream.
 pub async fn pump_out(reader: &mut (impl AsyncRead + Unpin), outlet: &Outlet) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {

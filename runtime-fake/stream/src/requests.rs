@@ -19,7 +19,7 @@ const CHUNK: usize = 8 << 10;
 pub struct ClientStream<S> {
     inner: S,
     rewriter: AuthorityRewriter,
-    /// The rewriter's output, not read by hyper yet from `read` on.
+    /// The rewriter's output; hyper has not read the bytes from `read` on.
     rewritten: Vec<u8>,
     read: usize,
 }

@@ -7,16 +7,15 @@
 //!                                    └ pieces ◀──── Outlet  (waits while it is full)
 //! ```
 //!
-//! The peers that matter (moby/spdystream 0.5, in every Kubernetes client) ignore windows: they neither widen
-//! ours nor obey theirs. So this side obeys windows only once the peer has sent a frame about them. Before that,
-//! TCP flow control alone makes this side wait for a slow reader. The same holds while this side reads nothing
-//! since a stream's queue is full: window updates of the peer wait behind its data, and the stream's reader may wait
-//! for the peer to get what this side sends.
+//! The peers that matter (moby/spdystream 0.5, in every Kubernetes client) ignore windows: they neither widen ours nor obey
+//! theirs. So this side obeys windows only after the peer has sent a frame about them. Before that, TCP flow control alone makes
+//! this side wait for a slow reader. The same applies while this side reads nothing because a stream's queue is full: window
+//! updates of the peer wait behind its data, and the stream's reader may be waiting until the peer has received data from this
+//! side.
 //!
-//! Nor does this side widen its own windows as bytes are read, before the peer has sent such a frame: a server like
-//! containerd's closes the connection right after its last frame, and an update that it has not read by then makes the
-//! kernel reset the connection, with the end of the output. A server announces itself by a SETTINGS frame, which a client
-//! answers by one.
+//! Before such a frame, this side does not widen its own windows as bytes are read either: a server like containerd's closes the
+//! connection right after its last frame, and an unread update then makes the kernel reset the connection, which loses the end of
+//! the output. A server that uses windows sends a SETTINGS frame, and a client answers with one.
 //!
 //! A peer cannot make this side use unbounded memory: data frames are delivered in chunks, control frames and
 //! headers have a maximum length, streams a maximum number, and a peer that requests replies without reading them
@@ -40,7 +39,7 @@ use super::{
 };
 use shared::{Control, Shared};
 
-/// Limit on the streams that a peer may have open at once.
+/// Limit on the streams that a peer may have open at the same time.
 const MAX_STREAMS: usize = 1024;
 /// The initial window of each stream and of the connection (SPDY Draft 3.1, 2.6.8).
 const INITIAL_WINDOW: u32 = 64 << 10;
@@ -97,7 +96,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Opens a stream. It can be used at once; if the peer refuses it, the stream is reset.
+    /// Opens a stream. It can be used immediately; if the peer refuses it, it is reset.
     #[must_use]
     pub fn open(&self, headers: Headers) -> Stream {
         let (id, inlet, outlet) = self.shared.open(headers.clone(), &self.pieces);

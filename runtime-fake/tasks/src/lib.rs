@@ -1,37 +1,37 @@
-//! Tasks of tokio for which less machine code is compiled: tokio compiles a task for each future and each scheduler, here one for each
-//! type of result (docs/performance.md).
+//! tokio tasks that compile to less machine code: tokio compiles a task for each future and each scheduler; with these functions,
+//! one for each type of result (docs/performance.md).
 //!
-//! And where file system calls that block run. A call on another thread costs two wake-ups, one there and one back: more than the few
-//! small files of a pod take, and a start of a pod had ten of them. So what is brief stays on its thread, which first gives its other
-//! tasks away if there are other threads; what may last, because it is long or on a file system that may not answer, goes to tokio's
-//! blocking pool.
+//! The package also decides where blocking file system calls run. A call on another thread costs two wake-ups, more than the
+//! calls on a pod's few small files take, and a start of a pod had ten of them. So brief calls stay on their thread, which first
+//! hands its other tasks to other threads, if there are any. Calls that may take long, or whose file system may not answer, run
+//! on tokio's blocking pool.
 
 use std::pin::Pin;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
-/// A future in a box.
+/// A boxed future.
 pub type Task<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A future for [`tokio::task::JoinSet::spawn`] and its like.
+/// Boxes a future for [`tokio::task::JoinSet::spawn`] and similar functions.
 pub fn boxed<T>(work: impl Future<Output = T> + Send + 'static) -> Task<T> {
     Box::pin(work)
 }
 
-/// As `tokio::spawn`.
+/// Like `tokio::spawn`.
 ///
 /// # Panics
-/// Outside a runtime, as that does.
+/// Outside a runtime, like `tokio::spawn`.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     tokio::spawn(boxed(work))
 }
 
-/// As `tokio::task::spawn_blocking`.
+/// Like `tokio::task::spawn_blocking`.
 ///
 /// # Panics
-/// Outside a runtime, as that does.
+/// Outside a runtime, like `tokio::task::spawn_blocking`.
 #[track_caller]
 pub fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -40,8 +40,8 @@ pub fn spawn_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
 }
 
-/// Runs `work`, which may last, on tokio's blocking pool: the caller can give up waiting for it. A panic is resumed in the
-/// caller. When the runtime ends before the work begins, the caller waits until it is dropped with everything else.
+/// Runs `work`, which may take long, on tokio's blocking pool: the caller can stop waiting for it. A panic is resumed in the
+/// caller. If the runtime ends before the work begins, the future never completes, and is dropped with the runtime.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
@@ -52,8 +52,8 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     }
 }
 
-/// Runs `work`, a few calls on small files of the agent's own that a start of a container waits for. Other threads go on with other
-/// tasks meanwhile; where there is one thread, the tasks wait, as while any of them computes.
+/// Runs `work`, a few calls on small files of the agent's own that the start of a container waits for. Other threads run the
+/// other tasks meanwhile; on a runtime with one thread, the other tasks wait, as during any computation.
 pub fn brief<T>(work: impl FnOnce() -> T) -> T {
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         tokio::task::block_in_place(work)

@@ -1,14 +1,14 @@
-//! Makes directories that a user names, and says what is in the way.
+//! Makes directories that a user names, with errors that name the obstacle.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-/// Creates the directory at `path` and its parents with `mode`. One that is there stays as it is.
+/// Creates the directory at `path` and its parents with `mode`. An existing directory is not changed.
 ///
 /// # Errors
-/// When it cannot be created. Where a name on the way is taken, the error says by what, and how to go on: the kernel's `File exists`
+/// If it cannot be created. If a name in the path is taken, the error describes by what, and a remedy; the kernel's `File exists`
 /// does not.
 pub fn make(path: &Path, mode: u32) -> io::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -18,7 +18,7 @@ pub fn make(path: &Path, mode: u32) -> io::Result<()> {
     })
 }
 
-/// What has the name of `path`, or of a directory above it, and is none.
+/// Describes the entry at `path`, or at a directory above it, that is not a directory.
 fn obstacle(path: &Path) -> Option<String> {
     let above: Vec<&Path> = path.ancestors().collect();
     let found = above.into_iter().rev().find_map(|path| {

@@ -14,11 +14,11 @@ use crate::walk::{Entry, Mounts, Visitor, open, walk};
 /// The set-group-id bit of a directory: new files get its group.
 const SET_GROUP: u32 = 0o2000;
 
-/// Gives everything in the directory at `path`, and then the directory itself, to a group: the group may read it and, unless it is
-/// read-only, write to it. Other mounts are left out.
+/// Gives everything in the directory at `path`, and then the directory itself, to a group: the group may read it and, unless it
+/// is read-only, write to it. Other mounts are skipped.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> {
     let mut giver = Giver { group: Gid::from_raw(group), readonly };
     walk(open(path)?, Mounts::Stay, &mut giver)?;
@@ -27,10 +27,10 @@ pub fn give_to_group(path: &Path, group: u32, readonly: bool) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether the directory at `path` belongs to the group, which may do with it what [`give_to_group`] lets it do.
+/// Whether the directory at `path` belongs to the group, with the permissions that [`give_to_group`] sets.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn is_of_group(path: &Path, group: u32, readonly: bool) -> io::Result<bool> {
     let stat = rustix::fs::stat(path)?;
     let wanted = added_mode(true, readonly);
@@ -45,7 +45,7 @@ struct Giver {
 }
 
 impl Giver {
-    /// Changes what is open, whatever has its name by now.
+    /// Changes the open file, without looking up its name again.
     fn give(&self, file: &OwnedFd, stat: &Stat) -> Result<(), Errno> {
         chownat(file, c"", None, Some(self.group), AtFlags::EMPTY_PATH)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -72,7 +72,7 @@ impl Giver {
 impl Visitor for Giver {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
         match entry.is_directory() {
-            // After what is in it.
+            // A directory is changed after its contents.
             true => Ok(()),
             false => self.give_name(entry.parent, entry.name),
         }
@@ -108,7 +108,7 @@ mod tests {
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(volume.join(path), mode).unwrap();
         }
-        // A group that every user may give to its own files.
+        // A group that every user may set on its own files.
         let group = volume.metadata().unwrap().gid();
         assert!(!is_of_group(&volume, group, true).unwrap());
         give_to_group(&volume, group, true).unwrap();

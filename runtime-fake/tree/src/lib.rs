@@ -1,11 +1,10 @@
 //! Walks over and removes directory trees that an untrusted process made: a container's layers and volumes.
 //!
-//! A container may nest directories 60,000 deep, with paths longer than `PATH_MAX`, or fill one directory with
-//! 200,000 files. Nothing here recurses; stack, open descriptors and memory are bounded for any tree. Each name
-//! is looked up relative to the descriptor of its directory: no symbolic link is followed, and no mount is
-//! crossed unless the caller asks for it.
+//! A container may nest directories 60,000 deep, with paths longer than `PATH_MAX`, or fill one directory with 200,000 files. No
+//! function here recurses; stack, open descriptors and memory are bounded for any tree. Each name is looked up relative to the
+//! descriptor of its directory: no symbolic link is followed, and no mount is crossed unless the caller requests it.
 //!
-//! [`part`] makes, finds and reads what a path in such a tree leads to, [`directory`] makes those that a user names,
+//! [`part`] makes, finds and reads parts of such a tree by their path, [`directory`] makes directories that a user names,
 //! [`mountinfo`] parses mount tables, [`named_text`] reads files that a user names, up to a limit.
 //!
 //! This package depends on no other package of the workspace, so that the runtime, the agent and the harness
@@ -37,8 +36,8 @@ pub use space::{FsUsage, Space, space, usage};
 pub use trash::Trash;
 pub use walk::{Entry, Mounts, Visitor, names, open, walk};
 
-/// Whether a call failed because the system or this process is short of descriptors or memory (EMFILE, ENFILE,
-/// ENOMEM). The same call may succeed later; the failure says nothing about the file.
+/// Whether a call failed because the system or this process is short of descriptors or memory (EMFILE, ENFILE, ENOMEM). The same
+/// call may succeed later; the failure does not concern the file itself.
 #[must_use]
 pub fn is_transient(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))

@@ -1,4 +1,4 @@
-//! Texts that a user names, read up to a limit: a path may lead to a device that never ends, or to another file than was meant.
+//! Texts that a user names, read up to a limit: a path may lead to an endless device, or to the wrong file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,15 +7,15 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// The most that a text may have, in bytes: 64 MiB.
+/// The limit on a text, in bytes: 64 MiB.
 pub const MOST: u64 = 64 << 20;
-/// The most that a file may have which a command writes while it runs, such as a recording: 1 GiB.
+/// The limit on a file that a command writes while it runs, such as a recording: 1 GiB.
 pub const MOST_WRITTEN: u64 = 1 << 30;
 
 /// Reads a text of at most [`MOST`] bytes.
 ///
 /// # Errors
-/// Also if it has more, or is not UTF-8.
+/// If the file cannot be read, exceeds the limit, or is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     read_text_of(path, MOST)
 }
@@ -23,16 +23,16 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// Like [`read_text`], with another limit.
 ///
 /// # Errors
-/// As [`read_text`].
+/// The same as for [`read_text`].
 pub fn read_text_of(path: &Path, most: u64) -> io::Result<String> {
     text(read_bytes(open(path)?, most)?)
 }
 
-/// Reads a file of at most `most` bytes without waiting: for a file that a daemon reads while it serves. A FIFO is refused,
-/// because reading it could wait for a writer forever.
+/// Reads a file of at most `most` bytes without blocking, for a daemon that reads it while serving. A FIFO is refused, because
+/// reading it could wait for a writer forever.
 ///
 /// # Errors
-/// Also if it has more, or is a FIFO.
+/// If the file cannot be read, exceeds the limit, or is a FIFO.
 pub fn read_nonblocking(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -46,7 +46,7 @@ pub fn read_nonblocking(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Like [`read_nonblocking`], for a text.
 ///
 /// # Errors
-/// As [`read_nonblocking`], or if it is not UTF-8.
+/// The same as for [`read_nonblocking`], or if the file is not UTF-8.
 pub fn read_text_nonblocking(path: &Path, most: u64) -> io::Result<String> {
     text(read_nonblocking(path, most)?)
 }
@@ -59,7 +59,7 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
 /// Opens a file to read it. Opening a FIFO waits for a writer.
 ///
 /// # Errors
-/// For a socket the kernel's words are no help.
+/// If it cannot be opened. For a socket the error replaces the kernel's misleading message.
 pub fn open(path: &Path) -> io::Result<File> {
     File::open(path).map_err(|error| explain(path, error))
 }
@@ -73,10 +73,10 @@ fn explain(path: &Path, error: io::Error) -> io::Error {
     }
 }
 
-/// Reads at most that many bytes.
+/// Reads at most `most` bytes.
 ///
 /// # Errors
-/// Also if there are more.
+/// If reading fails, or there are more bytes.
 pub fn read_bytes(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
 //! Parts of a tree by their path: makes, finds and reads them.
 //!
-//! The tree may have symbolic links to anywhere, and the processes that own it may put new ones in while it is looked at. So
-//! links are resolved first, the result must be in the tree, and it is opened again without following any.
+//! The tree may have symbolic links to anywhere, and the processes that own it may add new ones at any time. So links are
+//! resolved first, the result must be in the tree, and it is reopened without following links.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ fn within<'a>(path: &'a Path, tree: &Path) -> io::Result<&'a Path> {
     })
 }
 
-/// Opens what a path without links leads to from the top of the tree.
+/// Opens a path without links, from the top of the tree.
 fn open(tree: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if path.as_os_str().is_empty() {
@@ -44,7 +44,7 @@ fn open(tree: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
 /// Makes the directories of a path that are missing, with the mode of the top of the tree.
 ///
 /// # Errors
-/// The path leads out of the tree or through something else than directories, or what the kernel says.
+/// If the path leads out of the tree or through an entry other than a directory, or the kernel's error.
 pub fn make_directories(tree: &Path, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(fs::metadata(tree)?.mode() & 0o7777);
     let tree = fs::canonicalize(tree)?;
@@ -54,16 +54,16 @@ pub fn make_directories(tree: &Path, path: &Path) -> io::Result<()> {
     let mut parent = open(&tree, within(&found, &tree)?, directory)?;
     for name in missing.components() {
         let name = name.as_os_str();
-        // Where something is by now, even a dangling link, this fails.
+        // Fails if the name exists by now, even as a dangling link.
         rustix::fs::mkdirat(&parent, name, mode)?;
         parent = rustix::fs::openat(&parent, name, directory, Mode::empty())?;
-        // Despite the umask.
+        // Set explicitly, because of the umask.
         rustix::fs::fchmod(&parent, mode)?;
     }
     Ok(())
 }
 
-/// Splits a path in a tree into what exists, links followed, and the rest.
+/// Splits a path in a tree into the existing part, with links followed, and the rest.
 fn split(tree: &Path, path: &Path) -> io::Result<(PathBuf, PathBuf)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let mut found = tree.to_owned();
@@ -103,10 +103,10 @@ impl Part {
     }
 }
 
-/// Where a path in a tree leads, without links.
+/// Resolves a path in a tree, without links in the result.
 ///
 /// # Errors
-/// The path leads out of the tree, or what the kernel says.
+/// If the path leads out of the tree, or the kernel's error.
 pub fn find(tree: &Path, path: &Path) -> io::Result<Part> {
     let found = fs::canonicalize(tree.join(without_dots(path)))?;
     let tree = fs::canonicalize(tree)?;
@@ -117,12 +117,12 @@ pub fn find(tree: &Path, path: &Path) -> io::Result<Part> {
 }
 
 /// Opens a part of a tree with `O_PATH`. No symbolic link is followed, neither in the path of the tree nor below it, and the path
-/// does not leave the tree: what a process puts in the part's place is opened only if it is in the tree too.
+/// does not leave the tree: an entry that replaces the part is opened only if it is in the tree too.
 ///
 /// # Errors
-/// There is a link, or what the kernel says.
+/// If there is a link, or the kernel's error.
 pub fn open_part(part: &Part) -> io::Result<OwnedFd> {
-    // With `O_NOFOLLOW` the kernel would open a link at the end of the path, and not refuse it.
+    // Without `O_NOFOLLOW`, because with it the kernel would open a link at the end of the path instead of refusing it.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let no_links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let opened = |at, path: &Path, resolve| -> io::Result<OwnedFd> {
@@ -144,7 +144,7 @@ pub fn open_part(part: &Part) -> io::Result<OwnedFd> {
 /// Opens a regular file of a tree for reading. Links are followed as if the tree were the root.
 ///
 /// # Errors
-/// It is no regular file, or what the kernel says.
+/// If it is not a regular file, or the kernel's error.
 pub fn open_file(tree: &Path, path: &Path) -> io::Result<File> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(tree, directory, Mode::empty())?;
@@ -155,13 +155,13 @@ pub fn open_file(tree: &Path, path: &Path) -> io::Result<File> {
 }
 
 /// Opens a regular file for reading that a container has mounted from this path, which may be a link to a part of a volume. The
-/// container may have put a link to anywhere in the part's place since then: that is not followed.
+/// container may have replaced the part by a link since then; that link is not followed.
 ///
 /// # Errors
-/// It is no regular file, or no longer what the link leads to, or what the kernel says.
+/// If it is not a regular file, or no longer the link's target, or the kernel's error.
 pub fn open_mounted(path: &Path) -> io::Result<File> {
     let part = fs::read_link(path).ok().filter(|to| to.is_absolute());
-    // As above.
+    // A FIFO must not block, as above.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty())?;
     let own = format!("/proc/self/fd/{}", opened.as_raw_fd());

@@ -70,8 +70,8 @@ pub fn close(path: &Path) -> Result<(), PrivateError> {
     fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(io("close the directory"))
 }
 
-/// Whether this process may remove what belongs to `owner`, in a sticky directory too: as its owner, or as root of the machine. Root
-/// of a user namespace has no power over other users' files.
+/// Whether this process may remove files of `owner`, even in a sticky directory: as their owner, or as root of the machine. Root
+/// of a user namespace has no privileges over other users' files.
 #[must_use]
 pub fn may_remove(owner: u32) -> bool {
     let uid = rustix::process::geteuid();

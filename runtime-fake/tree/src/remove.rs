@@ -23,7 +23,7 @@ use crate::{Mounts, OPEN, enter, open_up};
 /// from its lower layers.
 const OPEN_AT_MOST: usize = 400;
 
-/// The first entry that could not be removed. The rest of the tree is gone.
+/// The first entry that could not be removed. The rest of the tree is removed.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to remove {name:?}{hint}")]
 pub struct RemoveError {
@@ -53,7 +53,7 @@ impl From<RemoveError> for io::Error {
 /// Removes the file or directory at `path` with everything below it. A missing path is not an error.
 ///
 /// # Errors
-/// The first entry that could not be removed; everything else is gone.
+/// The first entry that could not be removed; everything else is removed.
 pub fn remove(path: &Path) -> Result<(), RemoveError> {
     let fail = |errno| RemoveError::new(&lossy(path.as_os_str().as_bytes()), errno);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -71,7 +71,7 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
 /// Like [`remove`], for the file or directory `name` in `parent`.
 ///
 /// # Errors
-/// The first entry that could not be removed; everything else is gone.
+/// The first entry that could not be removed; everything else is removed.
 pub fn remove_at(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), RemoveError> {
     remove_until(parent, name, &AtomicBool::new(false))
 }
@@ -186,7 +186,7 @@ impl Removal {
             let up = format!(".removed-{}", self.moved);
             self.moved += 1;
             match self.rename(name, &up) {
-                // Another file has the name already.
+                // The name is taken.
                 Err(Errno::EXIST) => {}
                 moved => break moved,
             }
@@ -244,8 +244,8 @@ impl Removal {
                     above.progress = true;
                 }
             }
-            // A file system may skip entries of a directory that changes while it is read, and directories were moved
-            // to the top.
+            // A file system may skip entries of a directory that changes while it is read, and moving directories to the top
+            // changes it.
             Err(Errno::NOTEMPTY | Errno::EXIST) if level.progress => {
                 level.progress = false;
                 level.directory.rewind();

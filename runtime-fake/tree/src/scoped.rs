@@ -8,14 +8,14 @@ use rustix::{
     io::Errno,
 };
 
-/// How often a path is looked up at most. Each time takes microseconds.
+/// Limit on the lookups of a path. Each takes microseconds.
 const TRIES: usize = 1000;
 
-/// Opens a path with openat2(2), again and again while the kernel cannot tell whether it stays in the directory: with `..` in the
-/// path, or in a link of it, each rename and each mount of the whole machine makes it ask for another try (EAGAIN).
+/// Opens a path with openat2(2), and retries while the kernel cannot decide whether the path stays in the directory: if the path
+/// or a link in it contains `..`, any concurrent rename or mount on the machine makes the call fail with EAGAIN.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn open_scoped(
     directory: impl AsFd,
     path: &Path,
@@ -32,10 +32,11 @@ pub fn open_scoped(
     Err(Errno::AGAIN)
 }
 
-/// Tries [`open_scoped`] as for paths of containers: a seccomp filter, or a kernel before Linux 5.6, may not allow openat2(2).
+/// Tries [`open_scoped`] with the flags for containers' paths: a seccomp filter may forbid openat2(2), and a kernel before Linux
+/// 5.6 lacks it.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn try_open_scoped() -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open("/", flags, Mode::empty())?;
@@ -72,7 +73,7 @@ mod tests {
                     fs::rename(&places[1], &places[0]).unwrap();
                 }
             });
-            // Until the kernel has asked for another try, so that this shows something.
+            // Repeat until the kernel has returned EAGAIN once, so that the test is meaningful.
             let asked = (0..10_000_000).any(|_| once().err() == Some(Errno::AGAIN));
             let opened: Vec<_> = (0..10_000)
                 .filter_map(|_| open_scoped(&top, path, OFlags::PATH, Mode::empty(), resolve).err())

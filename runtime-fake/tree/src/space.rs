@@ -6,13 +6,13 @@ use std::path::Path;
 /// Size and free space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// The whole.
+    /// The size.
     pub capacity: u64,
-    /// What a user without privileges can still write.
+    /// The bytes that an unprivileged user can still write.
     pub available: u64,
 }
 
-/// Measures the file system that has this path.
+/// Measures the file system of this path.
 ///
 /// # Errors
 /// Fails if the path does not exist or is not accessible.
@@ -24,20 +24,20 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
-/// What is used of a file system.
+/// The usage of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsUsage {
     /// Its size and free space.
     pub space: Space,
-    /// Bytes in use; what is kept for privileged users is not.
+    /// Bytes in use, without the space reserved for privileged users.
     pub used: u64,
     /// All inodes; 0 if the file system has no fixed number.
     pub inodes: u64,
-    /// Those that are free.
+    /// Free inodes.
     pub inodes_free: u64,
 }
 
-/// Measures what is used of the file system that has this path.
+/// Measures the usage of the file system of this path.
 ///
 /// # Errors
 /// Fails if the path does not exist or is not accessible.

@@ -76,7 +76,7 @@ impl Trash {
         }
     }
 
-    /// Creates the directory and resumes deleting what an earlier process left in it.
+    /// Creates the directory and resumes the deletion of the files that an earlier process left in it.
     ///
     /// # Errors
     /// When the directory cannot be opened, or another user owns it.
@@ -118,7 +118,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Waits until everything put here is deleted or has failed to be.
+    /// Waits until each tree put here is deleted or its deletion has failed.
     pub fn wait(&self) {
         let mut state = self.shared.lock();
         while state.running {

@@ -42,7 +42,7 @@ impl Entry<'_> {
     /// The status of the entry; a symbolic link is not followed.
     ///
     /// # Errors
-    /// The kernel's: the entry may be gone.
+    /// The kernel's error: the entry may have been removed.
     pub fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
@@ -110,7 +110,7 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
 /// Opens the directory at `path` for a [`walk`]. The last component must not be a symbolic link.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(CWD, path, flags, Mode::empty())
@@ -119,8 +119,8 @@ pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
 /// Visits everything in `top`, but not `top` itself. Entries that disappear during the walk are skipped.
 ///
 /// # Errors
-/// The visitor's error; the kernel's when a directory cannot be read; ESTALE when a directory was moved away
-/// during the walk.
+/// The visitor's error; the kernel's error when a directory cannot be read; ESTALE when a directory was moved away during the
+/// walk.
 pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<(), Errno> {
     let mut levels = vec![Level::new(top, c"")?];
     while let Some(level) = levels.last_mut() {
@@ -143,7 +143,7 @@ pub fn walk(top: OwnedFd, mounts: Mounts, visitor: &mut impl Visitor) -> Result<
                 let below = enter(entry.parent, name, mounts);
                 match below.and_then(|directory| Level::new(directory, name)) {
                     Ok(below) => go_down(&mut levels, below),
-                    // The entry is gone, is no longer a directory, is a mount point, or is not accessible to this user.
+                    // The entry was removed, is no longer a directory, is a mount point, or is not accessible to this user.
                     Err(
                         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS,
                     ) => {
@@ -202,7 +202,7 @@ fn go_up(levels: &mut Vec<Level>, mounts: Mounts, visitor: &mut impl Visitor) ->
 /// The names in a directory, without `.` and `..`.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn names(directory: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory.as_fd())? {

@@ -1,4 +1,4 @@
-//! Round trips, and archives that were made to leave their destination.
+//! Round trips, and archives that try to leave their destination.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ fn packed(path: &Path) -> (Vec<u8>, Vec<String>) {
     (archive, notes.lines())
 }
 
-/// Unpacks what a pod sent, which is called `top`.
+/// Unpacks an archive from a pod, called `top`.
 fn unpacked(archive: &[u8], to: &Path, top: &str) -> Result<Vec<String>, String> {
     let to = Destination::open(&Root::own(), to, OsStr::new(top)).unwrap();
     let notes = unpack(archive, to, Top::Named(top.as_bytes().to_vec()), Side::Host);
@@ -33,7 +33,7 @@ fn archive(members: &[(EntryType, &str, &str, &str)]) -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     for (kind, path, link, content) in members {
         let mut header = Header::new_gnu();
-        // The crate would refuse such names.
+        // The tar crate would refuse such names.
         let fields = header.as_gnu_mut().unwrap();
         fields.name[..path.len()].copy_from_slice(path.as_bytes());
         fields.linkname[..link.len()].copy_from_slice(link.as_bytes());
@@ -72,7 +72,7 @@ fn tree_is_the_same_after_a_round_trip() {
     past("deep", 77, 0);
     let (archive, notes) = packed(&tree);
     assert_eq!(notes, [""; 0]);
-    // Busybox ends at a header without a name.
+    // Busybox stops at a header without a name.
     let mut raw = tar::Archive::new(&archive[..]);
     for header in raw.entries().unwrap().raw(true) {
         assert!(!header.unwrap().path_bytes().is_empty());
@@ -250,7 +250,7 @@ fn cut_archive_is_an_error() {
     assert!(error.contains("archive"), "{error}");
 }
 
-/// A process of the container exchanges a directory for a link to outside while files are written below it.
+/// A process of the container replaces a directory by a link to outside while files are written below it.
 #[test]
 fn exchanged_directories_lead_nowhere() {
     let root = tempfile::tempdir().unwrap();
@@ -269,14 +269,14 @@ fn exchanged_directories_lead_nowhere() {
             }
         });
         let file = archive(&[(Regular, "t", "", "x")]);
-        // Until both have been met: on a busy machine the other thread may not run for thousands of these.
+        // Repeat until both cases have occurred: on a busy machine the other thread may not run for thousands of these.
         let limit = Instant::now() + Duration::from_secs(60);
         while written + refused < 2000 || (written.min(refused) == 0 && Instant::now() < limit) {
             let directory = OFlags::PATH | OFlags::DIRECTORY;
             let top = openat(rustix::fs::CWD, &inside, directory, Mode::empty()).unwrap();
             let to =
                 Destination::open(&Root::of_container(top), Path::new("/etc/d"), OsStr::new("t"));
-            // While it is a link, it leads to nothing in the root.
+            // While the path is a link, its target does not exist in the root.
             let done = to.and_then(|to| unpack(&file[..], to, Top::First, Side::Container));
             match done {
                 Ok(_) => written += 1,

@@ -1,6 +1,6 @@
-//! ◆ What is escaped in which part of a URL, as in Go's `net/url`. Pure.
+//! ◆ Escaping in the parts of a URL, as in Go's `net/url`. Pure.
 
-/// Why a text is no URL.
+/// Why a text is not a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     #[error("net/url: invalid control character in URL")]
@@ -23,7 +23,7 @@ pub(super) enum Problem {
     UserInfo,
 }
 
-/// A part of a URL, which decides what is escaped in it.
+/// A part of a URL, which decides the bytes that are escaped in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Path,
@@ -75,7 +75,7 @@ impl Part {
             let wrong = || Problem::Escape(String::from_utf8_lossy(escape).into_owned());
             let value = hex(escape).ok_or_else(wrong)?;
             let allowed = match self {
-                // A host may escape only what is not ASCII; a zone only what a host may have, and a space.
+                // A host may escape only non-ASCII bytes; a zone only bytes that a host may have, and a space.
                 Self::Host => !value.is_ascii() || value == b'%',
                 Self::Zone => value == b'%' || value == b' ' || Self::Host.has_plain(value),
                 Self::Path | Self::User | Self::Fragment => true,
@@ -89,7 +89,7 @@ impl Part {
         Ok(plain)
     }
 
-    /// What is written for a part: the original text if it is a valid form of it, or else the escaped one.
+    /// The written form of a part: the original text if it is a valid escape of the part, or else the default escape.
     pub(super) fn written(self, plain: &[u8], raw: &str) -> String {
         let is_valid = |byte: u8| b"!'()*[]%".contains(&byte) || self.has_plain(byte);
         let fits = !raw.is_empty()

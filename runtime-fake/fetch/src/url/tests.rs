@@ -1,11 +1,11 @@
-//! URLs, compared with what Go 1.26 makes of them.
+//! URLs, compared with the results of Go 1.26.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
 
 use super::*;
 
-// Expected values are those of Go 1.26.
+// The expected values come from Go 1.26.
 #[rstest]
 #[case("http://h:80/a b", "http://h:80/a%20b", "/a%20b")]
 #[case("http://h/%2Fx/%7Bid%7D", "http://h/%2Fx/%7Bid%7D", "/%2Fx/%7Bid%7D")]
@@ -55,7 +55,7 @@ fn references_are_resolved(#[case] reference: &str, #[case] expected: &str) {
 }
 
 proptest::proptest! {
-    /// A Location header is what a container says.
+    /// A container may send any text in a Location header.
     #[test]
     fn any_text_is_read_without_panic(text in "(http:)?[/a%\\[\\]:@?#. \u{e9}2-5]*|\\PC*", reference in "[/a%:.?#]*") {
         for text in [text.as_str(), &format!("http://{text}")] {

@@ -18,7 +18,7 @@ use crate::{
     pipe::{CHUNKS, Flow, Inlet, Outlet, Piece},
 };
 
-/// Limit on queued control frames. Real peers read each reply at once and never come near it.
+/// Limit on queued control frames. Real peers read each reply immediately and stay far below it.
 const MAX_CONTROL: usize = 4 * MAX_STREAMS;
 
 /// A control frame to be sent.
@@ -54,7 +54,7 @@ struct Entry {
     /// Whether this side has half-closed it.
     ended: bool,
     flow: Arc<Flow>,
-    /// Bytes that its reader took since the last window update.
+    /// Bytes that its reader has taken since the last window update.
     untold: Arc<AtomicU32>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Shared {
     /// The connection's send window.
     whole: Arc<Flow>,
     windows_heeded: AtomicBool,
-    /// Nothing is read now, since a stream's queue is full.
+    /// Reading is paused, because a stream's queue is full.
     stalled: Arc<AtomicBool>,
     /// Bytes received since the last window update for the connection.
     untold: AtomicU32,
@@ -232,8 +232,8 @@ impl Shared {
         }
     }
 
-    /// Whether reading waits for a stream whose queue is full. The peer's window updates wait behind its data then, so senders do
-    /// not wait for them: what fills the queue may be waiting for what they send.
+    /// Whether reading waits for a stream whose queue is full. Then the peer's window updates wait behind its data, so senders do
+    /// not wait for them: the stalled stream's reader may be waiting for data that they send.
     pub(super) fn stall(&self, stalled: bool) {
         self.stalled.store(stalled, Ordering::SeqCst);
         if stalled {
@@ -282,7 +282,7 @@ impl Shared {
         self.state().streams.get(&id).is_some_and(|entry| !entry.ended)
     }
 
-    /// The peer sent a frame about windows: obey them from now on, and widen those of the peer.
+    /// Called when the peer has sent a frame about windows: this side obeys them from now on, and widens the peer's.
     fn heed_windows(&self, state: &mut State) {
         if self.windows_heeded.swap(true, Ordering::SeqCst) {
             return;

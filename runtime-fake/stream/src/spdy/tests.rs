@@ -75,7 +75,7 @@ async fn served(first: &[Frame]) -> (Stream, Peer) {
     (stream, peer)
 }
 
-/// What a peer says that uses windows.
+/// The frame of a peer that uses windows.
 fn windows() -> Frame {
     Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 64 << 10)])
 }
@@ -109,8 +109,7 @@ async fn sender_waits_for_stream_window() {
     let id = 3;
     peer.say(&Frame::WindowUpdate { id, delta }).await;
     assert_eq!(peer.data().await, 0);
-    // A smaller initial window also counts bytes already sent: there is room again once the updates exceed what was
-    // taken away.
+    // A smaller initial window also counts bytes already sent: there is room again after the updates exceed the reduction.
     peer.say(&Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 0)])).await;
     let (id, delta) = (1, 1100);
     peer.say(&Frame::WindowUpdate { id, delta }).await;
@@ -151,7 +150,7 @@ async fn reading_widens_windows() {
         peer.0.write_all(&data_head(1, false, chunk.len())).await.unwrap();
         peer.0.write_all(&chunk).await.unwrap();
     }
-    // All of it has arrived, and none was read.
+    // All data has arrived, and none was read.
     loop {
         if let Heard::Frame(Frame::WindowUpdate { id, delta }) = peer.hear().await {
             assert_eq!((id, delta), (0, 32 << 10));
@@ -170,7 +169,7 @@ async fn reading_widens_windows() {
     }
 }
 
-/// A peer that closes at once would otherwise have frames that it has not read, and its kernel would drop what it sent last.
+/// Otherwise a peer that closes immediately would have unread frames, and its kernel would drop its last data.
 #[tokio::test]
 async fn windows_are_not_widened_until_peer_uses_them() {
     let (mut stream, mut peer) = served(&[]).await;
@@ -181,7 +180,7 @@ async fn windows_are_not_widened_until_peer_uses_them() {
     while taken < chunk.len() {
         taken += stream.inlet.next().await.unwrap().len();
     }
-    // Its answer comes after whatever was queued before.
+    // The answer arrives after all earlier frames.
     peer.say(&Frame::Ping(1)).await;
     loop {
         match peer.hear().await {
@@ -190,7 +189,7 @@ async fn windows_are_not_widened_until_peer_uses_them() {
             Heard::Frame(_) | Heard::Data(_) => {}
         }
     }
-    // Now it uses windows, and gets an update for all bytes that were read before.
+    // Now the peer uses windows, and gets an update for all bytes that were read before.
     peer.say(&windows()).await;
     let mut told = Vec::new();
     while told.len() < 2 {
@@ -219,7 +218,7 @@ async fn sender_does_not_wait_for_windows_while_nothing_is_read() {
     let (id, delta) = (1, 1);
     let (mut stream, mut peer) = served(&[]).await;
     peer.say(&Frame::WindowUpdate { id, delta }).await;
-    // More than the queue takes: what the peer says later is not read before these bytes are.
+    // More than the queue holds: later frames of the peer are not read before these bytes.
     let chunk = [0; PIECE];
     for _ in 0..PIECES * 4 {
         let head = data_head(id, false, chunk.len());
@@ -233,7 +232,7 @@ async fn sender_does_not_wait_for_windows_while_nothing_is_read() {
         .await
         .expect("the sender waits for a window");
     assert_eq!((sent, got), (Ok(()), length));
-    // The window that was overdrawn holds again once reading goes on.
+    // After reading continues, the overdrawn window is obeyed again.
     let mut taken = 0;
     while taken < chunk.len() * PIECES * 4 {
         taken += stream.inlet.next().await.unwrap().len();

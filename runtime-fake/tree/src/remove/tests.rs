@@ -1,4 +1,4 @@
-//! Removes trees such as a hostile container makes.
+//! Removes trees that a hostile container might make.
 #![allow(clippy::unwrap_used)]
 
 use std::{

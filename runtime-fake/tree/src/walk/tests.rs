@@ -1,4 +1,4 @@
-//! Walks over trees such as a hostile container makes.
+//! Walks over trees that a hostile container might make.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
