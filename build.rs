@@ -1,7 +1,7 @@
-//! Takes the compiled contract from `proto/generated/`, or compiles it if it is not that of `proto/` or the feature
-//! `compile-protos` is on.
+//! Copies the compiled contract from `proto/generated/`, or compiles it if `proto/` has changed or the feature `compile-protos`
+//! is enabled.
 //!
-//! The compiler is run by cargo, because its many packages would be built before everything else if they were dependencies.
+//! The compiler is run through cargo: as build dependencies, its many packages would be built before everything else.
 
 #[path = "proto/compiler/src/sources.rs"]
 mod sources;
@@ -30,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs the compiler of `proto/compiler/`, and builds it before.
+/// Builds and runs the compiler in `proto/compiler/`.
 fn compile(out: &Path) -> Result<(), Box<dyn Error>> {
-    // The cargo that runs this has locked its own directories.
+    // The cargo that runs this script has locked its own directories.
     let directory = out.join("compiler");
     let status = Command::new(env::var_os("CARGO").ok_or("CARGO is not set")?)
         .args(["run", "--quiet", "--locked", "--manifest-path=proto/compiler/Cargo.toml"])
@@ -40,7 +40,7 @@ fn compile(out: &Path) -> Result<(), Box<dyn Error>> {
         .arg(out)
         .env("CARGO_TARGET_DIR", &directory)
         .env("CARGO_BUILD_BUILD_DIR", &directory)
-        // It runs on this machine, whatever `cri` is built for.
+        // The compiler runs on this machine, regardless of the target of `cri`.
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()?;

@@ -1,4 +1,5 @@
-//! Writes the compiled contract to a directory. An example, and not a binary, so that `cargo run` has `crib` alone to run.
+//! Writes the compiled contract to a directory. It is an example and not a binary, so that `crib` is the only binary
+//! for `cargo run`.
 
 use std::path::Path;
 use std::{env, io};

@@ -1,6 +1,6 @@
 //! The compiled contract, for the build script of `cri` when `proto/generated/` is out of date.
 //!
-//! `build.rs` compiles it. This is a package of its own so that nothing else waits for the compiler's packages.
+//! `build.rs` compiles it. This is a package of its own, so that no other package waits for the compiler's dependencies.
 
 #[cfg(test)]
 mod sources;
@@ -29,7 +29,7 @@ const FILES: [(&str, &[u8]); 10] = [
 ///
 /// # Errors
 ///
-/// Returns the first file's error.
+/// Returns the error of the first file that cannot be written.
 pub fn write(into: &Path) -> io::Result<()> {
     FILES.iter().try_for_each(|(name, content)| fs::write(into.join(name), content))
 }

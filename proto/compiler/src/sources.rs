@@ -1,9 +1,9 @@
-//! A digest of what `proto/generated/` is compiled from, which shows whether it is out of date.
+//! A digest of the sources of `proto/generated/`, which shows whether the generated files are out of date.
 
 use std::path::Path;
 use std::{fs, io};
 
-/// Below `proto/`. The last two say how the others are compiled.
+/// Below `proto/`. The last two control how the others are compiled.
 pub(crate) const SOURCES: [&str; 11] = [
     "cri.proto",
     "csi.proto",
@@ -21,7 +21,7 @@ pub(crate) const SOURCES: [&str; 11] = [
 /// Where the digest of the sources is recorded, in `proto/generated/`.
 pub(crate) const RECORD: &str = "sources.digest";
 
-/// The digest of the sources in `proto`, as a line. FNV-1a of 64 bits finds changes, and needs no package.
+/// The digest of the sources in `proto`, as a line. FNV-1a of 64 bits detects changes, and needs no package.
 pub(crate) fn digest(proto: &Path) -> io::Result<String> {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for source in SOURCES {

@@ -209,7 +209,7 @@ impl Problem {
         }
     }
 
-    /// [`io`] for an errno value.
+    /// [`Self::io`] for an errno value.
     pub(crate) fn errno<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Problem {
         move |errno| Problem::Io { doing: doing.into(), source: errno.into() }
     }

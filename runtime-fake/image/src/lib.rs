@@ -2,8 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `formats` | external formats: archives, OCI documents, tar, digests; `resolve` ◆: from a name to verified documents;
-//! `script` ◆ |
+//! | `formats` | external formats: archives, OCI documents, tar, digests; `resolve` ◆: from a name to verified documents; `script` ◆ |
 //! | `layer` | unpacks one layer; `layer/tests/forms.rs` lists the forms of layers that are accepted |
 //! | `local` | images without a registry: the host's root, and behaviour images |
 //! | `store` | imports, commits, metadata, names, records on disk |

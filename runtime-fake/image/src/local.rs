@@ -127,7 +127,8 @@ pub enum NamedScriptError {
 impl NamedScript {
     /// The image called `name` whose containers follow `script`.
     ///
-    /// # Errors [`NamedScriptError`], with the invalid text.
+    /// # Errors
+    /// [`NamedScriptError`], with the invalid text.
     pub fn new(name: &str, script: &str) -> Result<Self, NamedScriptError> {
         let name: Reference = name
             .parse()

@@ -136,8 +136,9 @@ pub struct ImageStore {
 impl ImageStore {
     /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
     ///
-    /// # Errors [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist;
-    /// [`ImageError::Archive`] when a file named as an archive is not one.
+    /// # Errors
+    /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist; [`ImageError::Archive`]
+    /// when a file named as an archive is not one.
     pub fn open(options: ImageOptions) -> Result<Self, ImageError> {
         let places = Places { root: options.root };
         let trash = places.prepare()?;

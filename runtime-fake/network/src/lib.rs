@@ -15,8 +15,7 @@
 //! | `bridging` | bridges, subnets, addresses, ports of pods, spoofing; `bridge::leases`: addresses of Services; `orphans`: bridges of killed daemons |
 //! | `links` | interfaces and network namespaces, through netlink |
 //! | `netfilter` | packet rules: `nat` decides, `nft` ◆ builds the messages, `netfilter` sends them; conntrack |
-//! | `egress` | egress of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server
-//! |
+//! | `egress` | egress of a private namespace: `relay` is crib's own, `program` ◆ has pasta and slirp4netns, `dns` the DNS server |
 //! | [`cni`] | the networks that CNI plugins set up instead |
 //!
 //! Reading order: in `bridging` `subnet` ◆, `ipam` ◆, `segments` ◆ and `names` ◆ decide, `link_query` observes, `requests` ◆

@@ -37,7 +37,8 @@ pub struct Login {
 impl Login {
     /// The credentials; `None` if it has none.
     ///
-    /// # Errors Why they are invalid.
+    /// # Errors
+    /// Why they are invalid.
     pub fn credentials(&self) -> Result<Option<Credentials>, String> {
         if !self.username.is_empty() {
             return Ok(Some(Credentials::Basic {

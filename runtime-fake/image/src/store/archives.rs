@@ -33,8 +33,9 @@ pub(crate) struct Scan {
 }
 
 impl ArchiveList {
-    /// # Errors When a path does not exist, is neither a file nor a directory, or is a file other than a tar file; most likely
-    /// the option is mistyped.
+    /// # Errors
+    /// When a path does not exist, is neither a file nor a directory, or is a file other than a tar file; most likely the option
+    /// is mistyped.
     pub(crate) fn new(paths: Vec<PathBuf>, limits: &Limits) -> Result<Self, ImageError> {
         for path in &paths {
             let find = || crate::store::metadata::store("find the image archive", path);

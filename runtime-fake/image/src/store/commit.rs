@@ -93,7 +93,8 @@ impl ImageStore {
     /// Imports the missing layers of `image` from `source`, and commits the image. Of several concurrent callers one
     /// does the work.
     ///
-    /// # Errors See [`Failure`]. Then nothing of the image is stored.
+    /// # Errors
+    /// See [`Failure`]. Then nothing of the image is stored.
     pub(crate) fn take_in(
         &self,
         image: &Resolved,
