@@ -12,7 +12,7 @@ use crate::handler::Handlers;
 use crate::isolation::Isolation;
 use crate::keeper_client::Deadlines;
 
-/// The directories for installed specifications, and for those generated at run time (CDI, SPEC.md).
+/// The directories for installed specifications, and for specifications generated at run time (CDI, SPEC.md).
 const CDI_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
 /// The runtime's configuration.

@@ -107,7 +107,7 @@ pub(crate) enum ContainerEvent {
     Started(Timestamp),
     /// It has exited.
     Exited(Exit),
-    /// Its limits have changed: all of its limits, and those that cannot be applied.
+    /// Its limits have changed: all of its limits, and the limits that cannot be applied.
     Limited(Box<LinuxContainerResources>, Vec<String>),
     /// Its keeper has ended without recording its exit. The time is when this was detected.
     Lost(Timestamp),

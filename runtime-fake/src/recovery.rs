@@ -39,7 +39,7 @@ fn is_damaged(sandbox: &Sandbox) -> bool {
     matches!(sandbox.unknown_reason, Some(UnknownReason::Record(_)))
 }
 
-/// A sandbox's addresses; if its record is unreadable, those of its network namespace.
+/// A sandbox's addresses; if its record is unreadable, the addresses in its network namespace.
 fn addresses_of(state_dir: &Path, sandbox: &Sandbox) -> Vec<IpAddr> {
     if !sandbox.addresses.is_empty() || !is_damaged(sandbox) {
         return sandbox.addresses.clone();

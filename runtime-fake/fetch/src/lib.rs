@@ -41,7 +41,7 @@ pub struct Options {
     pub roots: Vec<CertificateDer<'static>>,
     /// Trust only `roots`, not the authorities that the system trusts.
     pub only_roots: bool,
-    /// Verifies certificates of servers, instead of those authorities.
+    /// Verifies certificates of servers, instead of the authorities.
     pub verifier: Option<Arc<dyn ServerCertVerifier>>,
     /// The client's own certificate.
     pub identity: Option<Identity>,

@@ -179,7 +179,7 @@ impl Unpacker<'_> {
                 self.describe(below(&at, name), member);
                 return self.set_attributes(&below(&at, name), member);
             }
-            // The last entry of a name wins, whatever the kinds, as in containerd and docker.
+            // The last entry of a name wins, regardless of the kinds, as in containerd and docker.
             self.remove(&at, name, member)?;
         }
         let failed = || Problem::errno(format!("unpack {:?}", path()));

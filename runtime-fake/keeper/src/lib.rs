@@ -153,9 +153,9 @@ use setup::pod::Pod;
 /// How long a keeper without a pod waits for its daemon.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 
-/// The `main` of `crib __keeper`, which forks keepers (see `zygote.rs`), with its connection to the daemon as standard
-/// input. A keeper has its listening socket as standard input, its lock file as standard output (the lock shows that
-/// the keeper lives), and its log as standard error.
+/// The `main` of `crib __keeper`, which forks keepers (see `zygote.rs`), with its connection to the daemon as standard input. A
+/// keeper has its listening socket as standard input, its lock file as standard output (the lock shows that the keeper is
+/// running), and its log as standard error.
 ///
 /// Call it before the process starts any thread.
 pub fn keeper_main() -> ! {
@@ -182,7 +182,7 @@ fn keep() -> std::io::Result<()> {
     // Signals that a terminal sends to the daemon's process group must not reach the pod. setsid(2) fails for a process
     // group leader, which is in a group of its own already.
     let _ = rustix::process::setsid();
-    // The lock tells the daemon that this process lives.
+    // The lock shows the daemon that this process is running.
     contract::liveness::lock_stdout()?;
     let listener = UnixListener::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
     listener.set_nonblocking(true)?;

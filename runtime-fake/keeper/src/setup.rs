@@ -21,7 +21,7 @@
 //! | `Report`, `report_pipe` | the child's reports, and how the keeper reads them |
 //!
 //! A passwd or group file must be a regular file of at most 10 MiB. An exec uses the accounts read at creation: no file of a
-//! running container is read. The master side of a container's terminal goes to the keeper, that of an exec to the daemon.
+//! running container is read. The master side of a container's terminal goes to the keeper, the one of an exec to the daemon.
 
 pub(crate) mod act;
 pub(crate) mod birth;

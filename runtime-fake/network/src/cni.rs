@@ -299,7 +299,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Makes the plugins release every attachment except those of the sandboxes in `valid` (GC).
+    /// Makes the plugins release every attachment except the attachments of the sandboxes in `valid` (GC).
     pub fn gc(&self, valid: &[String]) -> Result<(), CniError> {
         let Ok(list) = self.list() else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Connects a private network namespace, that of a rootless daemon's bridge, to the host's network: either with pasta or
-//! slirp4netns, where pods' packets are masqueraded with the address of the program's interface, or with crib's own relay.
+//! Connects the private network namespace of a rootless daemon's bridge to the host's network: either with pasta or slirp4netns,
+//! where pods' packets are masqueraded with the address of the program's interface, or with crib's own relay.
 //!
 //! ```text
 //! pod ── bridge ── masquerade ── pasta (an interface in the bridge's namespace, sockets in the host's)

@@ -284,8 +284,8 @@ pub fn loopback_up(netns: BorrowedFd<'_>) -> Result<(), NetError> {
     Ok(())
 }
 
-/// Creates a network namespace with its loopback interface up. It lives as long as the descriptor or a duplicate
-/// of it is open, or a process is in it.
+/// Creates a network namespace with its loopback interface up. It exists as long as the descriptor or a duplicate of it is open,
+/// or a process is in it.
 pub fn private_netns() -> Result<OwnedFd, NetError> {
     let netns = links::make_namespace()
         .map_err(|source| NetError::Namespace { doing: "making a network namespace", source })?;

@@ -30,7 +30,7 @@ impl Nfnetlink {
         self.exchange(transaction, false, |_, _| ())
     }
 
-    /// Sends `request` and hands each answer to `hear`: its kind, and the message without its netlink header.
+    /// Sends `request` and passes each answer to `hear`: its kind, and the message without its netlink header.
     pub(crate) fn exchange(
         &mut self,
         request: &[u8],

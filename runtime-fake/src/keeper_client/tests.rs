@@ -173,7 +173,7 @@ async fn call_fails_at_its_deadline_and_others_go_on() {
     drop(receiver);
 }
 
-/// The caller was told that it failed, so its effects must be undone.
+/// The caller got an error, so the effects of the call must be undone.
 #[tokio::test]
 async fn late_answers_are_undone() {
     let (client, keepers, mut notifications) = pair(SHORT);

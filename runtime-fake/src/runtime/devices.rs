@@ -55,7 +55,7 @@ fn requested(requests: &[Device]) -> Result<Vec<DevicePlan>, Invalid> {
 
 /// Completes `edits` with the nodes and mounts on the host.
 fn found(edits: Edits) -> Result<PlanEdits, Invalid> {
-    // A missing mount source means that the device is missing: do not create a directory in its place.
+    // A missing mount source means that the device is missing: do not create a directory instead.
     if let Some(missing) = edits.mounts.iter().find(|m| !Path::new(&m.host_path).exists()) {
         return Err(Invalid(format!(
             "CDI: there is no {} on the host to be mounted at {}",

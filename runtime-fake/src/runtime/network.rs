@@ -25,7 +25,7 @@ use crate::{id::SandboxId, isolation::Isolation, launch::Invalid, sandbox::Sandb
 use bridged::Pods;
 use loopback::Loopbacks;
 
-/// The network of pods, or why there is none.
+/// The network of pods, or why it is unavailable.
 pub(crate) enum Network {
     /// Pods have addresses on the built-in bridge.
     Bridge(Box<Pods>),
@@ -170,8 +170,8 @@ impl Network {
         }
     }
 
-    /// The descriptors that a sandbox's keeper holds for its network as long as the pod lives. They are created
-    /// before the keeper sets up the pod.
+    /// The descriptors that a sandbox's keeper holds for its network as long as the pod runs. They are created before the keeper
+    /// sets up the pod.
     pub(crate) fn hold(&self, id: &SandboxId) -> Result<Vec<OwnedFd>, Error> {
         match self {
             Self::Host(loopbacks) => Ok(vec![loopbacks.reserve(id)?]),

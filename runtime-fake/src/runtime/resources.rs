@@ -11,7 +11,7 @@ use crate::sandbox::{Sandbox, SandboxEvent, SandboxState};
 use crate::store::{Change, Refused};
 
 impl Runtime {
-    /// Updates a container's limits, before or after its start: all that `update` sets, or none if one is rejected.
+    /// Updates a container's limits, before or after its start: all limits in `update`, or none if one is rejected.
     pub(crate) async fn update_container(
         &self,
         id: &str,

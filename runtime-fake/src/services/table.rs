@@ -53,7 +53,7 @@ pub(crate) enum Transport {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Backends {
     pub(crate) list: Vec<SocketAddrV4>,
-    /// How long a client stays with one of them.
+    /// The session affinity timeout: how long a client stays with one backend.
     pub(crate) affinity: Option<Duration>,
 }
 

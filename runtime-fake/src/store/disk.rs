@@ -1,9 +1,9 @@
 //! Stores records as files: `sandboxes/ID/sandbox.json` and `sandboxes/ID/containers/ID/container.json`. Each is
 //! written to a temporary file and renamed, and then appended to, by the one daemon that holds the lock.
 //!
-//! A missing record means that nothing runs, because the record is written first, unless the keeper's lock says otherwise. An
-//! unreadable record may belong to a running pod: it is not changed, and clients see that pod as not ready. If the system cannot
-//! read files now, the daemon does not start.
+//! A missing record means that nothing runs, because the record is written first, unless the keeper's lock is held. An unreadable
+//! record may belong to a running pod: it is not changed, and clients see that pod as not ready. If the system cannot read files
+//! now, the daemon does not start.
 //!
 //! Records are not synced to disk: a SIGKILL loses no written data, and a power cut ends the processes that the lost records
 //! described. docs/design.md has the measurements.

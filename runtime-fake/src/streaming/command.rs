@@ -99,7 +99,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
                 outcome,
             };
             let talk = async {
-                // An empty message on the first output channel tells the client that it is connected.
+                // An empty message on the first output channel shows the client that it is connected.
                 let first = ends.stdout.as_ref().or(ends.stderr.as_ref());
                 let _ = first.unwrap_or(&ends.error).send(Bytes::new()).await;
                 run(command, ends, target).await;

@@ -21,7 +21,7 @@ const ACCEPTED: Bytes = Bytes::from_static(b"localhost");
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// The default limit on a frame's payload, which our server does not change (RFC 9113, 4.2).
 const MAX_PAYLOAD: usize = 16 << 10;
-/// Limit on the buffered frames of an incomplete header block; hyper rejects such a list, and h2 so many frames.
+/// Limit on the buffered frames of an incomplete header block; hyper rejects a longer list, and h2 more frames.
 const MAX_HELD: usize = 64 << 10;
 /// A block that h2 cannot decompress either: no table has an entry 0 (RFC 7541, 6.1).
 const INVALID_BLOCK: [u8; 1] = [0x80];

@@ -40,7 +40,7 @@ pub use tunnel::Tunnel;
 
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-/// Limit on a WebSocket message: clients send at most 32 KiB at once (client-go 0.36).
+/// Limit on a WebSocket message: clients send at most 32 KiB per message (client-go 0.36).
 pub const MAX_MESSAGE: usize = 1 << 20;
 
 /// The WebSocket configuration at both ends: small messages and buffers.

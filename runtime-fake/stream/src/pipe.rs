@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Limit on the bytes sent at once, so that the streams of a connection take turns.
+/// Limit on the bytes sent in one turn, so that the streams of a connection take turns.
 pub(super) const PIECE: usize = 16 << 10;
 /// Limit on the pieces of all streams that wait to be sent.
 pub(super) const PIECES: usize = 8;

@@ -1,4 +1,4 @@
-//! ◆ Errors of pulls from a registry: each message names the registry and says what the user can do.
+//! ◆ Errors of pulls from a registry: each message names the registry and what the user can do.
 
 use std::io;
 use std::sync::Arc;

@@ -102,8 +102,8 @@ pub struct ImageRecord {
     pub tags: BTreeSet<String>,
     /// `repository@sha256:…`, sorted. An image from a docker archive has none.
     pub digests: BTreeSet<String>,
-    /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More than 0. For the host's
-    /// image only the configuration, which is all that the store keeps of it.
+    /// Bytes: the lengths of all files of its layers, its manifest and its configuration. More than 0. For the host's image only
+    /// its configuration, because the store keeps nothing else of it.
     pub size: u64,
     /// Whether it is pinned, apart from the names pinned in the configuration.
     pub pinned: bool,

@@ -32,7 +32,7 @@ pub(crate) struct Stack<'a> {
     open: Vec<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
-/// The kind of a name, in this layer and those below.
+/// The kind of a name, in this layer and the layers below.
 #[derive(Debug)]
 enum Seen {
     Nothing,
@@ -92,7 +92,7 @@ impl<'a> Stack<'a> {
         Ok(fd)
     }
 
-    /// Closes the directory `parts` and those below it, because it is removed.
+    /// Closes the directory `parts` and the directories below it, because it is removed.
     pub(crate) fn forget(&mut self, parts: &Parts) {
         if self.known(parts) == parts.len() {
             self.open.truncate(parts.len().saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Detects whether a keeper lives.
+//! Detects whether a keeper is running.
 //!
 //! A keeper locks its standard output, the file `keeper.lock` in the sandbox's directory, for life. The process owns
 //! the lock (fcntl(2), F_SETLK): no fork of the keeper inherits it, and the kernel releases it when the process ends,
@@ -34,7 +34,7 @@ const LOG: &str = "keeper.log";
 /// The state of a keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Liveness {
-    /// It lives and has this process id.
+    /// It is running, with this process id.
     Running(i32),
     /// It has ended, or never started.
     Ended,
@@ -66,7 +66,7 @@ pub fn note(sandbox_dir: &Path, pid: i32) -> io::Result<()> {
     fs::write(sandbox_dir.join(PID), pid.to_string())
 }
 
-/// Detects whether the keeper of the sandbox in `sandbox_dir` lives.
+/// Detects whether the keeper of the sandbox in `sandbox_dir` is running.
 pub fn of(sandbox_dir: &Path) -> Liveness {
     let unknown = |what: &str, error: &io::Error| {
         Liveness::Unknown(format!("failed to {what}: {}", plain(error)))
@@ -126,7 +126,7 @@ fn named(sandbox_dir: &Path) -> io::Result<Option<i32>> {
     Ok((own == its).then_some(pid))
 }
 
-/// Opens a pidfd of the keeper's process, if it lives, so that a reused pid cannot be mistaken for it.
+/// Opens a pidfd of the keeper's process, if it is running, so that a reused pid cannot be mistaken for it.
 pub fn process(sandbox_dir: &Path) -> io::Result<Option<(i32, OwnedFd)>> {
     let find = || match of(sandbox_dir) {
         Liveness::Running(0) => {

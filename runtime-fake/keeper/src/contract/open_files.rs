@@ -79,7 +79,7 @@ pub fn given(limit: Option<u64>) {
     }
 }
 
-/// Sets this process's soft limit to that of containers.
+/// Sets this process's soft limit to the one for containers.
 pub fn lower() {
     if let Some(limit) = of_containers() {
         let now = getrlimit(Resource::Nofile);

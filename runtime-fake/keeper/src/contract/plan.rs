@@ -1,7 +1,7 @@
 //! The plans that the daemon sends to a keeper: plain data, complete, with no choices left in it.
 //!
-//! Fields that the OCI runtime specification (1.2) also has are named as there. Records and messages keep the names of
-//! earlier versions, so that keepers and daemons of those versions understand them.
+//! Fields that the OCI runtime specification (1.2) also has are named as there. Records and messages keep the names of earlier
+//! versions, so that keepers and daemons of earlier versions understand them.
 
 mod act;
 mod mounts;
@@ -127,7 +127,7 @@ pub struct LaunchPlan {
     pub cgroup: Option<CgroupPlan>,
     /// The process to run.
     pub process: ProcessPlan,
-    /// The checkpointed processes to restore in its place.
+    /// The checkpointed processes to restore instead of running it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestorePlan>,
 }

@@ -34,8 +34,7 @@ pub enum Call {
     /// Fork a keeper. Its standard streams are sent with the call: its listening socket, its lock file, its log. For
     /// the zygote only.
     Spawn,
-    /// Make the pod's namespaces. Sent once, first. The keeper holds
-    /// descriptors sent with the call open as long as the pod lives.
+    /// Make the pod's namespaces. Sent once, first. The keeper holds descriptors sent with the call open as long as the pod runs.
     Setup(Box<PodPlan>),
     /// Reports that the pod's network is set up. The keeper sets the network kernel parameters and forwards the host ports, whose
     /// listening sockets are sent with the call. Sent at most once.
@@ -65,8 +64,8 @@ pub enum Call {
         /// The signal's number.
         signal: i32,
     },
-    /// Run another process in a running container. Three descriptors are sent with the call: its stdin, stdout and
-    /// stderr. With a terminal there are none; the answer carries the terminal's.
+    /// Run another process in a running container. Three descriptors are sent with the call: its stdin, stdout and stderr. With a
+    /// terminal none is sent; the answer contains the terminal's descriptor.
     Exec {
         /// The container's id.
         container: String,
@@ -173,9 +172,8 @@ pub enum Outcome {
         /// The container's first process, as the daemon sees it.
         pid: i32,
     },
-    /// The keeper copies the container's output to the pipes. The terminal's
-    /// descriptor is sent with the answer, or, without a terminal, that of the pipe to
-    /// the container's standard input, if the client requested it and it is available.
+    /// The keeper copies the container's output to the pipes. The answer contains the terminal's descriptor or, without a
+    /// terminal, the pipe to the container's standard input, if the client requested it and it is available.
     Attached,
     /// The sockets are sent with the answer, one for each address family that the host supports.
     Sockets,

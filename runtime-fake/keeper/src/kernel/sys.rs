@@ -109,12 +109,12 @@ pub fn set_read_only(mount: BorrowedFd<'_>, recursive: bool) -> io::Result<()> {
     set_attributes(mount, libc::MOUNT_ATTR_RDONLY, 0, 0, recursive)
 }
 
-/// Sets the propagation of a mount and of those below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
+/// Sets the propagation of a mount and the mounts below it: `MS_PRIVATE`, `MS_SLAVE` or `MS_SHARED`.
 pub(crate) fn set_propagation(mount: BorrowedFd<'_>, propagation: libc::c_ulong) -> io::Result<()> {
     set_attributes(mount, 0, propagation, 0, true)
 }
 
-/// Adds attributes (`MOUNT_ATTR_*`) to a mount and those below it, and sets their propagation.
+/// Adds attributes (`MOUNT_ATTR_*`) to a mount and the mounts below it, and sets their propagation.
 pub(crate) fn add_attributes(
     mount: BorrowedFd<'_>,
     attributes: u64,
@@ -161,7 +161,8 @@ pub fn take_short_turns() {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: the structure lives until the call returns and its size is passed.
     let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    // Leave another scheduling policy as it is, and a negative nice value, which SCHED_FLAG_RESET_ON_FORK takes from children.
+    // Do not change another scheduling policy, or a negative nice value, which children would lose through
+    // SCHED_FLAG_RESET_ON_FORK.
     if known != 0 || attributes.sched_policy != 0 || attributes.sched_nice < 0 {
         return;
     }
@@ -306,7 +307,7 @@ pub(crate) fn join_new_keyring() -> io::Result<()> {
     }
 }
 
-/// Closes all but the standard descriptors: a new keeper must not inherit those that its daemon was started with.
+/// Closes all but the standard descriptors: a new keeper must not inherit the descriptors that its daemon was started with.
 pub(crate) fn close_inherited() {
     close_others(&mut []);
 }

@@ -201,7 +201,7 @@ impl Execs {
     /// Records the exit of `pid`; returns the pending answer, if any, and the event.
     pub(crate) fn ended(&mut self, pid: i32, code: i32) -> (Option<Answer>, Option<Message>) {
         let answer = self.hear_of(pid);
-        // The last report may have replaced its pid by that of its successor.
+        // The last report may have replaced its pid by its successor's.
         let Some(mut exec) = self.running.remove(&pid) else {
             return (answer, None);
         };

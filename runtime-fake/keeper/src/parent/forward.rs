@@ -86,7 +86,7 @@ fn serve_with(reactor: Reactor, plan: &ForwardPlan, sockets: Vec<OwnedFd>) -> st
     reactor.run(&mut ports)
 }
 
-/// The pod's addresses in the order of the attempts: those of the client's family first.
+/// The pod's addresses in the order of the attempts: the client's address family first.
 fn targets(addresses: &[IpAddr], ipv6: bool) -> Vec<IpAddr> {
     let (same, other): (Vec<IpAddr>, Vec<IpAddr>) =
         addresses.iter().copied().partition(|address| address.is_ipv6() == ipv6);

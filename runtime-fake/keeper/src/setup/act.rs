@@ -32,7 +32,7 @@ const UNABLE: i32 = 125;
 pub(crate) fn play(plan: &ActPlan) -> ! {
     // A signal that is sent before the handler is set up stays pending.
     let blocked = block_signals();
-    // The end of the report pipe tells the keeper that the process runs.
+    // The end of the report pipe shows the keeper that the process runs.
     sys::close_inherited();
     let _ = rustix::thread::set_name(c"crib-behave");
     // Orphans of execs: the first process of a process namespace has to reap them.

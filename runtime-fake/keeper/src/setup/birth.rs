@@ -1,6 +1,6 @@
 //! The last step of a new process into a process namespace that already has other processes.
 //!
-//! A process in the namespace that has CAP_SYS_PTRACE can inspect, stop and change all the others, whatever else separates them.
+//! A process in the namespace that has CAP_SYS_PTRACE can inspect, stop and change all the others, regardless of other isolation.
 //! So the keeper sets up a new process outside the namespace, where no process in it sees the new one. That process has the
 //! container's root, user, capabilities and filter but not its process namespace. When only `execve` is left to do, it forks its
 //! successor into the namespace, reports the successor's pid to the keeper, and exits.

@@ -173,7 +173,7 @@ fn take_own_null() {
     }
 }
 
-/// The namespaces of an exec: those of its container's first process, `target`.
+/// The namespaces of an exec, which are its container's first process's (`target`).
 pub(crate) struct Target<'a> {
     pub(crate) pid: i32,
     pub(crate) users: Option<&'a UserNamespace>,

@@ -112,7 +112,7 @@ fn give_up_privileges(isolation: IsolationMode) -> Step {
     let sets = rustix::thread::capabilities(None).context("read the capabilities")?;
     process::bound(CapabilitySet::empty(), sets.permitted)?;
     match rustix::thread::set_thread_groups(&[Gid::ROOT]) {
-        // Without the right to set groups, containers have those of the runtime.
+        // Without the right to set groups, containers have the runtime's.
         Err(Errno::PERM) if isolation != IsolationMode::Root => {}
         set => allowed("set groups", "setgroups", set)?,
     }

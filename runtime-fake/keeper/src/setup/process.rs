@@ -196,7 +196,7 @@ fn drop_privileges(
         as_ordinary_user(plan, ids, filtered)?;
         return Ok(None);
     }
-    // A runtime without all capabilities can grant only those it has.
+    // A runtime without all capabilities can grant only the ones it has.
     let own = rustix::thread::capabilities(None).context("read the capabilities")?.permitted;
     let wanted = capability_set(&plan.capabilities) & own;
     bound(wanted, own)?;

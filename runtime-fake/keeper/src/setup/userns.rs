@@ -16,7 +16,7 @@ use crate::kernel::failure::{Context as _, Failure, FailureKind, Step, plain};
 use crate::kernel::sys::unshare;
 use crate::kernel::sys::{self, Fork};
 
-/// A user namespace. It lives as long as this descriptor, a process in it or a namespace that belongs to it.
+/// A user namespace. It exists as long as this descriptor, a process in it or a namespace that belongs to it.
 pub(crate) struct UserNamespace {
     fd: OwnedFd,
     pub(crate) maps: IdMappings,

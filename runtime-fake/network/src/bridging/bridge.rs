@@ -1,4 +1,4 @@
-//! The bridge of one daemon: opens or takes it over, attaches and detaches pods, and closes it.
+//! The bridge of one daemon: creates it or takes it over, attaches and detaches pods, and closes it.
 
 mod leases;
 
@@ -237,8 +237,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Deletes the bridge and releases the subnet. When this returns, the kernel has also completed every earlier
-    /// detach. Refused while a pod is attached: then everything stays as it is, for the next daemon to take over.
+    /// Deletes the bridge and releases the subnet. When this returns, the kernel has also completed every earlier detach. Refused
+    /// while a pod is attached: then nothing is changed, and the next daemon takes the bridge over.
     pub fn close(self) -> Result<(), NetError> {
         let pods = self.ipam().held();
         if pods > 0 {

@@ -288,7 +288,7 @@ const SETTINGS: [(&str, &str, &str); 6] = [
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "autoconf", "0"),
     ("ipv4", "accept_redirects", "0"),
-    // Replies to ARP requests for the bridge's own address only, not for those of the host's other interfaces.
+    // Replies to ARP requests for the bridge's own address only, not for addresses of the host's other interfaces.
     ("ipv4", "arp_ignore", "1"),
     // Accepts packets only from addresses that are routed through the bridge.
     ("ipv4", "rp_filter", "1"),

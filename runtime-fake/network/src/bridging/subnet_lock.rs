@@ -1,8 +1,8 @@
 //! Locks a subnet against the other daemons of the same network namespace.
 //!
-//! The lock is a locked file (`flock(2)`) in a directory that only the daemon's own user can enter, so that no
-//! other user can create one. The kernel releases it when the process that holds it ends. A subnet in use without
-//! a lock, such as that of another user's daemon in the same namespace, is found by its addresses and routes.
+//! The lock is a locked file (`flock(2)`) in a directory that only the daemon's own user can enter, so that no other user can
+//! create one. The kernel releases it when the process that holds it ends. A subnet in use without a lock, such as another user's
+//! daemon's in the same namespace, is found by its addresses and routes.
 
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Permissions};

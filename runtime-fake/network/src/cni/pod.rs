@@ -56,7 +56,7 @@ impl CniPod {
         )
     }
 
-    /// The runtime configuration by capability; a plugin gets those that it declares.
+    /// The runtime configuration by capability; a plugin gets the capabilities that it declares.
     pub(super) fn runtime(&self) -> Map<String, Value> {
         let request = &self.request;
         let mut told = Map::new();

@@ -65,7 +65,7 @@ pub(crate) struct InUse {
     pub(crate) address: bool,
 }
 
-/// All IPv4 subnets in use: those of addresses, and those of routes in any table except default routes.
+/// All IPv4 subnets in use: the subnets of addresses, and of routes in any table except default routes.
 pub(crate) fn subnets(netlink: &mut Netlink) -> Result<Vec<InUse>, NetlinkError> {
     let mut subnets = netlink.dump("listing addresses", &requests::query_addresses(), in_use)?;
     subnets.extend(netlink.dump("listing routes", &requests::query_routes(), in_use)?);

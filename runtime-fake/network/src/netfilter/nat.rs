@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Nat {
-    /// Rules for the pods of `subnets` on `bridge`; `ports` are those of existing sandboxes.
+    /// Rules for the pods of `subnets` on `bridge`; `ports` are the rules of existing sandboxes.
     pub fn open(
         bridge: &str,
         subnets: &[(IpAddr, u8)],

@@ -389,14 +389,14 @@ impl Batch {
         self.add(NEW_SET, CREATE, &attributes);
     }
 
-    /// Puts a key with a value into a map.
+    /// Adds a key with a value to a map.
     pub(crate) fn entry(&mut self, table: &str, map: &str, key: &[u8], value: &[u8]) {
         let parts = [nested(1, &attribute(1, key)), nested(2, &attribute(1, value))].concat();
         let entry = nested(1, &parts);
         self.add(NEW_ELEMENT, CREATE, &[text(1, table), text(2, map), nested(3, &entry)]);
     }
 
-    /// Puts a key into a set, or takes it out of a set or a map.
+    /// Adds a key to a set, or removes it from a set or a map.
     pub(crate) fn element(&mut self, table: &str, set: &str, key: &[u8], put: bool) {
         let element = nested(1, &nested(1, &attribute(1, key)));
         let (kind, flags) = if put { (NEW_ELEMENT, CREATE) } else { (DELETE_ELEMENT, 0) };

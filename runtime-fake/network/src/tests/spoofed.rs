@@ -142,7 +142,7 @@ fn addresses(pod: &Pod) -> (Mac, Ipv4Addr, Ipv6Addr) {
     }
 }
 
-/// The frames that arrive at another pod and at the host, of those that a pod sends.
+/// The frames from one pod that arrive at another pod and at the host.
 fn arrived(
     host: &OwnedFd,
     from: &Pod,

@@ -27,16 +27,16 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 /// The holder of the addresses of Services. It cannot be a sandbox's id, which has hexadecimal digits only.
 const SERVICES: &str = "services";
 
-/// Why pods on a host that does not forward packets have no way out, with the remedy.
+/// Why pods on a host that does not forward packets reach no other hosts, with the remedy.
 const NOT_FORWARDING: &str = "this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
 
-/// Why pods of other nodes do not reach those of a host that does not forward packets.
+/// Why pods of other nodes do not reach pods of a host that does not forward packets.
 const NOT_REACHED: &str = "pods of other nodes do not reach pods of this one, because this host does not forward packets: sysctl -w net.ipv4.ip_forward=1";
 
 /// Why other machines and nodes do not reach pods of an ordinary user's runtime.
 const ROOTLESS: &str = "the runtime is an ordinary user's: its pods are in a network of their own, so that pods of other nodes do not reach them, nor they those, by addresses or through Services: run the runtime as root";
 
-/// Why a bridge in a namespace of its own has no way out.
+/// Why a bridge in a namespace of its own has no egress.
 const NO_EGRESS: &str = "their network namespace cannot forward packets (see the log)";
 
 /// The network of pods with addresses on the bridge.
@@ -46,7 +46,7 @@ pub(crate) struct Pods {
     spare: Mutex<Option<PodNetns>>,
 }
 
-/// The bridge, or why there is none.
+/// The bridge, or why it is not open.
 enum State {
     Open(Box<Bridged>),
     /// Each call that needs the bridge retries.

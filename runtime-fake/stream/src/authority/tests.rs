@@ -90,7 +90,7 @@ fn blocks_longer_than_a_frame_are_split() {
     assert!(rewritten(&input) == output);
 }
 
-/// These bytes, and all that follow, reach h2 unchanged.
+/// These bytes, and all later ones, reach h2 unchanged.
 #[rstest]
 #[case::padding_longer_than_the_frame(frame(HEADERS, END_HEADERS | PADDED, 1, &[9, 0x82]))]
 #[case::padding_without_length(frame(HEADERS, END_HEADERS | PADDED, 1, &[]))]

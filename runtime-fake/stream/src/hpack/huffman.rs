@@ -1,7 +1,7 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B). ◆
 //!
-//! The code is canonical: codes of one length are consecutive in the order of their symbols, and follow those of
-//! the length before. So the lengths alone define it.
+//! The code is canonical: codes of one length are consecutive in the order of their symbols, and follow the codes of the previous
+//! length. So the lengths alone define the code.
 
 use super::HpackError;
 

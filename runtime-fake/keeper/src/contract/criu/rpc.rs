@@ -1,6 +1,6 @@
 //! Requests a dump over criu's own protocol (`criu swrk`, images/rpc.proto): protobuf messages, one a packet.
 //!
-//! Unlike with its command line, criu then stops when everything is dumped and frozen, and asks whether to continue. At
+//! Unlike with its command line, criu then pauses when everything is dumped and frozen, and waits for a message to continue. At
 //! that point files that belong to the dump can be copied.
 
 use std::{

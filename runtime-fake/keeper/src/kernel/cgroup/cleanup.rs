@@ -118,7 +118,7 @@ impl Visitor for Processes {
     }
 }
 
-/// Removes an empty cgroup, with those that its processes made below it. Returns whether it no longer exists.
+/// Removes an empty cgroup, with the cgroups that its processes made below it. Returns whether it no longer exists.
 pub fn remove(cgroup: &CgroupPath) -> bool {
     // Try every directory, even if others failed.
     let left = cgroup.directories().filter(|d| !remove_directory(d));
@@ -155,7 +155,7 @@ impl Visitor for Below {
 /// Retries [`remove`] until the killed processes have exited, at most for `timeout`.
 pub fn remove_in_time(cgroup: &CgroupPath, timeout: Duration) -> bool {
     let until = Instant::now() + timeout;
-    // On a hybrid host the v2 event covers v1 too: a process leaves all its cgroups at once.
+    // On a hybrid host the v2 event covers v1 too: a process leaves all its cgroups at the same time.
     let events =
         cgroup.unified().and_then(|directory| File::open(directory.join("cgroup.events")).ok());
     while !remove(cgroup) {
@@ -181,7 +181,7 @@ fn is_populated(mut events: &File) -> bool {
 /// Waits until the file changes (kernel documentation, admin-guide/cgroup-v2.rst, "[Un]populated Notification").
 fn wait_for_event(events: &File, timeout: Duration) {
     let mut wanted = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-    // The caller checks again, whatever poll(2) returns.
+    // The caller checks again, regardless of the result of poll(2).
     let _ = poll(&mut wanted, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX));
 }
 
@@ -204,7 +204,8 @@ pub fn remove_parent(pod: &CgroupPath) {
     }
 }
 
-/// Kills all processes in a pod's cgroups, those of `containers` and its own, and removes them. Returns whether all are removed.
+/// Kills all processes in a pod's own cgroup and the cgroups of `containers`, and removes the cgroups. Returns whether all are
+/// removed.
 pub fn destroy(pod: &CgroupPath, containers: &[String], timeout: Duration) -> bool {
     let mut all = true;
     for container in containers {

@@ -45,7 +45,7 @@ impl DeviceRule {
     }
 }
 
-/// The default rules of every container, as in other runtimes: create any node, and use those in its default `/dev`.
+/// The default rules of every container, as in other runtimes: create any node, and use the devices in its default `/dev`.
 pub fn usual() -> Vec<DeviceRule> {
     use DeviceKind::{Block, Character};
     let nodes =

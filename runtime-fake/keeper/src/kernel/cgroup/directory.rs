@@ -156,7 +156,7 @@ fn filled(base: &Path, directory: &Path, name: &str) -> io::Result<String> {
         Some(parent) if own.trim().is_empty() && directory != base => {
             let parents = filled(base, parent, name)?;
             fs::write(&file, parents.trim())?;
-            // Then the kernel fills those below it: for each of our writes it visits every cpuset of the host.
+            // With this, the kernel fills the cpusets below: for each write of ours it would visit every cpuset of the host.
             let _ = fs::write(directory.join("cgroup.clone_children"), "1");
             Ok(parents)
         }

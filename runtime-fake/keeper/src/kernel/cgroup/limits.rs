@@ -133,7 +133,7 @@ fn check_list(field: &str, list: &str) -> Result<(), InvalidCgroup> {
     invalid(format!("{field} {list:?} is not a list of numbers as in 0-3,7"))
 }
 
-/// Allows only files of controllers: those of the cgroup itself (`cgroup.procs`) are the runtime's.
+/// Allows only files of controllers: files of the cgroup itself (`cgroup.procs`) are the runtime's.
 fn check_file(file: &str, value: &str) -> Result<(), InvalidCgroup> {
     let word = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')

@@ -107,7 +107,7 @@ fn ranges(rules: &Rules, arches: &[Arch]) -> Vec<(u32, Verdict)> {
         let mut next = start;
         for (number, verdict) in verdicts {
             if number > next {
-                // Future calls will fill the gap below those that only ARM has.
+                // Future calls will fill the gap below the ARM-only calls.
                 let gap = if number - next > WIDE_GAP { unknown(rules) } else { rules.default };
                 ranges.push((next, Verdict::Always(gap)));
             }

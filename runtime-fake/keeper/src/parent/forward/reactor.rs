@@ -155,7 +155,7 @@ impl Reactor {
         self.ended.extend(self.connections.give_up());
     }
 
-    /// Gives a socket another turn, after those that are ready.
+    /// Gives a socket another turn, after the sockets that are ready.
     pub(super) fn resume(&mut self, token: u64) {
         self.unfinished.push(token);
     }

@@ -1,4 +1,4 @@
-//! Log files: they stay in the client's log directory, whatever links a container or another process has made there.
+//! Log files: they stay in the client's log directory, despite any links that a container or another process has made there.
 
 use std::{
     fs::{self, File},

@@ -35,8 +35,8 @@ pub(super) struct Progress {
 /// The most bytes that are allocated in one action.
 const PIECE: u64 = 1 << 20;
 
-/// The next action, `now` after the process's start: the earliest of those that are due. So a delayed process skips none: it
-/// writes every line that is due before its exit.
+/// The next action, `now` after the process's start: the earliest due one. So a delayed process skips none: it writes every line
+/// that is due before its exit.
 pub(super) fn next(plan: &ActPlan, done: &Progress, now: Duration) -> Next {
     let term = match (plan.term, done.term) {
         (OnTerm::End, Some(at)) => Some((at, Next::Exit(TERMINATED))),

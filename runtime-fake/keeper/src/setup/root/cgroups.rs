@@ -53,7 +53,7 @@ pub(crate) struct Hierarchy {
     current: Option<PathBuf>,
 }
 
-/// Mounts the hierarchies; `own` is the container's cgroup. It skips those that the kernel does not let us mount.
+/// Mounts the hierarchies; `own` is the container's cgroup. It skips hierarchies that the kernel does not let us mount.
 pub(crate) fn mount(root: &Root, own: Option<&CgroupPath>, writable: bool) -> Step {
     let what = "show the container its control groups";
     let hierarchies = of_host().context(what)?;

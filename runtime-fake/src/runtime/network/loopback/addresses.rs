@@ -1,4 +1,4 @@
-//! Candidate loopback addresses for sandboxes, and those in use ◆
+//! Candidate loopback addresses for sandboxes, and addresses in use ◆
 
 use std::net::Ipv4Addr;
 
