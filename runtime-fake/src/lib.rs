@@ -55,7 +55,7 @@
 //! | stream client (a connection, and a forwarded port) | one connection | bytes | bytes |
 //! | download (a blob, in `image`) | a file without a name | chunks from the registry | its progress (watch) |
 //! | Services (a thread, while a client serves some) | the ports of Services, the DNS server | tables (channel) | connections to pods |
-//! | copy (a thread for each, named so) | a container's root; its fsuid and fsgid | an archive (chunks) | files, or an archive |
+//! | copy (a thread for each, named `copy`) | a container's root; its fsuid and fsgid | an archive (chunks) | files, or an archive |
 //! | trash (a thread, while there is any) | removed directories | removals | nothing |
 //! | operation (a call) | nothing | a request | an answer; it continues when its client disconnects |
 

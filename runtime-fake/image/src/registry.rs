@@ -190,7 +190,7 @@ impl Puller {
         }
     }
 
-    /// Downloads and unpacks the image. An error also contains whether another pull's download was involved.
+    /// Downloads and unpacks the image. An error also reports whether another pull's download was involved.
     async fn bring_in(
         &self,
         session: &Arc<Session>,

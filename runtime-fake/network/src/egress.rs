@@ -351,8 +351,8 @@ fn forward_packets() -> io::Result<()> {
 }
 
 /// Makes the FIFO of the namespace if it is missing, and opens its write end. The name contains the namespace's inode number, so
-/// that a process of an earlier namespace is not mistaken for this one's: a running process keeps its namespace, and the number
-/// is not reused.
+/// that a process of an earlier namespace is not mistaken for this one's: a running process keeps its namespace, so the number is
+/// not reused.
 fn open_fifo(directory: &Path, netns: BorrowedFd<'_>) -> io::Result<(PathBuf, OwnedFd)> {
     let number = File::from(netns.try_clone_to_owned()?).metadata()?.ino();
     let fifo = directory.join(format!("egress-{number}"));

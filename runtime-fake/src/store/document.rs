@@ -1,8 +1,8 @@
 //! A record in a file: a JSON object with its format version, followed by one line for each change, with the
 //! fields that change. The last line is current.
 //!
-//! A change is appended, which costs one system call. After a replacement by rename, ext4 would write the file to disk
-//! immediately (`auto_da_alloc`), which takes milliseconds. Every line has all fields that change, so that it is valid even if an
+//! A change is appended, which costs one system call. A replacement by rename instead would make ext4 write the file to disk
+//! first (`auto_da_alloc`), which takes milliseconds. Every line has all fields that change, so that it is valid even if an
 //! earlier one was truncated. If the last line is incomplete, the state is unknown.
 
 use std::{

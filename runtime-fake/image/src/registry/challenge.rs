@@ -54,7 +54,7 @@ fn parameter(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
 /// Whether credentials may be sent to the token server `realm`, which `registry` named in its challenge.
 ///
 /// Any host may be a registry's token server (docker.io's is auth.docker.io), and only the registry can name it, so credentials
-/// are sent to a realm with TLS. Without TLS they are sent to the registry's own host only, and only if the registry itself is
+/// are sent to any realm with TLS. Without TLS they are sent to the registry's own host only, and only if the registry itself is
 /// used without TLS. Other clients differ: containerd and docker send them to every realm, also without TLS; go-containerregistry
 /// (2026) also requires TLS, and in addition the same last two labels of the host name, which some registries do not have.
 pub(crate) fn may_have_credentials(realm: &Url, registry: &Url) -> bool {

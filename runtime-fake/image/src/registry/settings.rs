@@ -65,7 +65,7 @@ pub struct Rewrite {
 /// A mirror of a registry: `https://mirror.example.com:5000/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// Without TLS, because its URL begins with http:.
+    /// Without TLS: its URL begins with `http:`.
     pub plain_http: bool,
     /// Host and port.
     pub host: String,

@@ -76,7 +76,7 @@ impl From<ImageError> for Failure {
 }
 
 /// Locks the metadata. It is consistent between any two statements of its methods, and these do not panic: a poisoned lock means
-/// a bug elsewhere and the store can continue to serve.
+/// a bug elsewhere, and the store can continue to serve.
 pub(crate) fn lock(metadata: &Mutex<Metadata>) -> MutexGuard<'_, Metadata> {
     metadata.lock().unwrap_or_else(PoisonError::into_inner)
 }

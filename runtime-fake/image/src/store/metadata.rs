@@ -9,8 +9,9 @@
 //! empty/                  the root of an image without layers
 //! tmp/                    unfinished files             emptied when the store is opened
 //! trash/                  removed content              deleted in the background
-//! ``` Content that no record, hold or running pull names is garbage. A layer counts only if a record names it, so layers without
-//! an image record after a power cut are garbage too.
+//! ```
+//! Content that no record, hold or running pull names is garbage. A layer counts only if a record names it, so layers without an
+//! image record after a power cut are garbage too.
 //!
 //! An unreadable record or hold may name any content. While one exists, content that was present with it is not garbage. A pull
 //! rewrites an image's record.

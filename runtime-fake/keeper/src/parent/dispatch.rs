@@ -80,7 +80,7 @@ impl Keeper {
                 let abandoned = waiting.is_some_and(|waiting| !self.tickets.is_open(waiting));
                 let found = self.container(&container)?;
                 let started = if abandoned {
-                    // The daemon that sent the first request has ended; answer its successor's instead.
+                    // The daemon that sent the first request has ended; answer the next daemon's request instead.
                     found.start_for(ticket)
                 } else {
                     found.start(ticket)

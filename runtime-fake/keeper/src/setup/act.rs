@@ -81,8 +81,8 @@ fn unable(what: impl Display, error: &std::io::Error) -> ! {
     sys::exit(UNABLE)
 }
 
-/// Blocks the signals that would end a program. The first process of a process namespace does not get signals without a handler
-/// otherwise.
+/// Blocks the signals that would end a program. Otherwise the first process of a process namespace would not receive signals
+/// without a handler.
 fn block_signals() -> nix::Result<SigSet> {
     let mut all = SigSet::empty();
     for signal in [

@@ -115,7 +115,7 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Sends all requests in one message and reads their acknowledgements. The kernel handles them in order and continues after a
+    /// Sends all requests with one call and reads their acknowledgements. The kernel handles them in order and continues after a
     /// refused one; the first refusal is the error.
     pub(crate) fn batch(&mut self, requests: &[Request]) -> Result<(), NetlinkError> {
         let Some(first) = requests.first() else {
