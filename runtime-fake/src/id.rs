@@ -108,7 +108,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The name of a daemon, for its bridge, its packet rules and its cgroups: `crib` and 8 hexadecimal digits, constant for a state
-/// directory, so that a restarted daemon finds what it created.
+/// directory, so that a restarted daemon finds its own bridge, rules and cgroups.
 #[must_use]
 pub fn instance_name(state_dir: &Path) -> String {
     let mut hasher = Sha256::new();

@@ -20,7 +20,7 @@ pub use disk::OpenError;
 pub(crate) use disk::{Directory, container_dir, sandbox_dir};
 pub(crate) use state::{Change, Refused, State, words};
 
-/// How many events a slow subscriber may lag behind; then it learns how many it has missed.
+/// The number of events that a slow subscriber may lag behind; beyond it, the subscriber gets the number of missed events.
 const EVENT_CAPACITY: usize = 4096;
 
 /// An event, with the state right after it.

@@ -134,7 +134,7 @@ pub struct ImageStore {
 }
 
 impl ImageStore {
-    /// Opens the store, creates it if missing, and removes what an interrupted daemon left behind.
+    /// Opens the store, creates it if missing, and removes the unfinished files of an interrupted daemon.
     ///
     /// # Errors
     /// [`ImageError::Store`] when a directory cannot be created or read, or an archive does not exist; [`ImageError::Archive`]
@@ -178,8 +178,8 @@ impl ImageStore {
     /// or layer is not read again; of several concurrent callers one does the work.
     ///
     /// # Errors
-    /// [`ImageError::Reference`], [`ImageError::Script`], [`ImageError::NotFound`],
-    /// [`ImageError::NotFoundUnreadable`], [`ImageError::Archive`] (then nothing of the image is kept), [`ImageError::Full`] or [`ImageError::Store`].
+    /// [`ImageError::Reference`], [`ImageError::Script`], [`ImageError::NotFound`], [`ImageError::NotFoundUnreadable`],
+    /// [`ImageError::Archive`] (then nothing of the image is stored), [`ImageError::Full`] or [`ImageError::Store`].
     pub fn pull(&self, reference: &str) -> Result<ImageId, ImageError> {
         self.find(reference).map_err(|error| error.or_full(&self.places.root))
     }
@@ -326,8 +326,8 @@ impl ImageStore {
         Ok(self.rootfs_of(&record))
     }
 
-    /// Copies the layers of [`Rootfs::Layers`] into the directory `into`, created if missing, as one tree: for
-    /// machines that cannot mount an overlay. A failed copy leaves what it has created.
+    /// Copies the layers of [`Rootfs::Layers`] into the directory `into`, created if missing, as one tree: for machines that
+    /// cannot mount an overlay. A failed copy does not remove the files that it has created.
     ///
     /// # Errors
     /// [`ImageError::Store`].

@@ -98,8 +98,8 @@ pub mod parent {
     //! - `exit`: reaps, writes the exit record, then reports.
     //! - `output`, `log`, `watchers`: a container's pipes are the keeper's, which copies them to the log and to clients of Attach. The
     //!   pipes of an exec are the daemon's own.
-    //! - `forward`: the forwarder of host ports, a fork of the keeper with one thread: an epoll loop over non-blocking sockets, which
-    //!   buffers only what a slow receiver has not taken. Its clients share slots by the rule of the package `shares`.
+    //! - `forward`: the forwarder of host ports, a fork of the keeper with one thread: an epoll loop over non-blocking sockets,
+    //!   which buffers only data that a slow receiver has not taken. Its clients share slots by the rule of the package `shares`.
 
     pub(crate) mod cgroups;
     pub(crate) mod connection;

@@ -73,7 +73,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout for the end of a process without users.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where programs are looked for besides the `PATH`.
+/// Directories searched for programs in addition to the `PATH`.
 const DIRECTORIES: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// Why pods reach only each other.

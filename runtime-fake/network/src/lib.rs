@@ -260,7 +260,7 @@ pub enum NetError {
     },
 }
 
-/// Formats an error with its causes, for an error that is printed beside another one and is not its source.
+/// Formats an error with its causes, for an error that is printed next to another one and is not its source.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

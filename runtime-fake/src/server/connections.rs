@@ -73,7 +73,7 @@ pub(super) struct Admission {
     pub(super) own: u32,
     /// The socket's mode admits a group; then the kernel alone decides, by that mode.
     pub(super) group: bool,
-    /// The overflow user, as which all users appear who are not mapped into the daemon's user namespace, including the host's
+    /// The overflow user. All users who are not mapped into the daemon's user namespace appear as this user, including the host's
     /// root; `None` in the initial user namespace. With mode 0600, only the owner and the host's root can connect; with any other
     /// mode, the overflow user is rejected.
     pub(super) unmapped: Option<u32>,

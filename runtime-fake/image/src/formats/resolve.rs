@@ -28,7 +28,7 @@ pub(crate) struct Resolved {
     pub(crate) layers: Vec<LayerSource>,
 }
 
-/// A layer, and what its content must match.
+/// A layer, with the digests and length that its content must match.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerSource {
     /// Member of the archive.

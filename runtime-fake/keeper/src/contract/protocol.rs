@@ -84,7 +84,7 @@ pub enum Call {
         /// The pid from [`Outcome::Exec`].
         pid: i32,
     },
-    /// Also copy what a running container writes to the pipes sent with the call: one for each requested output.
+    /// Also copy a running container's output to the pipes sent with the call: one for each requested stream.
     Attach {
         /// The container's id.
         container: String,

@@ -288,7 +288,7 @@ pub(crate) fn close_all() {
 /// linux/keyctl.h.
 const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
 
-/// Joins a new session keyring, empty and without a name: the inherited one belongs to the user who started the daemon
+/// Joins a new session keyring, empty and without a name: the inherited keyring belongs to the user who started the daemon
 /// (session-keyring(7)). A kernel without keys, or a filter that rejects the call, is not an error.
 pub(crate) fn join_new_keyring() -> io::Result<()> {
     let name = std::ptr::null::<libc::c_char>();

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::kernel::sys;
 
-/// How often the list of processes is read. Processes that fork faster than they are killed are then left alone.
+/// Limit on the readings of the list of processes. Processes that fork faster than they are killed are then left alone.
 const PASSES: usize = 64;
 
 /// How an exec's processes are recognised.

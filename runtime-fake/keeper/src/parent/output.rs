@@ -18,7 +18,7 @@ use crate::setup::terminal;
 /// A quarter of a pipe's capacity: the buffer is on the stack of every keeper.
 const CHUNK: usize = 16 << 10;
 
-/// How many chunks of a stream are read in one turn: a program that writes continuously must not block the keeper.
+/// Limit on the chunks of a stream that are read in one turn: a program that writes continuously must not block the keeper.
 const CHUNKS_IN_A_TURN: usize = 8;
 
 /// A bound on the reads that drain a terminal after its last process has exited; one read returns at most 4 KiB.

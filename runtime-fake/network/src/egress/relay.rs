@@ -94,7 +94,7 @@ pub(crate) fn start(
     Ok(ended)
 }
 
-/// Raises the limit on file descriptors as far as allowed, and returns how many connections and flows fit below it.
+/// Raises the limit on file descriptors as far as allowed, and returns the numbers of connections and flows that fit below it.
 fn limits() -> (usize, usize) {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     let limit = match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
@@ -104,7 +104,8 @@ fn limits() -> (usize, usize) {
     shares(limit)
 }
 
-/// How many connections and flows fit below a limit on file descriptors. Some are reserved for the relay itself and for DNS.
+/// The numbers of connections and flows that fit below a limit on file descriptors. Some are reserved for the relay itself and
+/// for DNS.
 fn shares(limit: u64) -> (usize, usize) {
     let part = limit.saturating_sub(OWN_DESCRIPTORS) / 4;
     let part = usize::try_from(part).unwrap_or(usize::MAX).max(1);

@@ -27,7 +27,7 @@ pub(crate) struct Query {
     pub(crate) payload: Vec<u8>,
 }
 
-/// One request: the message, its flags besides `REQUEST | ACK`, and its description.
+/// One request: the message, its flags in addition to `REQUEST | ACK`, and its description.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// The description for errors: "creating the bridge crib0".

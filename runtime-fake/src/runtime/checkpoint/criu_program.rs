@@ -14,7 +14,7 @@ use crate::runtime::{Error, Runtime};
 
 /// Timeout of `criu check`.
 const CHECK: Duration = Duration::from_secs(20);
-/// Directories searched for criu besides the daemon's `PATH`.
+/// Directories searched for criu in addition to the daemon's `PATH`.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 impl Runtime {

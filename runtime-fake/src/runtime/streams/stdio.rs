@@ -48,7 +48,7 @@ pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<Shared> {
 pub(crate) struct ProcessOutput {
     from: Shared,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// After the end: how many bytes are still to be read.
+    /// The number of bytes left to read after the process has ended.
     left: Option<usize>,
 }
 

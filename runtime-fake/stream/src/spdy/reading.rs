@@ -99,7 +99,7 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
                 if unidirectional {
                     self.shared.ended(id);
                 }
-                // The queue has room for as many streams as may be open, but the receiver may be gone.
+                // The queue has room for as many streams as may be open, but the receiver may have been dropped.
                 if let Some(stream) = stream
                     && self.opened.try_send(stream).is_err()
                     && self.shared.reset(id)

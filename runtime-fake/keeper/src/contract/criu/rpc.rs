@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A criu that sends `responses`; also returns what it received.
+    /// A criu that sends `responses`; also returns the received messages.
     fn with(
         responses: &[Response],
         fails: bool,

@@ -20,14 +20,14 @@ use rustix::{
 
 use crate::kernel::cgroup::{CgroupPath, hierarchy::Controller};
 
-/// How often a cgroup is polled on a host with v1 only: v1 notifies of an empty cgroup only by running a program on the host
-/// (`release_agent`), which belongs to the host's administrator.
+/// The interval at which a cgroup is polled on a host with v1 only: v1 notifies of an empty cgroup only by running a program on
+/// the host (`release_agent`), which belongs to the host's administrator.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How often the processes of a cgroup are listed and killed, where `cgroup.kill` is missing.
+/// Limit on the rounds of listing and killing a cgroup's processes, where `cgroup.kill` is missing.
 const ROUNDS: usize = 1000;
 
-/// How many processes of a cgroup the OOM killer has killed, because its memory or the host's was used up; none if the
-/// host has no memory controller.
+/// The number of a cgroup's processes that the OOM killer has killed, because the memory of the cgroup or the host was exhausted;
+/// none if the host has no memory controller.
 pub fn oom_kills(cgroup: &CgroupPath) -> Option<u64> {
     let v2 = cgroup.tree.branch(Controller::Memory)?.v2;
     let name = if v2 { "memory.events" } else { "memory.oom_control" };

@@ -17,7 +17,7 @@ use crate::kernel::cgroup::{
     program,
 };
 
-/// How often a directory is made again when another process has just removed its empty parent.
+/// Limit on the attempts to make a directory whose empty parent other processes keep removing.
 const ATTEMPTS: usize = 8;
 
 /// Open descriptors through which a process enters a cgroup.

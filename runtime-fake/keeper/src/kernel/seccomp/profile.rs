@@ -27,7 +27,7 @@ const LOG_FLAG: u32 = 2;
 const SPEC_ALLOW: u32 = 4;
 const EPERM: u32 = 1;
 
-/// Error names, which Podman's profiles have besides numbers.
+/// Error names, which Podman's profiles use in addition to numbers.
 const ERRNO: [(&str, u32); 8] = [
     ("EPERM", 1),
     ("ENOENT", 2),

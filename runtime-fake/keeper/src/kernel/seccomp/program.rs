@@ -18,9 +18,9 @@ use crate::kernel::seccomp::{
 pub struct Instruction {
     /// The operation.
     pub code: u16,
-    /// How many instructions to skip if the condition holds.
+    /// The number of instructions to skip if the condition holds.
     pub jt: u8,
-    /// How many to skip if it does not.
+    /// The number of instructions to skip if it does not.
     pub jf: u8,
     /// Its operand.
     pub k: u32,

@@ -21,7 +21,7 @@ const CONNECTIONS: u64 = 16_384;
 const FLOWS: u64 = 4096;
 /// The longest UDP datagram.
 const BUFFER: usize = 65536;
-/// How many events one epoll_wait returns.
+/// The maximum number of events of one epoll_wait.
 const EVENTS: usize = 256;
 
 /// The tokens of the sockets of one port; the first one is the listening socket's.

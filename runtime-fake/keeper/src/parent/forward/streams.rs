@@ -20,7 +20,7 @@ use crate::contract::plan::{Forward, Transport};
 const CONNECTING: Duration = Duration::from_secs(10);
 /// How long accepting pauses when the process has no free descriptor.
 const EXHAUSTED: Duration = Duration::from_millis(100);
-/// How many reads and writes a direction may do before other connections get their turn.
+/// Limit on the reads and writes of one direction before other connections get their turn.
 const TURN: usize = 32;
 
 /// A listening socket and its connections.
@@ -47,7 +47,7 @@ struct Connection {
 
 struct Dialing {
     deadline: Instant,
-    /// How many targets have been tried.
+    /// The number of tried targets.
     tried: usize,
 }
 
@@ -205,7 +205,7 @@ impl Port for StreamPort {
 }
 
 impl Connection {
-    /// Moves what both sides can send and receive now. Returns whether anything moved, and whether there is more.
+    /// Moves the bytes that both sides can send and receive now. Returns whether any byte moved, and whether there are more.
     fn pump(&mut self, is_tcp: bool, buffer: &mut [u8]) -> io::Result<(bool, bool)> {
         let [up, down] = &mut self.ended;
         let up = pump(&self.client, &self.pod, up, is_tcp, buffer)?;
