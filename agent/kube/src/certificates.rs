@@ -1,4 +1,5 @@
-//! The certificates of a node, which its cluster signs: the first one, and those that replace it.
+//! The node's certificates, which the cluster signs: the first client certificate, and rotation of the client and serving
+//! certificates.
 
 pub(crate) mod bootstrap;
 mod request;

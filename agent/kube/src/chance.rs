@@ -1,17 +1,17 @@
-//! Random numbers for delays: nodes that were started together must not ask together for ever.
+//! Random jitter for delays, so that nodes that started at the same time do not send their requests at the same time.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// A random number from 0 to below 1.
+/// A random number in [0, 1).
 pub(crate) fn chance() -> f64 {
-    // A new state has other keys each time.
+    // Each `RandomState` has different keys.
     let random = RandomState::new().build_hasher().finish();
-    // 53 bits are what a double can hold.
+    // The mantissa of an `f64` has 53 bits.
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A duration that is up to `share` of it longer, by chance.
+/// The duration, extended at random by up to `share` of it.
 pub(crate) fn jittered(duration: Duration, share: f64) -> Duration {
     duration.mul_f64(share.mul_add(chance(), 1.0))
 }

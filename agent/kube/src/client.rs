@@ -1,7 +1,7 @@
-//! A client of an API server: where it is and who the client is, requests, and collections that are followed.
+//! A client of an API server: kubeconfigs, requests, and reflectors (list and watch).
 //!
-//! It is crib's own, over the HTTPS client that images are pulled with: objects are JSON values as the server sent them, so that
-//! nothing of them is lost, and the few types that matter are decoded where they are used.
+//! It uses the HTTPS client that also pulls images. Objects are JSON values as the server sent them, so that unknown fields are
+//! preserved; the few types that the agent needs are decoded where they are used.
 
 mod any_server;
 mod backoff;

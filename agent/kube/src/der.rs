@@ -1,4 +1,4 @@
-//! ◆ Elements of DER, as far as certificates need them: a tag, a length and a content. Pure.
+//! ◆ Parses DER elements (tag, length, content), as far as certificates need them. Pure.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -6,17 +6,17 @@ use jiff::tz::TimeZone;
 
 /// The tag of a SEQUENCE.
 pub const SEQUENCE: u8 = 0x30;
-/// UTF8String, PrintableString and IA5String: the others are not in use for names.
+/// UTF8String, PrintableString and IA5String: names do not use the other string types.
 const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The elements of a DER value that are yet to be read. What cannot be read is `None`.
+/// The unread elements of a DER value. Malformed input yields `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
-    /// Those in these bytes.
+    /// The elements in these bytes.
     #[must_use]
     pub fn new(der: &'a [u8]) -> Self {
         Self(der)
@@ -28,7 +28,7 @@ impl<'a> Elements<'a> {
         self.0.is_empty()
     }
 
-    /// The bytes that are yet to be read.
+    /// The unread bytes.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.0
@@ -40,20 +40,20 @@ impl<'a> Elements<'a> {
         self.0.first().copied()
     }
 
-    /// The content of the next element, which must have this tag.
+    /// The content of the next element, if it has this tag.
     pub fn next(&mut self, tag: u8) -> Option<Elements<'a>> {
         let (found, content) = self.element()?;
         (found == tag).then_some(Elements(content))
     }
 
-    /// The next element, which must be text.
+    /// The next element, if it is a string.
     pub fn text(&mut self) -> Option<String> {
         let (tag, content) = self.element()?;
         let text = std::str::from_utf8(content).ok()?;
         STRINGS.contains(&tag).then(|| text.to_owned())
     }
 
-    /// The next element, which must be a time.
+    /// The next element, if it is a time.
     pub fn time(&mut self) -> Option<Timestamp> {
         let (tag, content) = self.element()?;
         let text = std::str::from_utf8(content).ok()?.strip_suffix('Z')?;
@@ -76,7 +76,7 @@ impl<'a> Elements<'a> {
         let (first, mut rest) = rest.split_first()?;
         let mut length = usize::from(*first);
         if length >= 0x80 {
-            // The length of the length: a certificate has less than 16 MiB.
+            // At most three length bytes: a certificate has less than 16 MiB.
             let (bytes, after) = rest.split_at_checked(length & 0x7f)?;
             if bytes.is_empty() || bytes.len() > 3 {
                 return None;

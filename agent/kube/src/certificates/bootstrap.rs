@@ -1,5 +1,5 @@
-//! The first certificate of a node: asked for with the credentials of a bootstrap kubeconfig, which have little rights and may be
-//! those of many nodes.
+//! Requests the node's first client certificate with the credentials of a bootstrap kubeconfig, which have few rights and which
+//! several nodes may share.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/certificate/bootstrap/bootstrap.go LoadClientCert.
 
@@ -17,33 +17,33 @@ use super::validity::Validity;
 use crate::chance::jittered;
 use crate::client::{ApiClient, Connection, KubeconfigError};
 
-/// How long the server may take to answer at all, how long one answer, and how often it is asked.
+/// Limits of the wait for the server: total time, time per request, and interval between requests.
 const SERVER: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(2);
 const JITTER: f64 = 0.2;
-/// How long a request may take to be approved and signed.
+/// The time limit for approval and signing of the request.
 const SIGNED: Duration = Duration::from_secs(3600);
 
-/// Why a node has no certificate.
+/// The node could not get a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The bootstrap kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// Its client cannot.
+    /// The bootstrap kubeconfig's client certificate cannot be used.
     #[error("failed to use the client certificate of a kubeconfig")]
     Client(#[from] fetch::TlsError),
-    /// There is no certificate.
+    /// The request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// It cannot be kept.
+    /// The certificate files cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The key of an earlier request cannot be read.
     #[error("failed to use the key of an earlier request in {}: remove it", path.display())]
     Key {
-        /// The directory.
+        /// The directory of the certificate files.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -51,7 +51,7 @@ pub enum BootstrapError {
     },
 }
 
-/// Whether there is a kubeconfig whose client certificates are good: only then is none asked for.
+/// Whether the kubeconfig exists and its client certificates are valid. Only otherwise is a new certificate requested.
 #[must_use]
 pub fn is_valid(kubeconfig: &Path, now: Timestamp) -> bool {
     if !kubeconfig.exists() {
@@ -83,8 +83,8 @@ pub fn is_valid(kubeconfig: &Path, now: Timestamp) -> bool {
     true
 }
 
-/// A node that has no certificate yet, and asks for one with the credentials of the kubeconfig `from`. It keeps the certificate in
-/// `directory`, and writes a kubeconfig that uses it to `kubeconfig`.
+/// A node that has no certificate yet. It requests one with the credentials of the kubeconfig `from`, stores it in `directory`,
+/// and writes a kubeconfig that uses it to `kubeconfig`.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
     /// The bootstrap kubeconfig.
@@ -98,7 +98,7 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// A client for the node. Its requests wait for the certificate.
+    /// Creates a client for the node. Its requests wait for the certificate.
     ///
     /// # Errors
     /// If the bootstrap kubeconfig cannot be used.
@@ -106,10 +106,10 @@ impl Bootstrap {
         Ok(ApiClient::unknown(Connection::load(&self.from)?)?)
     }
 
-    /// Asks for the certificate, and gives it to the node's client.
+    /// Requests the certificate, and sets it as the identity of the node's client.
     ///
     /// # Errors
-    /// If there is no certificate.
+    /// If the node cannot get a certificate.
     pub(crate) async fn run(&self, of_node: &ApiClient) -> Result<(), BootstrapError> {
         let connection = Connection::load(&self.from)?;
         let cluster = connection.cluster.clone();
@@ -138,7 +138,7 @@ impl Bootstrap {
     }
 }
 
-/// ◆ A kubeconfig with the certificate and key in a file.
+/// ◆ A kubeconfig that names the file with the certificate and key.
 fn written(cluster: &Value, pem: &Path) -> String {
     let config = json!({
         "apiVersion": "v1",
@@ -154,7 +154,7 @@ fn written(cluster: &Value, pem: &Path) -> String {
     format!("{config:#}\n")
 }
 
-/// Waits until the server answers, for a minute at most: a request fails later if it does not.
+/// Waits until the server responds, for a minute at most. If it does not, a later request fails.
 async fn wait_for_server(client: &ApiClient) {
     let client = client.with_limit(ANSWER);
     let until = Instant::now() + SERVER;

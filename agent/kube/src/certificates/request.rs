@@ -1,4 +1,4 @@
-//! Requests of certificates: a CertificateSigningRequest is created, and someone else approves and signs it.
+//! Certificate requests: creates a CertificateSigningRequest, and waits until a signer or administrator approves and signs it.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/csr/csr.go.
 
@@ -15,51 +15,51 @@ use crate::client::{ApiClient, ApiError, Change, Reflector};
 
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// Why there is no certificate.
+/// The request yielded no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The request could not be made.
     #[error("failed to make a certificate signing request")]
     Make(#[from] rcgen::Error),
-    /// The API server did not take it.
+    /// The API server rejected it.
     #[error("failed to create a certificate signing request")]
     Create(#[source] ApiError),
     /// It was not approved, or could not be signed.
     #[error("certificate signing request {name} was {what}: {message}")]
     Refused {
-        /// Its name.
+        /// The request's name.
         name: String,
-        /// What became of it.
+        /// The outcome: denied, not signed or deleted.
         what: &'static str,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// Nobody approved it in time.
+    /// The request was not approved in time.
     #[error(
         "certificate signing request {name} has no certificate after {limit:?}: approve it with kubectl certificate approve {name}"
     )]
     Unanswered {
-        /// Its name.
+        /// The request's name.
         name: String,
-        /// How long it was waited for.
+        /// The time that the agent waited.
         limit: Duration,
     },
 }
 
-/// A certificate that is asked for.
+/// A certificate to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Who is to sign it.
+    /// The signer's name.
     pub(crate) signer: &'static str,
     pub(crate) common_name: String,
     pub(crate) organization: &'static str,
-    /// Names and addresses of a server.
+    /// The server's DNS names and IP addresses.
     pub(crate) names: Vec<String>,
     pub(crate) usages: &'static [&'static str],
 }
 
 impl Wanted {
-    /// That of a node as a client of its API server.
+    /// The client certificate of a node.
     pub(crate) fn client(node: &str) -> Self {
         Self {
             signer: "kubernetes.io/kube-apiserver-client-kubelet",
@@ -70,7 +70,7 @@ impl Wanted {
         }
     }
 
-    /// That of a node's server.
+    /// The serving certificate of a node.
     pub(crate) fn server(node: &str, names: Vec<String>) -> Self {
         Self {
             signer: "kubernetes.io/kubelet-serving",
@@ -81,7 +81,7 @@ impl Wanted {
         }
     }
 
-    /// ◆ The name of a request for the certificate of this key, which is found again by an agent that was started again.
+    /// ◆ The request's name, derived from the key and subject, so that a restarted agent finds its request again.
     pub(crate) fn digested_name(&self, key: &KeyPair) -> String {
         let parts = [self.common_name.as_str(), self.organization].into_iter();
         let parts = parts.chain(self.usages.iter().copied()).map(str::as_bytes);
@@ -102,7 +102,7 @@ impl Wanted {
     }
 }
 
-/// ◆ The object; one without a name gets one that begins with `csr-`.
+/// ◆ The CertificateSigningRequest. Without a name, the server generates one that begins with `csr-`.
 fn object(wanted: &Wanted, request: &str, name: Option<&str>) -> Value {
     let metadata = match name {
         Some(name) => json!({"name": name}),
@@ -120,7 +120,7 @@ fn object(wanted: &Wanted, request: &str, name: Option<&str>) -> Value {
     })
 }
 
-/// ◆ What has become of a request; `None`: nothing yet.
+/// ◆ The outcome of a request; `None` while it is pending.
 fn decided(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
     let conditions = csr["status"]["conditions"].as_array();
     let find =
@@ -139,8 +139,8 @@ fn decided(csr: &Value) -> Option<Result<String, (&'static str, String)>> {
     Some(text.ok_or_else(|| ("not signed", "the certificate is not PEM".to_owned())))
 }
 
-/// Asks for a certificate of this key, and waits until it is signed. Returns it in PEM. `name`: a request of that name that is there
-/// already is the one.
+/// Requests a certificate for this key, waits until it is signed, and returns it in PEM. If a request called `name` already
+/// exists, this function waits for that request.
 pub(crate) async fn request(
     client: &ApiClient,
     wanted: &Wanted,

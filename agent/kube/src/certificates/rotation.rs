@@ -1,4 +1,4 @@
-//! Replaces the node's certificates before they end: that of the client, which signs the requests, and that of the server.
+//! Rotates the node's client certificate and serving certificate before they expire.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go, pkg/kubelet/certificate/transport.go.
 
@@ -22,18 +22,18 @@ use super::validity::Validity;
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError};
 
-/// How long a request may take to be approved and signed.
+/// The time limit for approval and signing of a request.
 const SIGNED: Duration = Duration::from_secs(15 * 60);
 /// The first delay after a failure, and the longest one.
 const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(64);
-/// How often the time is looked at: a machine may have slept.
+/// The longest sleep before the clock is read again: the machine may have been suspended.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long the client may be without a valid certificate, and how often that is looked at.
+/// How long the client may be without a valid certificate, and the interval between checks.
 const WITHOUT: Duration = Duration::from_secs(5 * 60);
 const LOOK_AT_CLIENT: Duration = Duration::from_secs(10);
 
-/// The upper bounds of ages of certificates: from a minute to four years of 360 days, in seconds.
+/// The upper bounds of the buckets of certificate ages: from a minute to four years of 360 days, in seconds.
 const AGES: &[f64] = &[
     60.0,
     3600.0,
@@ -47,23 +47,23 @@ const AGES: &[f64] = &[
     124_416_000.0,
 ];
 
-/// Whose certificate it is.
+/// The certificate's purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// The node's as a client of the API server. The first one comes from elsewhere.
+    /// The node's client certificate. Bootstrap or the kubeconfig provides the first one.
     Client,
-    /// That of the node's server.
+    /// The node's serving certificate.
     Server,
 }
 
-/// How often a certificate was replaced, and could not be. Clones share it.
+/// Counts of successful and failed rotations. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotations(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
     failures: AtomicU64,
-    /// The ages of those that were replaced, in seconds.
+    /// The ages of the replaced certificates, in seconds.
     ages: Mutex<Histogram>,
 }
 
@@ -75,12 +75,12 @@ impl Default for Rotations {
 }
 
 impl Rotations {
-    /// How often the certificate could not be replaced.
+    /// The number of failed rotations.
     pub(crate) fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    /// How many seconds certificates were good before they were replaced.
+    /// The ages of certificates when they were replaced, in seconds.
     pub(crate) fn ages(&self) -> Histogram {
         self.0.ages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -89,26 +89,26 @@ impl Rotations {
         self.0.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a certificate that was good from then on and is replaced now.
+    /// Records the replacement at `now` of a certificate that was valid from `not_before`.
     fn replaced(&self, not_before: Timestamp, now: Timestamp) {
         let age = now.duration_since(not_before).as_secs_f64();
         self.0.ages.lock().unwrap_or_else(PoisonError::into_inner).observe(age);
     }
 }
 
-/// Replaces a certificate of the node.
+/// Rotates one certificate of the node.
 pub(crate) struct Rotation {
     client: ApiClient,
     role: Role,
     wanted: Wanted,
     store: CertificateStore,
     rotations: Rotations,
-    /// Whether the server, and nothing before it, answered the last request.
+    /// Whether the API server itself, not a proxy in front of it, answered the last request.
     server_answers: AtomicBool,
 }
 
 impl Rotation {
-    /// Replaces the certificate of `client`, which is in a directory. One that is elsewhere is left alone.
+    /// Rotates the certificate of `client` in `directory`. A client certificate that is stored elsewhere is not rotated.
     pub(crate) fn of_client(
         client: ApiClient,
         node: &str,
@@ -120,7 +120,7 @@ impl Rotation {
         Self { client, role: Role::Client, wanted, store, rotations, server_answers }
     }
 
-    /// Asks for a certificate of the node's server with these names, and replaces it.
+    /// Requests a serving certificate with these names, and rotates it.
     pub(crate) fn of_server(
         client: ApiClient,
         node: &str,
@@ -133,7 +133,7 @@ impl Rotation {
         Self { client, role: Role::Server, wanted, store, rotations, server_answers }
     }
 
-    /// Replaces it, for ever. Returns only if the client has been without a valid certificate for too long, with the reason in words.
+    /// Rotates the certificate until the client has had no valid one for too long. Returns the reason in words.
     pub(crate) async fn run(self) -> String {
         if self.role == Role::Client && self.stored().is_none() {
             tracing::warn!(file = %self.store.current().display(), "there is no client certificate to rotate");
@@ -148,7 +148,7 @@ impl Rotation {
     async fn rotate(&self) -> Infallible {
         let mut wait = FIRST;
         loop {
-            // The client goes on with a certificate whose file is gone.
+            // If the file is missing, the client keeps its certificate in memory.
             let of_client =
                 || self.client.certificate_validity().filter(|_| self.role == Role::Client);
             let validity = self.stored().or_else(of_client);
@@ -168,13 +168,13 @@ impl Rotation {
         }
     }
 
-    /// When the certificate in the store is good.
+    /// The validity of the certificate in the store.
     fn stored(&self) -> Option<Validity> {
         Validity::of(read(&self.store)?.certificates.first()?)
     }
 
-    /// Returns once the client has been without a valid certificate for too long although the server answers: only another start can
-    /// get one, with the bootstrap kubeconfig.
+    /// Returns once the client has had no valid certificate for too long although the server answers. Only a restarted agent can
+    /// then get one, with the bootstrap kubeconfig.
     async fn expired(&self) -> String {
         let has_expired = || {
             let validity = self.client.certificate_validity();
@@ -206,12 +206,12 @@ impl Rotation {
     }
 }
 
-/// ◆ Whether the API server itself refused a request: other errors may be those of a proxy before it.
+/// ◆ Whether the API server itself rejected a request: other errors may come from a proxy in front of it.
 fn is_of_server(error: &ApiError) -> bool {
     error.is_unauthorized() || error.is_forbidden() || error.is_not_found()
 }
 
-/// Returns once the client has been without a valid certificate for too long although the server answers, with the reason in words.
+/// Returns the reason in words once the client has had no valid certificate for too long although the server answers.
 async fn without_certificate(
     has_expired: impl Fn() -> bool,
     server_answers: impl Fn() -> bool,
@@ -240,7 +240,7 @@ async fn sleep_until(at: Timestamp) {
     }
 }
 
-/// When the certificate of the node's server ends that the cluster has signed; `None`: there is none.
+/// The expiry of the node's cluster-signed serving certificate; `None` if there is no such certificate.
 pub(crate) fn server_ends(directory: &Path) -> Option<Timestamp> {
     let identity = read(&server_store(directory))?;
     Some(Validity::of(identity.certificates.first()?)?.not_after)
@@ -262,10 +262,10 @@ mod tests {
 
     use super::*;
 
-    /// Whether it is so at a second of the test.
+    /// A condition at a second of the test.
     type At = fn(u64) -> bool;
 
-    /// Whether the certificate has expired, whether the server answers, and when the node ends.
+    /// Parameters: whether the certificate has expired, whether the server answers, and when the node must end.
     #[rstest]
     #[case::valid(|_: u64| false, |_: u64| true, None)]
     #[case::expired(|at: u64| at > 105, |_: u64| true, Some(400))]
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(ended.is_ok(), expected.is_some());
         if let (Ok(why), Some(expected)) = (ended, expected) {
             assert!(why.contains("no valid client certificate is found"), "{why}");
-            // It is looked at every 10 s.
+            // The check runs every 10 s.
             assert!((expected..=expected + 10).contains(&second()), "{}", second());
         }
     }

@@ -1,11 +1,11 @@
-//! The files of a node's certificates, as a kubelet has them.
+//! The files of a node's certificates, in a kubelet's layout.
 //!
 //! | file | what |
 //! |---|---|
 //! | `kubelet-client-2026-11-28-10-00-00.pem` | a certificate and its key |
-//! | `kubelet-client-current.pem` | a link to the one in use |
-//! | `kubelet-server-…` | the same of the server |
-//! | `kubelet-client.key.tmp` | the key of a first request that has no answer yet |
+//! | `kubelet-client-current.pem` | a symbolic link to the file in use |
+//! | `kubelet-server-…` | the same for the serving certificate |
+//! | `kubelet-client.key.tmp` | the key of the first request, until it is answered |
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_store.go.
 
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A file of certificates could not be written or read.
+/// A certificate file cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} {}", path.display())]
 pub struct StoreError {
@@ -31,21 +31,21 @@ pub struct StoreError {
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateStore {
     directory: PathBuf,
-    /// The beginning of their names.
+    /// The prefix of the file names.
     prefix: &'static str,
 }
 
-/// Where the client's certificates are.
+/// The store of the client certificate.
 pub(crate) fn client_store(directory: &Path) -> CertificateStore {
     CertificateStore::new(directory, "kubelet-client")
 }
 
-/// Where those of the server are.
+/// The store of the serving certificate.
 pub(crate) fn server_store(directory: &Path) -> CertificateStore {
     CertificateStore::new(directory, "kubelet-server")
 }
 
-/// The file with the certificate of the server, and its key, once they are there.
+/// The path of the serving certificate and its key, which exists once the certificate is issued.
 #[must_use]
 pub fn server_certificate(directory: &Path) -> PathBuf {
     server_store(directory).current()
@@ -56,7 +56,7 @@ impl CertificateStore {
         Self { directory: directory.to_owned(), prefix }
     }
 
-    /// The link to the file in use.
+    /// The symbolic link to the file in use.
     pub(crate) fn current(&self) -> PathBuf {
         self.directory.join(format!("{}-current.pem", self.prefix))
     }
@@ -65,7 +65,7 @@ impl CertificateStore {
         self.directory.join(format!("{}.key.tmp", self.prefix))
     }
 
-    /// The key of the request that has no answer yet, if there is one.
+    /// The key of the pending request, if there is one.
     pub(crate) fn pending_key(&self) -> Result<Option<String>, StoreError> {
         let path = self.key_file();
         match fs::read_to_string(&path) {
@@ -75,18 +75,18 @@ impl CertificateStore {
         }
     }
 
-    /// Keeps the key of a request that has no answer yet.
+    /// Saves the key of a pending request.
     pub(crate) fn keep_key(&self, key: &str) -> Result<(), StoreError> {
         write_private(&self.key_file(), key)
     }
 
-    /// Forgets the key of a request that was answered.
+    /// Removes the key of an answered request.
     pub(crate) fn forget_key(&self) {
-        // One that stays is used for the next request.
+        // If the file remains, the next request uses its key.
         let _ = fs::remove_file(self.key_file());
     }
 
-    /// Uses a certificate and its key, in PEM, from now on.
+    /// Stores a certificate and its key, in PEM, and makes them the ones in use.
     pub(crate) fn put(
         &self,
         certificate: &str,
@@ -109,7 +109,7 @@ impl CertificateStore {
     }
 }
 
-/// Writes a file that only its owner may read; it is there as a whole or not at all.
+/// Atomically writes a file that only its owner may read.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), StoreError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let mut directory = fs::DirBuilder::new();
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(fs::read_link(&current).unwrap(), target);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&pki), mode(&target)), (0o700, 0o600));
-        // Both certificates and the link.
+        // Two certificate files and the link.
         assert_eq!(fs::read_dir(&pki).unwrap().count(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! ◆ From when to when a certificate is good, and when it is to be replaced. Pure.
+//! ◆ The validity period of a certificate, and the time of its renewal. Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::der::{Elements, SEQUENCE};
 /// The context-specific tag of a certificate's version.
 const VERSION: u8 = 0xa0;
 
-/// When a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) not_before: Timestamp,
@@ -17,7 +17,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// That of a certificate in DER; `None` if it cannot be read.
+    /// The validity of a certificate in DER; `None` if it cannot be parsed.
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let mut certificate = Elements::new(certificate).next(SEQUENCE)?;
         let mut fields = certificate.next(SEQUENCE)?;
@@ -36,7 +36,7 @@ impl Validity {
         now > self.not_after
     }
 
-    /// When another one is asked for: after seven to nine tenths of its time, by `chance`.
+    /// When to renew it: after 70 to 90 percent of its lifetime, depending on `chance`.
     ///
     /// Source: Kubernetes 1.36, staging/src/k8s.io/client-go/util/certificate/certificate_manager.go nextRotationDeadline.
     pub(crate) fn renewal(&self, chance: f64) -> Timestamp {
@@ -70,7 +70,7 @@ mod tests {
         assert!(!found.has_ended(found.not_after));
         assert!(found.has_ended(at("2056-02-03T00:00:01Z")));
         for length in 0..made.der().len() {
-            // What is cut short is no certificate, and no panic.
+            // Truncated input must not cause a panic.
             let _ = Validity::of(&made.der()[..length]);
         }
         assert_eq!(Validity::of(b""), None);

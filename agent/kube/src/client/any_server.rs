@@ -1,4 +1,4 @@
-//! Takes the certificate of any server, where a kubeconfig says so (`insecure-skip-tls-verify`).
+//! Accepts any server certificate, for kubeconfigs with `insecure-skip-tls-verify`.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any certificate whose key the server has.
+/// Accepts any certificate if the server has its key.
 #[derive(Debug)]
 struct AnyServer(WebPkiSupportedAlgorithms);
 
-/// What takes any server.
+/// A verifier that accepts any server.
 pub(crate) fn any_server() -> Arc<dyn ServerCertVerifier> {
     Arc::new(AnyServer(ring::default_provider().signature_verification_algorithms))
 }

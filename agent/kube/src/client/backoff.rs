@@ -1,7 +1,7 @@
-//! ◆ How long to wait after failures: longer each time, with jitter, until all has gone well for a while. Pure.
+//! ◆ Exponential back-off with jitter, reset after a period without failures. Pure.
 //!
-//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/cache/reflector.go: 800 ms, doubled up to 30 s, each up to twice as
-//! long by chance, and from the beginning after two minutes without a failure.
+//! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/cache/reflector.go: 800 ms, doubled up to 30 s, each extended at
+//! random to at most twice its length, and reset after two minutes without a failure.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const FIRST: Duration = Duration::from_millis(800);
 const LONGEST: Duration = Duration::from_secs(30);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
-/// The failures in a row.
+/// The number of consecutive failures, and the time of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// When to try again after a failure at `now`. `chance` is a number from 0 to 1.
+    /// The time of the next attempt after a failure at `now`. `chance` is a number from 0 to 1.
     pub(crate) fn failed(&mut self, now: Instant, chance: f64) -> Instant {
         if self.last.is_some_and(|last| now.duration_since(last) > FORGOTTEN_AFTER) {
             self.failures = 0;

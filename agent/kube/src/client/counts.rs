@@ -1,4 +1,4 @@
-//! Requests to the API server: how many had which answer, and how long it took.
+//! Counts of requests to the API server by response code, and their durations.
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/metrics/prometheus/restclient/metrics.go.
 
@@ -12,21 +12,21 @@ use http::{Method, StatusCode};
 /// The upper bounds of durations, in seconds.
 const BOUNDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
-/// What was counted.
+/// Counts and durations of requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestCounts {
-    /// How many requests had an answer of a code, by code and method. The code is `<error>` if there was no answer.
+    /// Requests by response code and method. The code is `<error>` if there was no response.
     pub answers: Map<(String, String), u64>,
-    /// How long it took until the answer began, by method.
+    /// The time until the response headers arrived, by method.
     pub durations: Map<String, Histogram>,
 }
 
-/// Counts.
+/// Counts requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(Mutex<RequestCounts>);
 
 impl Counter {
-    /// Counts a request that has an answer, or has failed.
+    /// Counts a request that was answered or has failed.
     pub(crate) fn count(&self, method: &Method, answer: Option<StatusCode>, took: Duration) {
         let code = answer.map_or_else(|| "<error>".to_owned(), |code| code.as_u16().to_string());
         let mut counts = self.lock();

@@ -1,4 +1,4 @@
-//! Why the API server did not do what it was asked for.
+//! Errors of requests to the API server.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use serde_json::Value;
 /// A request that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// There was no answer.
+    /// The server did not respond.
     #[error("failed to reach the API server")]
     Unreachable(#[source] FetchError),
-    /// There was no answer in time.
+    /// The server did not respond in time.
     #[error("the API server did not answer within {0:?}")]
     Slow(Duration),
-    /// The token to be sent cannot be read.
+    /// The token file cannot be used.
     #[error("failed to read token {path}: {problem}")]
     Token {
-        /// The file.
+        /// The file's path.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A plugin of the kubeconfig gave no credential.
+    /// A credential plugin of the kubeconfig provided no credential.
     #[error("failed to get a credential from plugin {program}: {problem}")]
     Plugin {
         /// The program.
         program: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A certificate that was to be used cannot be.
+    /// A certificate cannot be used.
     #[error("failed to use the client certificate")]
     Certificate(#[source] fetch::TlsError),
-    /// The server refused it.
+    /// The server rejected the request.
     #[error("the API server answered {code} ({reason}): {message}")]
     Refused {
         /// The HTTP status code.
@@ -43,13 +43,13 @@ pub enum ApiError {
         /// The server's message.
         message: String,
     },
-    /// The answer is not what the API has there.
+    /// The response is not a valid API object.
     #[error("the API server's answer cannot be read: {0}")]
     Malformed(String),
 }
 
 impl ApiError {
-    /// What a `Status` object says, or anything else that came with this code.
+    /// Parses an error response: a `Status` object, or any other body with this code.
     pub(crate) fn refused(code: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<Value>(body) {
             Ok(status) if status["kind"] == "Status" => Self::of_status(code, &status),
@@ -60,7 +60,7 @@ impl ApiError {
         }
     }
 
-    /// What a `Status` object says; `code` counts if it has none.
+    /// Converts a `Status` object; `code` applies if the object has no code.
     pub(crate) fn of_status(code: u16, status: &Value) -> Self {
         let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
         let own = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
@@ -72,37 +72,37 @@ impl ApiError {
         matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
 
-    /// There is no such object.
+    /// The object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.is(404)
     }
 
-    /// There is an object of that name already.
+    /// An object of this name already exists.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::Refused { code: 409, reason, .. } if reason == "AlreadyExists")
     }
 
-    /// The object is not as the request expects it.
+    /// The object does not match the request's precondition.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.is(409) && !self.is_already_exists()
     }
 
-    /// The server does not know the client.
+    /// The server does not accept the client's credentials.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
         self.is(401)
     }
 
-    /// The client may not do that.
+    /// The client lacks the permission.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.is(403)
     }
 
-    /// The server no longer has the version asked for.
+    /// The server no longer has the requested resource version.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.is(410)

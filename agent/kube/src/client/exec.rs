@@ -1,6 +1,6 @@
 //! Credential plugins: programs that a kubeconfig names, which print a token or a certificate.
 //!
-//! A plugin is run when a credential is needed first, when the last one has ended, and when the server refused it.
+//! A plugin runs before the first request, after its credential has expired, and after the server has rejected the credential.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go.
 
@@ -18,27 +18,27 @@ use tokio::time::timeout;
 use super::error::ApiError;
 use super::exec_credential::{Credential, read, told};
 
-/// How long a plugin may take.
+/// The time limit of a plugin.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A plugin, and what it gave last.
+/// A plugin, and its last credential.
 #[derive(Debug)]
 pub(crate) struct ExecPlugin {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
-    /// The version of the contract.
+    /// The API version of `client.authentication.k8s.io`.
     pub(crate) version: String,
-    /// The server, if the plugin is to be told.
+    /// The cluster to describe to the plugin, if the kubeconfig requests that.
     pub(crate) cluster: Option<Value>,
     /// How to install the plugin.
     pub(crate) install_hint: String,
-    /// Locked while the plugin runs, so that it runs once for all requests.
+    /// Locked while the plugin runs, so that concurrent requests share one run.
     pub(crate) last: Mutex<Option<Arc<Credential>>>,
 }
 
 impl ExecPlugin {
-    /// A credential that is good now.
+    /// Returns a valid credential.
     pub(crate) async fn credential(&self) -> Result<Arc<Credential>, ApiError> {
         let mut last = self.last.lock().await;
         if let Some(known) = last.as_ref().filter(|known| known.is_good(Timestamp::now())) {
@@ -49,7 +49,7 @@ impl ExecPlugin {
         Ok(new)
     }
 
-    /// Another credential than the one that the server refused.
+    /// Returns a credential other than the one that the server rejected.
     pub(crate) async fn other_than(
         &self,
         refused: &Arc<Credential>,

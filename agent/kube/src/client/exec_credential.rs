@@ -1,4 +1,4 @@
-//! ◆ What credential plugins are told, and what they answer. Pure.
+//! ◆ The input and output of credential plugins. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/plugin/pkg/client/auth/exec/exec.go and
 //! staging/src/k8s.io/client-go/pkg/apis/clientauthentication/v1/types.go.
@@ -11,18 +11,18 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The versions of the contract, of which a kubeconfig names one.
+/// The supported API versions. A kubeconfig names one.
 pub(crate) const VERSIONS: [&str; 2] =
     ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// What a plugin gave.
+/// A plugin's credential.
 #[derive(Debug)]
 pub(crate) struct Credential {
     /// The Authorization header.
     pub(crate) header: Option<HeaderValue>,
     /// The client's certificate.
     pub(crate) identity: Option<Identity>,
-    /// When it is no longer good; `None`: when the server refuses it.
+    /// The expiry; `None`: the credential is used until the server rejects it.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
@@ -32,7 +32,7 @@ impl Credential {
     }
 }
 
-/// The text of `KUBERNETES_EXEC_INFO`: nobody is there to be asked, and the server is told if the kubeconfig says so.
+/// The value of `KUBERNETES_EXEC_INFO`: not interactive, with the cluster if the kubeconfig requests that.
 pub(crate) fn told(version: &str, cluster: Option<&Value>) -> String {
     let mut told = json!({
         "kind": "ExecCredential",
@@ -62,7 +62,7 @@ struct Status {
     client_key_data: String,
 }
 
-/// Reads what a plugin of this version printed.
+/// Parses a plugin's output in this version.
 pub(crate) fn read(printed: &[u8], version: &str) -> Result<Credential, String> {
     let answer: Answer = serde_json::from_slice(printed)
         .map_err(|error| format!("it printed no ExecCredential: {error}"))?;

@@ -1,8 +1,8 @@
-//! The files that a kubeconfig names, which other programs may replace: authorities, the client's certificate and key, and a token.
+//! The files that a kubeconfig names and other programs may replace: authorities, client certificate and key, and token.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/transport/transport.go (cachingCertificateLoader, and the gate
-//! ClientsAllowCARotation, which is on), transport/token_source.go. There, files are read again within five minutes, and a token within
-//! one; here they are looked at before each request, once a second at most.
+//! ClientsAllowCARotation, which is on), transport/token_source.go. client-go reads certificates again within five minutes, and a
+//! token within one; this client checks the files before each request, once a second at most.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use http::HeaderValue;
 
 use super::error::ApiError;
 
-/// How often files are looked at, at most.
+/// The shortest interval between checks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The files of a connection, as they were seen last.
+/// The files of a connection, and their state at the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     authority: Option<PathBuf>,
@@ -28,14 +28,14 @@ pub(crate) struct Files {
     identity: Option<(PathBuf, PathBuf)>,
     looked_at: Option<Instant>,
     used: Vec<Option<Stamp>>,
-    /// Those that could not be used, so that it is logged once.
+    /// The stamps of files that could not be used, so that each problem is logged once.
     refused: Vec<Option<Stamp>>,
 }
 
-/// What tells a file from one that was there before: device, inode, size, and when it was changed.
+/// Identifies a version of a file: device, inode, size and modification time.
 type Stamp = (u64, u64, u64, i64, i64);
 
-/// What is in the files.
+/// The content of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) authority: Option<Vec<CertificateDer<'static>>>,
@@ -43,14 +43,15 @@ pub(crate) struct Content {
 }
 
 impl Files {
-    /// Those of a connection that are about to be read.
+    /// Creates the record of a connection's files, which the caller reads next.
     pub(crate) fn new(authority: Option<PathBuf>, identity: Option<(PathBuf, PathBuf)>) -> Self {
         let mut files = Self { authority, identity, ..Self::default() };
         files.used = files.stamps();
         files
     }
 
-    /// What is in them, if one was replaced since that was last said. Files that cannot be used, or not together, count once they can.
+    /// The new content if a file was replaced since the last call. Files that cannot be used, alone or together, are read again
+    /// at each check.
     pub(crate) fn replaced(&mut self, now: Instant) -> Option<Content> {
         let is_due = self.looked_at.is_none_or(|at| now.duration_since(at) >= LOOK);
         if self.used.is_empty() || !is_due {
@@ -73,15 +74,15 @@ impl Files {
         }
     }
 
-    /// Notes that the files that were read last cannot be used.
+    /// Records that the last files cannot be used.
     pub(crate) fn refuse_last(&mut self, problem: &str) {
         let stamps = std::mem::take(&mut self.used);
-        // They are read again, until they can be used.
+        // Without stamps, each check reads the files again until they can be used.
         self.used = stamps.iter().map(|_| None).collect();
         self.refuse(stamps, problem);
     }
 
-    /// Looks again at once.
+    /// Makes the next call check the files without delay.
     #[cfg(test)]
     pub(crate) fn forget_look(&mut self) {
         self.looked_at = None;
@@ -123,7 +124,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }
 
-/// ◆ The certificate and key of a client, or what is wrong with them.
+/// ◆ Parses a client certificate and its key, or returns the problem.
 pub(crate) fn identity(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|error| format!("client-key is no PEM key: {error}"))?;
@@ -132,7 +133,7 @@ pub(crate) fn identity(certificate: &[u8], key: &[u8]) -> Result<Identity, Strin
     Ok(Identity { certificates, key })
 }
 
-/// ◆ The certificates in PEM, or what is wrong with them.
+/// ◆ Parses PEM certificates, or returns the problem.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
@@ -142,7 +143,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     }
 }
 
-/// A token in a file, and what it was last.
+/// A token file, and the last token.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
@@ -154,7 +155,7 @@ impl TokenFile {
         Self { path, last: Mutex::default() }
     }
 
-    /// The header with the token. While there is none in the file, the last one counts.
+    /// The Authorization header with the token. If the file cannot be used, the last token applies.
     pub(crate) fn header(&self) -> Result<HeaderValue, ApiError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match (self.read(), &*last) {
@@ -167,7 +168,7 @@ impl TokenFile {
         }
     }
 
-    /// Forgets the last one, which the server refused.
+    /// Discards the last token, which the server rejected.
     pub(crate) fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -209,7 +210,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(files.replaced(at(0)).is_none());
         write(&certificate, &second.cert.pem());
-        // That is too early to look again.
+        // The check interval has not passed.
         assert!(files.replaced(at(0)).is_none());
         write(&key, "");
         assert!(files.replaced(at(1)).is_none());

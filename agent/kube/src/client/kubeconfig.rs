@@ -1,6 +1,6 @@
-//! Kubeconfigs: where the API server is, what its certificate is verified with, and who the client is.
+//! Loads kubeconfigs: the API server's address, its certificate authorities, and the client's credentials.
 //!
-//! The current context counts. Relative paths are relative to the file (Kubernetes 1.36,
+//! Only the current context is used. Relative paths are relative to the file (Kubernetes 1.36,
 //! staging/src/k8s.io/client-go/tools/clientcmd/client_config.go and loader.go).
 
 use std::fmt;
@@ -22,10 +22,10 @@ use super::exec_credential::VERSIONS;
 use super::files::{self, Files, TokenFile};
 use super::kubeconfig_file::{Cluster, Exec, File, User};
 
-/// Why a kubeconfig cannot be used.
+/// A kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The file, or one that it names, cannot be read.
+    /// The kubeconfig, or a file that it names, cannot be read.
     #[error("failed to read {}", path.display())]
     Read {
         /// The file.
@@ -34,58 +34,58 @@ pub enum KubeconfigError {
         #[source]
         source: io::Error,
     },
-    /// What is in it cannot be used.
+    /// The content cannot be used.
     #[error("kubeconfig {}: {problem}", path.display())]
     Content {
         /// The kubeconfig.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The problem and its location.
         problem: String,
     },
 }
 
-/// An API server, and how a client shows who it is.
+/// An API server, and the client's credentials.
 #[derive(Debug)]
 pub struct Connection {
     /// The server's URL.
     pub(crate) server: Url,
-    /// What the server's certificate is verified with.
+    /// How to verify the server's certificate.
     pub(crate) trust: Trust,
-    /// The server, as another kubeconfig has it.
+    /// The cluster entry, for another kubeconfig.
     pub(crate) cluster: Value,
-    /// The name in the server's certificate, if it is not that of the URL.
+    /// The name in the server's certificate, if it differs from the URL's host.
     pub(crate) server_name: Option<ServerName<'static>>,
-    /// The proxy of all requests.
+    /// The proxy for all requests.
     pub(crate) proxy: Option<String>,
     /// The client's certificate.
     pub(crate) identity: Option<Identity>,
-    /// What requests say beside that.
+    /// The credentials of requests, apart from the client certificate.
     pub(crate) credentials: Credentials,
-    /// The files that it was read from.
+    /// The files that the connection was loaded from.
     pub(crate) files: Files,
 }
 
-/// What a server's certificate is verified with.
+/// How to verify a server's certificate.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
-    /// The authorities of the system.
+    /// With the system's authorities.
     System,
-    /// These authorities.
+    /// With these authorities.
     Roots(Vec<CertificateDer<'static>>),
-    /// Nothing.
+    /// Not at all.
     Anyone,
 }
 
-/// What the Authorization header of requests says.
+/// The source of the Authorization header.
 #[derive(Clone)]
 pub(crate) enum Credentials {
-    /// There is none.
+    /// No header.
     Nothing,
-    /// Always the same.
+    /// A constant header.
     Fixed(HeaderValue),
-    /// A token in a file, which another program may replace.
+    /// A token file, which another program may replace.
     File(Arc<TokenFile>),
-    /// What a program gives, which may be a certificate too.
+    /// A credential plugin, which may also provide a certificate.
     Plugin(Arc<ExecPlugin>),
 }
 
@@ -105,9 +105,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The file that cannot be read, or what is wrong in it.
+    /// If a file cannot be read, or the kubeconfig is invalid.
     pub fn load(path: &Path) -> Result<Self, KubeconfigError> {
-        // It is read at the start, so that it may be a FIFO, such as a shell's process substitution.
+        // It is opened once, so that it may be a FIFO, such as a shell's process substitution.
         let text = named_text::open(path).and_then(|file| named_text::read_bytes(file, MOST));
         let text = text.map_err(|source| unreadable(path, source))?;
         let reader = Reader { path };
@@ -121,7 +121,7 @@ fn unreadable(path: &Path, source: io::Error) -> KubeconfigError {
     KubeconfigError::Read { path: path.to_owned(), source }
 }
 
-/// Follows the names in the kubeconfig at a path.
+/// Resolves the entries of the kubeconfig at a path.
 struct Reader<'p> {
     path: &'p Path,
 }
@@ -195,7 +195,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The files that may be replaced: what is given as data stays, and so does a certificate or a key beside data.
+    /// The files that may be replaced later: inline data is constant, and so is a certificate or key file whose counterpart is
+    /// inline data.
     fn files(&self, cluster: &Cluster, user: &User) -> Files {
         let in_file = |data: &Option<String>, file: &Option<String>| {
             let file = filled(file.clone()).filter(|_| filled(data.clone()).is_none());
@@ -224,7 +225,7 @@ impl Reader<'_> {
         identity.map(Some).map_err(|problem| self.problem(problem))
     }
 
-    /// `cluster` describes the server to a plugin.
+    /// `cluster` is the server's description for a plugin.
     fn credentials(
         &self,
         user: User,
@@ -238,7 +239,7 @@ impl Reader<'_> {
         let has_certificate = [&user.client_certificate, &user.client_certificate_data];
         let has_certificate =
             has_certificate.into_iter().flatten().any(|certificate| !certificate.is_empty());
-        // The file counts where both are given, as in client-go.
+        // If both are given, the file takes precedence, as in client-go.
         if let Some(file) = filled(user.token_file) {
             return Ok(Credentials::File(Arc::new(TokenFile::new(self.beside(&file)))));
         }
@@ -272,7 +273,7 @@ impl Reader<'_> {
         if exec.interactive_mode == "Always" {
             return Err(self.problem("exec has interactiveMode Always: the agent has no terminal"));
         }
-        // A name without a directory is looked for in PATH.
+        // A name without a directory is looked up in PATH.
         let program = match exec.command.contains('/') {
             true => self.beside(&exec.command),
             false => PathBuf::from(exec.command),
@@ -289,7 +290,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What is given as base64, or else in a file.
+    /// Decodes base64 data, or else reads the file.
     fn data(
         &self,
         field: &str,
@@ -315,7 +316,7 @@ impl Reader<'_> {
     }
 }
 
-/// ◆ The description of the server for a plugin: how it is reached, and what the kubeconfig has for plugins.
+/// ◆ The cluster's description for a plugin: the cluster entry and the plugin's configuration in its extensions.
 fn told(mut written: Value, cluster: &Cluster) -> Value {
     let own = |name: &str| name == "client.authentication.k8s.io/exec";
     if let Some(found) = cluster.extensions.iter().find(|extension| own(&extension.name)) {
@@ -324,7 +325,7 @@ fn told(mut written: Value, cluster: &Cluster) -> Value {
     written
 }
 
-/// ◆ A cluster with what is in its files.
+/// ◆ The cluster entry with the content of its files.
 fn written(cluster: &Cluster, roots: Option<&[u8]>) -> Value {
     let mut told = json!({"server": cluster.server});
     if let Some(name) = filled(cluster.tls_server_name.clone()) {
@@ -354,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// A kubeconfig of one server, with these lines in its cluster and its user.
+    /// A kubeconfig of one server, with these lines in its cluster entry and its user entry.
     fn text(cluster: &str, user: &str) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\npreferences: {{}}\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
@@ -434,7 +435,7 @@ mod tests {
             assert_eq!(plugin.program, directory.path().join("bin/login"));
             assert_eq!(plugin.environment, [("N".to_owned(), "v".to_owned())]);
         }
-        // Other credentials come before it.
+        // A plugin is used only without other credentials.
         let both = format!("token: t, {}", exec(""));
         let found = load(directory.path(), &text(server, &both)).unwrap();
         assert!(matches!(found.credentials, Credentials::Fixed(_)));

@@ -1,4 +1,4 @@
-//! ◆ The form of kubeconfigs, as far as it counts. Pure.
+//! ◆ The fields of kubeconfigs that crib uses. Pure.
 
 use serde::Deserialize;
 

@@ -1,16 +1,16 @@
-//! How many requests a client may send: a bucket of tokens, as of client-go's flowcontrol.
+//! Limits the rate of requests with a token bucket, as client-go's flowcontrol.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// A rate of requests.
+/// A request rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many requests a second; 0: as many as there are.
+    /// Requests per second; 0: no limit.
     pub per_second: u32,
-    /// How many at once after a rest.
+    /// The burst size.
     pub burst: u32,
 }
 
@@ -19,14 +19,14 @@ impl Rate {
     pub const UNLIMITED: Self = Self { per_second: 0, burst: 0 };
 }
 
-/// Lets requests pass at a rate. Clones share it.
+/// Limits requests to a rate. Clones share the bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Limiter {
     rate: Rate,
     bucket: Arc<Mutex<Bucket>>,
 }
 
-/// The tokens that were there at a time; fewer than none: requests wait.
+/// The number of tokens at a time; negative while requests wait.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tokens: f64,
@@ -34,7 +34,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes a token. Returns how long it is until there is one.
+    /// Takes a token. Returns the time until it is available.
     fn take(&mut self, rate: Rate, now: Instant) -> Duration {
         let per_second = f64::from(rate.per_second);
         let refill = now.saturating_duration_since(self.at).as_secs_f64() * per_second;
@@ -50,7 +50,7 @@ impl Limiter {
         Self { rate, bucket: Arc::new(Mutex::new(full)) }
     }
 
-    /// Waits until another request may be sent. Those that wait are let pass in the order in which they came.
+    /// Waits until the next request may be sent. Waiting requests proceed in order of arrival.
     pub(crate) async fn pass(&self) {
         if self.rate.per_second == 0 {
             return;
@@ -80,10 +80,10 @@ mod tests {
         for _ in 0..3 {
             limiter.pass().await;
         }
-        // The paused clock has a resolution of a millisecond.
+        // The resolution of the paused clock is a millisecond.
         let took = began.elapsed();
         assert!((300..=303).contains(&took.as_millis()), "{took:?}");
-        // After a rest the bucket is as full as at first, and not fuller.
+        // After a pause the bucket is full again, and not fuller.
         sleep(Duration::from_secs(60)).await;
         let began = Instant::now();
         for _ in 0..5 {

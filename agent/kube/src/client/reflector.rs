@@ -1,10 +1,10 @@
-//! Follows a collection: lists it, watches it from there on, and lists it again when the server no longer remembers.
+//! Reflects a collection: lists it, watches it from the list's version, and lists it again when that version has expired.
 //!
-//! | what happens | then |
+//! | event | reaction |
 //! |---|---|
-//! | the watch ends | another one from the last version |
+//! | the watch ends | watch again from the last version |
 //! | 410, as an answer or in the watch | list again, at the latest version |
-//! | any other failure | the same again after a delay; what is known stays |
+//! | any other failure | repeat after a delay; the known objects remain |
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/cache/reflector.go.
 
@@ -20,33 +20,33 @@ use super::requests::ApiClient;
 use super::watch::{WatchEvent, WatchStream, version};
 use crate::chance::chance;
 
-/// How long a watch is asked for, at least, unless it is said; at most twice that.
+/// The default minimum length of a watch; the maximum is twice that.
 const WATCH: Duration = Duration::from_secs(300);
-/// How much longer the server may take to end it.
+/// The grace period for the server to end the watch.
 const OVERTIME: Duration = Duration::from_secs(30);
-/// A watch that ends sooner without an event is a failure.
+/// A watch that ends sooner, without an event, counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
 
-/// What has changed.
+/// A change of the collection.
 #[derive(Debug)]
 pub enum Change {
     /// All objects were listed.
     Listed,
-    /// One object is new, or has changed, or is gone.
+    /// One object was added, changed or deleted.
     Object,
     /// A request failed. It is repeated.
     Failed(ApiError),
 }
 
-/// What is done next.
+/// The next step.
 #[derive(Debug)]
 enum Step {
-    /// List, at this version or any later one; empty: at the latest.
+    /// List, at this version or a later one; empty: at the latest.
     List(&'static str),
-    /// Watch, from this version on.
+    /// Watch from this version.
     Watch(String),
     Watching(Box<Watching>),
 }
@@ -60,15 +60,15 @@ struct Watching {
     has_events: bool,
 }
 
-/// The objects of a collection, as far as they are known.
+/// The known objects of a collection.
 #[derive(Debug)]
 pub struct Reflector {
     client: ApiClient,
     path: String,
-    /// Which objects of the collection.
+    /// The field selector.
     fields: Option<String>,
     labels: Option<String>,
-    /// How long a watch is asked for, at least.
+    /// The minimum length of a watch.
     watch: Duration,
     objects: Map<Key, Value>,
     step: Step,
@@ -77,7 +77,7 @@ pub struct Reflector {
 }
 
 impl Reflector {
-    /// Follows the collection at a path.
+    /// Creates a reflector of the collection at a path.
     #[must_use]
     pub fn new(client: ApiClient, path: impl Into<String>) -> Self {
         Self {
@@ -87,32 +87,32 @@ impl Reflector {
             labels: None,
             watch: WATCH,
             objects: Map::new(),
-            // Any version will do, which the server has at hand.
+            // Any version, which the server can serve from its cache.
             step: Step::List("0"),
             backoff: Backoff::default(),
             retry_at: None,
         }
     }
 
-    /// Only the objects that a field selector matches.
+    /// Restricts it to the objects that a field selector matches.
     #[must_use]
     pub fn with_fields(self, selector: impl Into<String>) -> Self {
         Self { fields: Some(selector.into()), ..self }
     }
 
-    /// Only the objects that a label selector matches.
+    /// Restricts it to the objects that a label selector matches.
     #[must_use]
     pub fn with_labels(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }
 
-    /// With watches that last this long, at least.
+    /// Sets the minimum length of watches.
     #[must_use]
     pub(crate) fn with_watches_of(self, watch: Duration) -> Self {
         Self { watch, ..self }
     }
 
-    /// The objects that were known last, by namespace and name.
+    /// The last known objects, by namespace and name.
     #[must_use]
     pub fn objects(&self) -> &Map<Key, Value> {
         &self.objects
@@ -136,7 +136,7 @@ impl Reflector {
         }
     }
 
-    /// One step. Each can be cancelled: it is begun anew, or goes on.
+    /// Takes one step. If the future is dropped, the next call repeats or continues the step.
     async fn advance(&mut self) -> Result<Option<Change>, ApiError> {
         match &mut self.step {
             Step::List(at) => {
@@ -202,13 +202,13 @@ impl Reflector {
         fields.into_iter().chain(labels).chain(own.iter().copied()).collect()
     }
 
-    /// Nothing is asked before the delay that follows a failure.
+    /// Delays the next request by the back-off.
     fn pause(&mut self) {
         let at = self.backoff.failed(Instant::now().into_std(), chance());
         self.retry_at = Some(Instant::from_std(at));
     }
 
-    /// Decides what follows a failure, and when.
+    /// Sets the step that follows a failure, and its delay.
     fn recover(&mut self, error: &ApiError) {
         let (is_expired, was_list) = (error.is_expired(), matches!(self.step, Step::List(_)));
         match &mut self.step {
@@ -218,7 +218,7 @@ impl Reflector {
             }
             Step::List(_) | Step::Watch(_) => {}
         }
-        // A server whose history has been cut is well: it is asked at once, if that is not what it was asked.
+        // An expired version is no server failure: the list follows without delay, unless the expired request was itself a list.
         if !is_expired || was_list {
             self.pause();
         }

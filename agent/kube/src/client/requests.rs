@@ -1,4 +1,4 @@
-//! A client of one API server: objects are JSON values, as the server sends them, so that unknown fields stay.
+//! A client of one API server. Objects are JSON values as the server sends them, so that unknown fields are preserved.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use super::transport::Transport;
 use super::watch::WatchStream;
 use crate::certificates::validity::Validity;
 
-/// How long a request may take, unless it is said. A server ends its own after a minute.
+/// The default timeout of a request. The server's own timeout is a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How large an answer may be.
+/// The maximum size of a response.
 const MOST_BYTES: usize = 256 << 20;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 
-/// A client, whose clones share its connections.
+/// A client. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     transport: Arc<Transport>,
@@ -41,17 +41,17 @@ pub struct ApiClient {
     rate: Limiter,
 }
 
-/// How an object is to be patched.
+/// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
-    /// By a JSON merge patch.
+    /// JSON merge patch.
     Merge,
-    /// By a strategic merge patch.
+    /// Strategic merge patch.
     StrategicMerge,
 }
 
 impl ApiClient {
-    /// A client of the server. It connects when it is asked for something.
+    /// Creates a client of the server. It connects at the first request.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl ApiClient {
         Self::with(connection, true)
     }
 
-    /// A client that is yet to get its certificate: requests wait until then, or until they have lasted too long.
+    /// Creates a client without credentials: requests wait for [`Self::become_known`], or until they time out.
     pub(crate) fn unknown(connection: Connection) -> Result<Self, fetch::TlsError> {
         let credentials = Credentials::Nothing;
         Self::with(Connection { identity: None, credentials, ..connection }, false)
@@ -93,34 +93,34 @@ impl ApiClient {
         &self.server
     }
 
-    /// Waits until it is known who the client is.
+    /// Waits until the client has credentials.
     pub(crate) async fn known(&self) {
         self.transport.known().await;
     }
 
-    /// Is the client that a connection to the same server says, from now on.
+    /// Sets the credentials of another connection to the same server.
     pub(crate) fn become_known(&self, mut connection: Connection) -> Result<(), fetch::TlsError> {
         self.transport.become_known(&mut connection)
     }
 
-    /// The requests that had an answer, or failed, of this client and its clones.
+    /// The counts of requests that this client and its clones have completed.
     #[must_use]
     pub fn counts(&self) -> RequestCounts {
         self.counter.counts()
     }
 
-    /// When the certificate ends that the client shows, if it shows one.
+    /// The expiry of the client certificate, if there is one.
     #[must_use]
     pub fn certificate_ends(&self) -> Option<Timestamp> {
         Some(self.certificate_validity()?.not_after)
     }
 
-    /// When the certificate is good that the client shows, if it shows one.
+    /// The validity of the client certificate, if there is one.
     pub(crate) fn certificate_validity(&self) -> Option<Validity> {
         Validity::of(&self.transport.certificate()?)
     }
 
-    /// The object or list at a path.
+    /// Gets the object or list at a path.
     pub async fn get(&self, path: &str, query: &Pairs<'_>) -> Result<Value, ApiError> {
         self.request(Method::GET, path, query, None).await
     }
@@ -149,7 +149,7 @@ impl ApiClient {
         self.request(Method::PATCH, path, &[], Some((kind, patch))).await
     }
 
-    /// Deletes the object at a path at once, if it has this uid.
+    /// Deletes the object at a path without a grace period, if it has this uid.
     pub async fn delete_now(&self, path: &str, uid: &str) -> Result<Value, ApiError> {
         let options = json!({
             "apiVersion": "v1",
@@ -165,7 +165,7 @@ impl ApiClient {
         self.request(Method::DELETE, path, query, None).await
     }
 
-    /// Whether the server says that it is well.
+    /// Whether the server reports that it is healthy.
     pub(crate) async fn is_healthy(&self) -> Result<(), ApiError> {
         let response = self.within(self.send(Method::GET, "/healthz", &[], None)).await?;
         if response.status.is_success() {
@@ -174,7 +174,7 @@ impl ApiClient {
         Err(self.within(refusal(response)).await?)
     }
 
-    /// Shows another certificate from now on.
+    /// Sets another client certificate.
     pub(crate) fn use_identity(&self, identity: &Identity) -> Result<(), ApiError> {
         self.transport.use_identity(identity).map_err(ApiError::Certificate)
     }
@@ -282,7 +282,7 @@ impl ApiClient {
         Ok(response)
     }
 
-    /// Shows a plugin's certificate from now on. Returns its header.
+    /// Sets the certificate of a plugin's credential. Returns the credential's header.
     fn used(&self, credential: &Arc<Credential>) -> Result<Option<HeaderValue>, ApiError> {
         self.transport.use_credential(credential).map_err(ApiError::Certificate)?;
         Ok(credential.header.clone())

@@ -1,4 +1,4 @@
-//! The stream of a watch: a JSON object for each event, one after another in the body of one answer.
+//! The stream of a watch: a sequence of JSON objects, one per event, in the body of one response.
 
 use fetch::Response;
 use serde_json::Value;
@@ -6,25 +6,25 @@ use tokio::sync::watch;
 
 use super::error::ApiError;
 
-/// How large one event may be.
+/// The maximum size of an event.
 const MOST_BYTES: usize = 32 << 20;
 
-/// A change, as the server tells it.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WatchEvent {
-    /// The object is new, or has changed.
+    /// The object was added or changed.
     Put(Value),
-    /// The object is gone; it is as it was last.
+    /// The object was deleted; this is its last state.
     Deleted(Value),
-    /// Nothing of what is watched has changed up to this version.
+    /// Nothing has changed up to this version.
     Bookmark(String),
 }
 
-/// ◆ Cuts a body into the lines of events.
+/// ◆ Splits a body into the lines of events.
 #[derive(Debug, Default)]
 struct Lines {
     buffer: Vec<u8>,
-    /// How much of the buffer has no end of a line.
+    /// The length of the prefix that contains no line end.
     searched: usize,
 }
 
@@ -38,7 +38,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The next whole line with something in it.
+    /// The next complete, non-empty line.
     fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let rest = &self.buffer[self.searched..];
@@ -91,12 +91,12 @@ impl WatchStream {
     }
 }
 
-/// The version of an object, or of a list.
+/// The resource version of an object or a list.
 pub(crate) fn version(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
 }
 
-/// What a line tells. A status that it tells is an error.
+/// Parses a line. An event with a status is an error.
 fn event(line: &[u8]) -> Result<WatchEvent, ApiError> {
     let mut event: Value =
         serde_json::from_slice(line).map_err(|error| ApiError::Malformed(error.to_string()))?;
