@@ -1,6 +1,6 @@
-//! Writes events to the server: those of the agent as it counts them, and those of the node.
+//! Writes events to the API server: those that the agent records for pods, and those of the node.
 //!
-//! Events are news, not state: what the server refuses is dropped, and so is what does not fit into the queue while it is away.
+//! Events are best effort: an event that the server rejects is dropped, and so is one that finds the queue full.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/client-go/tools/record/event.go.
 
@@ -19,15 +19,15 @@ use crate::client::{ApiClient, ApiError, PatchKind};
 use crate::pods::KnownPods;
 use crate::time::whole_seconds;
 
-/// How many events wait.
+/// The capacity of the queue.
 const QUEUE: usize = 1000;
-/// How often one is tried, and how long after the last time.
+/// Attempts per event, and the interval between them.
 const TRIES: usize = 12;
 const RETRY: Duration = Duration::from_secs(10);
-/// How many events are remembered whose count may grow.
+/// How many written events are remembered, so that a repetition updates the count.
 const REMEMBERED: usize = 4096;
 
-/// Who tells the events.
+/// The source component of events.
 const COMPONENT: &str = "kubelet";
 
 /// An event of the node itself.
@@ -38,7 +38,7 @@ pub(crate) struct NodeEvent {
     pub(crate) message: String,
 }
 
-/// What an event is about, which tells it from others.
+/// Identifies an event: a repetition has the same identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     object: EventObject,
@@ -52,9 +52,9 @@ struct Identity {
 pub(crate) struct Events {
     client: ApiClient,
     node: String,
-    /// The pods at the server: an event has the version of its pod.
+    /// The pods at the server, for the `resourceVersion` of the pod that an event involves.
     known: watch::Receiver<Arc<KnownPods>>,
-    /// The names of events that were written.
+    /// The names of the written events.
     written: HashMap<Identity, String>,
 }
 
@@ -67,7 +67,7 @@ impl Events {
         Self { client, node: node.to_owned(), known, written: HashMap::new() }
     }
 
-    /// Writes the events that come, for ever.
+    /// Queues and writes events until the task is cancelled.
     pub(crate) async fn run(
         mut self,
         mut recorded: mpsc::UnboundedReceiver<Event>,
@@ -109,7 +109,7 @@ impl Events {
                 error = &error as &dyn std::error::Error,
                 "failed to write an event; will retry"
             );
-            // The first time by chance, so that nodes that lost their server together do not all come back at once.
+            // The first delay is random, so that nodes that lost the server at the same time do not all return at the same time.
             sleep(if tried == 0 { RETRY.mul_f64(chance()) } else { RETRY }).await;
         }
         tracing::warn!("dropped an event: the API server could not be reached {TRIES} times");
@@ -133,7 +133,7 @@ impl Events {
                 "lastTimestamp": whole_seconds(event.last_at),
             });
             match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
-                // The server forgets events after an hour.
+                // The server deletes events after an hour.
                 Err(error) if error.is_not_found() => {}
                 result => return result.map(drop),
             }
@@ -172,12 +172,12 @@ fn events(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/events")
 }
 
-/// ◆ A name that no other event has.
+/// ◆ A unique name.
 fn name(object: &str, now: Timestamp) -> String {
     format!("{object}.{:x}", now.as_nanosecond())
 }
 
-/// ◆ The namespace of an event: that of its object, and the default one for the node, which has none.
+/// ◆ The namespace of an event: its object's, or `default` for the node, which has none.
 fn namespace(event: &Event) -> &str {
     match event.object.kind {
         EventObjectKind::Pod | EventObjectKind::Claim => &event.object.namespace,
@@ -185,7 +185,7 @@ fn namespace(event: &Event) -> &str {
     }
 }
 
-/// ◆ The event's object.
+/// ◆ The Event object.
 fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     let object = &event.object;
     let mut involved = match object.kind {
@@ -217,7 +217,7 @@ fn recorded(node: &str, event: &Event, now: Timestamp) -> Value {
     })
 }
 
-/// ◆ The reference to an object that has a namespace.
+/// ◆ The reference to a namespaced object.
 fn of_namespace(kind: &str, object: &EventObject) -> Value {
     json!({
         "apiVersion": "v1",
@@ -228,13 +228,13 @@ fn of_namespace(kind: &str, object: &EventObject) -> Value {
     })
 }
 
-/// ◆ The reference to the node. A kubelet gives no uid, for it may not know its node yet (pkg/kubelet/kubelet.go nodeRef, pkg/kubelet/cm
-/// nodeRefFromNode).
+/// ◆ The reference to the node. The kubelet omits the uid, because it may not have the node's object yet (pkg/kubelet/kubelet.go
+/// nodeRef, pkg/kubelet/cm nodeRefFromNode).
 fn node_reference(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "name": name})
 }
 
-/// ◆ An event of the node: it has no namespace, so that its events are in the default one.
+/// ◆ An event of the node. The node has no namespace, so its events are in `default`.
 fn of_node(node: &str, event: &NodeEvent, at: Timestamp, now: Timestamp) -> Value {
     let at = whole_seconds(at);
     json!({

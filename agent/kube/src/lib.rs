@@ -1,38 +1,42 @@
-//! Makes the agent a node of a cluster, as a kubelet does: the node and its lease are kept at the API server, the pods that are bound
-//! to it are run, and their statuses are written back.
+//! Makes the agent a node of a cluster, as the kubelet does: it keeps the node object and its lease up to date, runs the pods
+//! that are bound to the node, and writes their statuses back.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | [`client`] | kubeconfigs, requests, and collections that are followed (list and watch) |
-//! | `certificates`, [`der`] ◆ | the certificates that the cluster signs: the client's first one, the server's, and those that replace them |
+//! | [`client`] | kubeconfigs, requests, and reflectors (list and watch) |
+//! | `certificates`, [`der`] ◆ | the cluster-signed certificates of client and server: bootstrap and rotation |
 //! | `node` | registration, status (◆ `status`, `declared`), own `addresses` and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
-//! | `volumes` | what drivers of volumes need of the cluster, and what it sees of them (`node::csi_node` ◆) |
-//! | `resource_claims` | what drivers of dynamic resource allocation need of the cluster |
-//! | `view` | what the node's server may know of all that |
+//! | `volumes` | the cluster for CSI drivers: the objects that they need, and what the node publishes about them
+//! (`node::csi_node` ◆) |
+//! | `resource_claims` | the cluster for DRA drivers |
+//! | `view` | a read-only view for the node's server |
 //! | `tokens`, `events` | service accounts and their tokens; events of pods and of the node |
 //!
-//! The agent knows nothing of this package: [`ClusterNode`] is its [`agent::cluster::Cluster`].
+//! The agent does not depend on this package: [`ClusterNode`] implements [`agent::cluster::Cluster`].
 //!
 //! # Invariants
-//! - Nothing that runs is ended because the API server is away: what is known stays until the server says otherwise.
-//! - No status of a pod is written to another pod of its name, and none is deleted (uids are preconditions).
-//! - No object at the server is replaced as a whole but the node's own lease: what others wrote stays.
+//! - An unreachable API server ends no pod: the last known state applies until the server reports another.
+//! - The agent never writes a status to, or deletes, another pod of the same name: uids are preconditions.
+//! - The agent replaces only its own lease and CSINode as a whole. It patches all other objects, so that other clients' fields
+//! remain.
 //!
 //! # Tasks
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
 //! | the agent's reader of `ApiPods` | the pods at the server | list and watch | changes of pods, known pods (watch) |
-//! | CSINode | nothing | the node | the CSINode of the node, which drivers that register change |
-//! | heartbeat | when the status was sent last | facts of agent, runtime and machine | the node and its status |
-//! | lease | the lease as it was last | time | the lease |
-//! | rotation, one for each certificate | when it is replaced | time | requests of certificates, files, the client, the end of the node |
-//! | writer | what was written of each pod | reports, known pods | patches of statuses, deletions |
-//! | mirror writer | when each mirror pod was written | static pods, known pods, the node | mirror pods |
-//! | objects, and one task for each | the node, and what pods refer to | registered pods, reads, list and watch | the agent's object store, which objects are known (watch) |
-//! | ranges of addresses | which the runtime took | the node | UpdateRuntimeConfig |
+//! | CSINode | nothing | the node | the node's CSINode, which later registrations of drivers change |
+//! | heartbeat | the time of the last report | facts of agent, runtime and machine | the node and its status |
+//! | lease | the last lease | time | the lease |
+//! | rotation, one for each certificate | the time of renewal | time | certificate requests, files, the client's identity, the
+//! end of the node |
+//! | writer | the last written status of each pod | reports, known pods | patches of statuses, deletions |
+//! | mirror writer | the back-off of each mirror pod | static pods, known pods, the node | mirror pods |
+//! | objects, and one task for each object | the node, and the objects that pods refer to | registered pods, reads, list and
+//! watch | the agent's object store, the set of known objects (watch) |
+//! | pod CIDRs | the ranges that the runtime accepted | the node | UpdateRuntimeConfig |
 //! | services | Services and EndpointSlices | list and watch | tables for the service network |
 //! | events | the names of written events | events of agent and heartbeat | events |
 
@@ -94,50 +98,50 @@ use services::Services;
 pub use view::{CertificateState, ClusterView, ClusterVolume, VolumePlace};
 use volumes::ClusterVolumes;
 
-/// What a node is registered as.
+/// The settings of the node's registration and status.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSettings {
     /// Its name.
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The taints of a node that is registered for the first time.
+    /// The initial taints of a new node.
     pub taints: Vec<Taint>,
-    /// Its own addresses at the start, the primary one first. They are looked up again for each status.
+    /// Its own addresses at the start, the primary one first. Each status looks them up again.
     pub addresses: Vec<String>,
-    /// The port of its server; `None`: it has none.
+    /// The port of its server; `None` without a server.
     pub server_port: Option<u16>,
-    /// Which certificates the cluster is asked for.
+    /// The certificates to request from the cluster.
     pub certificates: Certificates,
-    /// The cloud provider's id of the machine.
+    /// The cloud provider's ID of the machine.
     pub provider_id: Option<String>,
-    /// Whether a cloud's controller sets the node's addresses, and takes its first taint.
+    /// Whether a cloud controller sets the node's addresses and removes its initial taint.
     pub external_cloud: bool,
-    /// Whether the agent creates the node's object, if there is none.
+    /// Whether the agent creates the node's object if it is missing.
     pub registers: bool,
-    /// How often the node gives a sign of life.
+    /// The frequency and content of status updates.
     pub status: StatusSettings,
-    /// Node addresses given on the command line, also for the cloud controller; empty: the name is looked up.
+    /// The node addresses given on the command line, also for the cloud controller; empty: the addresses of the node's name.
     pub provided_addresses: Vec<String>,
-    /// How many requests it sends for events.
+    /// The rate limit of event requests; `None`: no limit.
     pub event_rate: Option<Rate>,
-    /// The feature gates, which decide what the node declares.
+    /// The feature gates, from which the declared features follow.
     pub gates: Gates,
-    /// How often a pod is looked at without a cause (`syncFrequency`). An object that no container has read for five such periods is
-    /// not watched.
+    /// The interval between syncs of a pod without a cause (`syncFrequency`). The agent stops the watch of an object that no
+    /// container has read for five intervals.
     pub resync_period: Duration,
 }
 
-/// How often the node gives a sign of life, and how much it says.
+/// The frequency and content of status updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusSettings {
-    /// How often the status is computed (`nodeStatusUpdateFrequency`).
+    /// The interval between computations of the status (`nodeStatusUpdateFrequency`).
     pub period: Duration,
-    /// How often a status is sent that has not changed (`nodeStatusReportFrequency`).
+    /// The interval between reports of an unchanged status (`nodeStatusReportFrequency`).
     pub report_period: Duration,
-    /// How long the lease is good for (`nodeLeaseDurationSeconds`).
+    /// The duration of the lease (`nodeLeaseDurationSeconds`).
     pub lease: Duration,
-    /// How many images it has (`nodeStatusMaxImages`).
+    /// The maximum number of images in the status (`nodeStatusMaxImages`).
     pub most_images: usize,
 }
 
@@ -152,23 +156,23 @@ impl Default for StatusSettings {
     }
 }
 
-/// Which certificates of a node its cluster is asked for.
+/// The certificates to request from the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Certificates {
-    /// Where they are kept.
+    /// The directory of the certificate files.
     pub directory: PathBuf,
     /// Whether the client certificate is rotated before it expires.
     pub client: bool,
-    /// The names and addresses of the server, if it is to have one.
+    /// The names and addresses of the serving certificate; `None`: no serving certificate is requested.
     pub server: Option<Vec<String>>,
 }
 
-/// A node's place in a cluster.
+/// The agent's connection to a cluster.
 pub struct ClusterNode {
     client: ApiClient,
     settings: NodeSettings,
     known: watch::Sender<Arc<KnownPods>>,
-    /// Follows what pods refer to; taken by [`Cluster::record`].
+    /// Follows the objects that pods refer to; taken by [`Cluster::record`].
     objects: Mutex<Option<Objects>>,
     registry: Registry,
     store: Arc<ObjectStore>,
@@ -177,15 +181,15 @@ pub struct ClusterNode {
     in_use: VolumesInUse,
     services: Option<(ServiceProxy, Arc<dyn ServiceNetwork>)>,
     bootstrap: Option<Bootstrap>,
-    /// Of the client's certificate, and of the server's.
+    /// The rotations of the client certificate and of the serving certificate.
     rotations: [Rotations; 2],
     delays: WriteDelays,
     startup: NodeStartup,
 }
 
 impl ClusterNode {
-    /// A node with these settings at the API server of `client`. Its objects are `others`, and what its pods refer to. Nothing is sent
-    /// yet.
+    /// Creates a node with these settings at the API server of `client`. Its object store has `others` and the objects that its
+    /// pods refer to. No request is sent yet.
     #[must_use]
     pub fn new(client: ApiClient, settings: NodeSettings, others: ObjectMap) -> Self {
         let mut first = others.clone();
@@ -216,25 +220,25 @@ impl ClusterNode {
         }
     }
 
-    /// Serves the cluster's Services through a network.
+    /// Makes the node serve the cluster's Services through a network.
     #[must_use]
     pub fn with_services(self, proxy: ServiceProxy, network: Arc<dyn ServiceNetwork>) -> Self {
         Self { services: Some((proxy, network)), ..self }
     }
 
-    /// Where others report limitations of pods.
+    /// The sink for limitations of pods.
     #[must_use]
     pub fn limits(&self) -> NodeLimits {
         self.limits.clone()
     }
 
-    /// The same node, which has yet to get the certificate of its client.
+    /// Makes the node request its client certificate first.
     #[must_use]
     pub fn with_bootstrap(self, bootstrap: Option<Bootstrap>) -> Self {
         Self { bootstrap, ..self }
     }
 
-    /// What others may know of the cluster.
+    /// A read-only view of the node's cluster.
     #[must_use]
     pub fn view(&self) -> ClusterView {
         let Certificates { directory, client, server } = &self.settings.certificates;
@@ -250,13 +254,13 @@ impl ClusterNode {
         }
     }
 
-    /// What drivers of volumes need of the cluster.
+    /// The cluster, as CSI drivers need it.
     #[must_use]
     pub fn volumes(&self) -> Arc<dyn VolumeCluster> {
         Arc::new(self.cluster_volumes())
     }
 
-    /// What drivers of dynamic resource allocation need of the cluster.
+    /// The cluster, as DRA drivers need it.
     #[must_use]
     pub fn claims(&self) -> Arc<dyn ClaimCluster> {
         Arc::new(ClusterClaims::new(self.client.clone(), &self.settings.name))
@@ -310,7 +314,7 @@ impl Cluster for ClusterNode {
         tokens::service_account(&self.client, ns, name).await
     }
 
-    /// Static pods of the agent run while the node gets its certificate; without a valid one the agent cannot be a node.
+    /// Static pods run while the node requests its certificate. The task ends if the certificate can no longer be renewed.
     async fn record(&self, agent: Outputs) -> String {
         if let Some(bootstrap) = &self.bootstrap
             && let Err(error) = bootstrap.run(&self.client).await
@@ -330,7 +334,7 @@ impl Cluster for ClusterNode {
             registers: self.settings.registers,
             provided_addresses: self.settings.provided_addresses.clone(),
         };
-        // The next sign of life is due then, and waits for no other request.
+        // The timeout is the interval until the next heartbeat, and heartbeats bypass the rate limit.
         let heartbeats =
             self.client.with_rate(Rate::UNLIMITED).with_limit(status.period.min(status.lease));
         let (node_events, of_node) = mpsc::unbounded_channel();
@@ -392,7 +396,7 @@ impl Cluster for ClusterNode {
         }
         tasks.spawn(tasks::boxed(writer.run(view.reports(), self.known.subscribe())));
         if let Some(rotation) = of_server {
-            // It never returns.
+            // It returns only for the client's role, so this future never completes.
             tasks.spawn(tasks::boxed(async move { drop(rotation.run().await) }));
         }
         tasks.spawn(tasks::boxed(mirrors.run(mirrored)));
@@ -420,7 +424,7 @@ impl Cluster for ClusterNode {
     }
 }
 
-/// An error with its causes.
+/// The error and its causes as one text.
 fn in_words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     let words = std::iter::once(error).chain(causes).map(ToString::to_string);

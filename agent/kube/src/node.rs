@@ -1,4 +1,4 @@
-//! The node's object and its lease: registration, status, signs of life.
+//! The node's object and its lease: registration, status and heartbeats.
 
 pub(crate) mod addresses;
 pub(crate) mod csi_node;

@@ -1,5 +1,5 @@
-//! The pods that are bound to the node: they are followed with the objects that they refer to, and what becomes of them is written
-//! back. Those of other sources are shown by mirror pods.
+//! The pods that are bound to the node: follows them and the objects that they refer to, and writes their statuses back. Mirror
+//! pods represent the pods of other sources.
 
 use api::pod::{Pod, PodUid};
 use compact::Map;
@@ -14,10 +14,10 @@ pub(crate) mod source;
 pub(crate) mod status_json;
 pub(crate) mod writer;
 
-/// The pods at the server, mirror pods too, as they were seen last.
+/// The last known pods at the server, including mirror pods.
 pub(crate) type KnownPods = Map<PodUid, Pod>;
 
-/// Where a pod's object is.
+/// The path of a pod's object.
 fn path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }

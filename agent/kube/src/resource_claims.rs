@@ -1,5 +1,4 @@
-//! What drivers of dynamic resource allocation need of the cluster: ResourceClaims, and that no ResourceSlice offers what the node cannot
-//! prepare.
+//! The cluster for DRA drivers: gets ResourceClaims, and deletes the ResourceSlices of drivers that the node cannot use.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/manager.go, plugin/dra_plugin_manager.go wipeResourceSlices.
 
@@ -12,7 +11,7 @@ use crate::volumes::said;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// The cluster of a node, for drivers of dynamic resource allocation.
+/// The cluster for DRA drivers.
 pub(crate) struct ClusterClaims {
     client: ApiClient,
     node: String,
@@ -24,7 +23,7 @@ impl ClusterClaims {
     }
 }
 
-/// ◆ The field selector of the node's ResourceSlices: those of a driver, or all.
+/// ◆ The field selector of the node's ResourceSlices: one driver's, or all.
 fn selector(node: &str, driver: Option<&str>) -> String {
     match driver {
         Some(driver) => format!("spec.driver={driver},spec.nodeName={node}"),
@@ -44,7 +43,7 @@ impl ClaimCluster for ClusterClaims {
         let selector = selector(&self.node, driver);
         match self.client.delete_all(SLICES, &[("fieldSelector", &selector)]).await {
             Ok(_) => Ok(()),
-            // A cluster without them.
+            // The cluster does not have the API.
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(said(&error)),
         }

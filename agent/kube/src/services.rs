@@ -1,6 +1,7 @@
-//! The Services and EndpointSlices of the cluster, whose table a service network serves: what kube-proxy is for.
+//! Follows the cluster's Services and EndpointSlices, and publishes their table to a service network, in place of kube-proxy.
 //!
-//! What is known stays when the server is away. Where a proxy is not wanted, nothing is asked for, and the table is empty.
+//! The last known state applies while the server is unreachable. If the agent does not serve Services, it requests nothing, and the
+//! table is empty.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +20,13 @@ use crate::client::{ApiClient, Change, Key, Reflector};
 use crate::node::limits::NodeLimits;
 use crate::pods::KnownPods;
 
-/// Services without an address, and those of other proxies, are of no interest (Kubernetes 1.36, cmd/kube-proxy/app/server.go).
+/// Excludes headless Services, and those of other proxies (Kubernetes 1.36, cmd/kube-proxy/app/server.go).
 const SELECTOR: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
-/// The label of the node, which says where it is.
+/// The node's zone label.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// How long changes gather after a table.
+/// How long changes are collected before the next table.
 const GATHER: Duration = Duration::from_millis(200);
-/// Why ClusterIPs are not served.
+/// The reason of the limitation that ClusterIPs are not served.
 const REASON: &str = "ServicesNotListed";
 
 /// Whether the agent serves the cluster's Services to the pods of its node.
@@ -41,13 +42,13 @@ pub enum ServiceProxy {
 }
 
 impl ServiceProxy {
-    /// ◆ Whether Services are served beside these pods.
+    /// ◆ Whether Services are served while these pods exist.
     fn serves(self, pods: &KnownPods) -> bool {
         match self {
             Self::On => true,
             Self::Off => false,
             Self::Auto => !pods.values().any(|pod| {
-                // The label that kubeadm, kind and minikube give it.
+                // The label that kubeadm, kind and minikube give kube-proxy.
                 let labels = pod.api().metadata.labels.as_ref();
                 let app = labels.and_then(|labels| labels.get("k8s-app"));
                 pod.host_network() && !pod.has_ended() && app.is_some_and(|app| app == "kube-proxy")
@@ -59,7 +60,7 @@ impl ServiceProxy {
 /// The objects of one kind, decoded.
 struct Decoded<T> {
     reflector: Reflector,
-    /// Each with the version that it was decoded from.
+    /// Each object, with the version that it was decoded from.
     objects: Map<Key, (String, T)>,
     is_listed: bool,
 }
@@ -70,7 +71,7 @@ impl<T: DeserializeOwned> Decoded<T> {
         Self { reflector, objects: Map::new(), is_listed: false }
     }
 
-    /// Takes a change. Returns why the server does not say, if so.
+    /// Applies a change. Returns the error of a failed request.
     fn take(&mut self, change: Change) -> Option<String> {
         if let Change::Failed(error) = change {
             return Some(error.to_string());
@@ -100,7 +101,7 @@ fn decoded<T: DeserializeOwned>(object: &Value) -> Result<T, serde_json::Error> 
     T::deserialize(object)
 }
 
-/// The cluster's Services, for one node.
+/// Serves the cluster's Services to the pods of one node.
 pub(crate) struct Services {
     pub(crate) client: ApiClient,
     pub(crate) node: String,
@@ -111,7 +112,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Publishes a table whenever it changes, for ever.
+    /// Publishes a table whenever it changes.
     pub(crate) async fn run(self, mut pods: watch::Receiver<Arc<KnownPods>>) {
         let mut serves = self.proxy == ServiceProxy::On;
         loop {
@@ -122,7 +123,7 @@ impl Services {
                 self.network.publish(ServiceTable::default());
                 tracing::info!("kube-proxy is on the node: Services are left to it");
             }
-            // The first change is the list of the node's pods.
+            // The first change is the initial list of the node's pods.
             if pods.changed().await.is_err() {
                 return;
             }
@@ -130,7 +131,7 @@ impl Services {
         }
     }
 
-    /// Serves as long as Services are to be served.
+    /// Serves until kube-proxy runs on the node.
     async fn serve(&self, pods: &mut watch::Receiver<Arc<KnownPods>>) {
         let mut services = Decoded::<Service>::new(&self.client, "/api/v1/services");
         let mut slices =
@@ -164,7 +165,7 @@ impl Services {
             };
             let is_known = services.is_listed && slices.is_listed;
             if let Some(why) = failed {
-                // A right that is missing is missing each time.
+                // Log each error once: a missing permission fails every request.
                 if told.as_ref() != Some(&why) {
                     tracing::warn!(
                         error = why,
@@ -190,7 +191,7 @@ impl Services {
     }
 }
 
-/// ◆ Why ClusterIPs are not served, with the remedy.
+/// ◆ The reason that ClusterIPs are not served, and the remedy.
 fn refused(why: &str) -> String {
     format!(
         "ClusterIPs are not served by the agent, which cannot list Services and EndpointSlices: {why}: bind the ClusterRole system:node-proxier to the node's user, or run kube-proxy and set --service-proxy=off"

@@ -1,4 +1,4 @@
-//! ◆ Times as the API has them. Pure.
+//! ◆ Times in the API's formats. Pure.
 
 use jiff::Timestamp;
 

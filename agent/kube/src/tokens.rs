@@ -1,4 +1,4 @@
-//! Service accounts, and their tokens, which the server issues for a pod.
+//! Gets service accounts, and requests their tokens, which the server issues for a pod.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go; staging/src/k8s.io/api/authentication/v1 TokenRequest.
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::client::ApiClient;
 
-/// ◆ A token that is good as long as the pod is there.
+/// ◆ The request for a token that is valid while the pod exists.
 fn body(wanted: &TokenRequest) -> Value {
     let mut spec = json!({
         "expirationSeconds": wanted.seconds,
@@ -30,7 +30,7 @@ fn body(wanted: &TokenRequest) -> Value {
     body
 }
 
-/// ◆ What the server issued.
+/// ◆ Parses the issued token.
 fn issued(answer: &Value) -> Option<IssuedToken> {
     let status = &answer["status"];
     Some(IssuedToken {
@@ -43,7 +43,7 @@ fn path(namespace: &str, account: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}")
 }
 
-/// Asks the API server for a service account; or why there is none, in words.
+/// Gets a service account. The error is text.
 pub(crate) async fn service_account(
     client: &ApiClient,
     namespace: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn service_account(
     serde_json::from_value(answer).map_err(|error| error.to_string())
 }
 
-/// Asks the API server for a token; or why there is none, in words.
+/// Requests a token. The error is text.
 pub(crate) async fn issue(
     client: &ApiClient,
     wanted: &TokenRequest,

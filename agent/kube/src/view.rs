@@ -1,4 +1,4 @@
-//! What others may know of the node's cluster: the node's server, for what it shows.
+//! A read-only view of the node's cluster, for the node's server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::pods::KnownPods;
 use crate::pods::mirror::{is_mirror, reported_uid};
 use crate::pods::writer::WriteDelays;
 
-/// A view of a [`crate::ClusterNode`]. Clones see the same.
+/// A view of a [`crate::ClusterNode`]. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ClusterView {
     pub(crate) client: ApiClient,
@@ -25,13 +25,13 @@ pub struct ClusterView {
     pub(crate) store: Arc<ObjectStore>,
     pub(crate) delays: WriteDelays,
     pub(crate) startup: NodeStartup,
-    /// Those of the client's certificate, if it is replaced.
+    /// The rotations of the client certificate, if it is rotated.
     pub(crate) client_rotations: Option<Rotations>,
-    /// Where the server's certificate is and its rotations, if the cluster signs it.
+    /// The path of the serving certificate and its rotations, if the cluster signs it.
     pub(crate) server: Option<(PathBuf, Rotations)>,
 }
 
-/// What is known of the certificates of a node.
+/// The state of a node's certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateState {
     /// Expiry of the client certificate; `None`: no certificate.
@@ -42,28 +42,28 @@ pub struct CertificateState {
     pub server: Option<(Option<Timestamp>, u64)>,
 }
 
-/// A volume of a pod that a claim of the cluster is bound to, or that a driver makes for the pod.
+/// A pod's volume that is bound to a claim of the cluster, or that a driver provides for the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterVolume {
     /// The volume's name in the pod.
     pub volume: String,
     /// The claim, which is in the pod's namespace.
     pub claim: Option<String>,
-    /// Where it is.
+    /// The volume's location.
     pub place: VolumePlace,
 }
 
-/// Where a volume is.
+/// The location of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumePlace {
     /// At a path of the node.
     Local(PathBuf),
-    /// Where its driver has mounted it, by its [`agent::storage::drivers::DriverVolume::spec_name`].
+    /// The mount point of its driver, by its [`agent::storage::drivers::DriverVolume::spec_name`].
     OfDriver(String),
 }
 
 impl ClusterView {
-    /// The uid of the static pod that the mirror pod of this uid shows; `None`: it is no mirror pod's.
+    /// The uid of the static pod that the mirror pod of this uid represents; `None` if there is no such mirror pod.
     #[must_use]
     pub fn shown_by(&self, uid: &str) -> Option<PodUid> {
         let known = self.known.borrow();
@@ -79,25 +79,25 @@ impl ClusterView {
         after.split('/').next().unwrap_or_default()
     }
 
-    /// The requests to the API server so far.
+    /// The counts of requests to the API server.
     #[must_use]
     pub fn requests(&self) -> RequestCounts {
         self.client.counts()
     }
 
-    /// How many seconds it was from when statuses of pods changed to when they were written.
+    /// The delays from status changes to their writes, in seconds.
     #[must_use]
     pub fn write_delays(&self) -> Histogram {
         self.delays.durations()
     }
 
-    /// How long the parts of the node's start took.
+    /// The durations of the steps of the node's start.
     #[must_use]
     pub fn startup(&self) -> StartupDurations {
         self.startup.durations()
     }
 
-    /// What is known of the node's certificates. It reads a file.
+    /// The state of the node's certificates. Reads a file.
     #[must_use]
     pub fn certificates(&self) -> CertificateState {
         let of_server = |(directory, rotations): &(PathBuf, Rotations)| {
@@ -110,20 +110,20 @@ impl ClusterView {
         }
     }
 
-    /// How many seconds serving certificates were good before they were replaced; `None`: the cluster does not sign them.
+    /// The ages of replaced serving certificates in seconds; `None`: the cluster does not sign them.
     #[must_use]
     pub fn replaced_server_certificates(&self) -> Option<Histogram> {
         self.server.as_ref().map(|(_, rotations)| rotations.ages())
     }
 
-    /// The volumes of a pod that are local volumes, or those of drivers. Volumes of hostPaths are not measured, as by a kubelet.
+    /// The pod's local volumes and CSI volumes. hostPath volumes are not measured, as in the kubelet.
     #[must_use]
     pub fn volumes(&self, pod: &Pod) -> Vec<ClusterVolume> {
         volumes(pod, &self.store.current())
     }
 }
 
-/// ◆ The volumes of a pod with these objects that are local volumes, or those of drivers.
+/// ◆ The local volumes and CSI volumes of a pod, according to these objects.
 fn volumes(pod: &Pod, objects: &ObjectMap) -> Vec<ClusterVolume> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What drivers of volumes need of the cluster: their objects, attachments and secrets; and what the cluster sees of them: the node's
-//! annotation and labels, its CSINode, and the volumes that are in use.
+//! The cluster for CSI drivers: the objects, attachments and secrets that drivers need, and what the node publishes about them:
+//! its annotation and labels, its CSINode, and the volumes in use.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go.
 
@@ -29,20 +29,20 @@ use crate::tokens;
 
 const CSI_NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 
-/// How often a change is tried, and how long before the second time. Each wait is five times the one before.
+/// The attempts for a change, and the first delay. Each delay is five times the previous one.
 const TRIES: usize = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 
-/// How soon the node's CSINode is looked for again, at first and at most.
+/// The first delay before another attempt to create the CSINode, and the maximum.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// The cluster of a node, for the drivers of volumes.
+/// The cluster for CSI drivers.
 pub(crate) struct ClusterVolumes {
     client: ApiClient,
     node: String,
     in_use: VolumesInUse,
-    /// One change of the node or its CSINode at a time.
+    /// Serializes changes of the node and its CSINode.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -76,7 +76,7 @@ impl ClusterVolumes {
         Ok(())
     }
 
-    /// The CSINode of the node, which is created if there is none. One of an earlier node of the name is deleted.
+    /// Gets or creates the node's CSINode. Deletes one that belongs to an earlier node of the same name.
     async fn csi_node(&self) -> Result<Value, String> {
         let node = self.client.get(&registration::path(&self.node), &[]).await;
         let node = node.map_err(|error| said(&error))?;
@@ -94,7 +94,7 @@ impl ClusterVolumes {
         created.map_err(|error| said(&error))
     }
 
-    /// Changes the drivers of the CSINode; `None`: there is nothing to change.
+    /// Changes the drivers of the CSINode, unless `change` returns `None`.
     async fn change_csi_node(
         &self,
         change: impl Fn(&Value) -> Option<Value>,
@@ -107,7 +107,7 @@ impl ClusterVolumes {
         Ok(())
     }
 
-    /// Makes the CSINode of the node, however long it takes: until then the scheduler knows of no limits.
+    /// Creates the node's CSINode, and retries until it succeeds: the scheduler needs it for volume limits.
     pub(crate) async fn make_csi_node(self: Arc<Self>) {
         let mut wait = RETRY;
         loop {
@@ -127,7 +127,7 @@ impl ClusterVolumes {
     }
 }
 
-/// An error with its causes, in words.
+/// The error and its causes as text.
 pub(crate) fn said(error: &ApiError) -> String {
     if let ApiError::Refused { message, .. } = error
         && !message.is_empty()
@@ -144,7 +144,7 @@ pub(crate) fn said(error: &ApiError) -> String {
     text
 }
 
-/// Tries some times: others may change the same object.
+/// Retries a few times: another client may change the same object concurrently.
 async fn tried<F: Future<Output = Result<(), String>>>(
     what: &str,
     change: impl Fn() -> F,
@@ -164,7 +164,8 @@ async fn tried<F: Future<Output = Result<(), String>>>(
     Err(format!("error updating {what} object with CSI driver node info: {last}"))
 }
 
-/// ◆ The patch that makes the status of a claim `after` of `before`. With `is_current` it is refused if the claim is another one by now.
+/// ◆ The patch of a claim's status from `before` to `after`. With `is_current` the server rejects it if the claim has changed
+/// since.
 fn claim_patch(before: &Value, after: &Value, is_current: bool) -> Result<Value, PatchError> {
     let Some(schema) = strategic::schema_of("v1", "PersistentVolumeClaim") else {
         return Ok(json!({}));

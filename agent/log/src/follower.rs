@@ -12,9 +12,9 @@ use tokio_stream::StreamExt as _;
 
 use super::reader::{Filter, Piece, Reader, Tail};
 
-/// How long a change is waited for before the container is looked at: its end changes no file.
+/// How long to wait for a change before the caller checks the container: its end changes no file.
 const LOOK: Duration = Duration::from_secs(1);
-/// How much is read at a time, in bytes.
+/// The size of a read in bytes.
 const CHUNK: usize = 64 * 1024;
 
 /// A log that cannot be read.
@@ -28,21 +28,21 @@ pub struct LogError {
     pub source: io::Error,
 }
 
-/// A log file that is being read.
+/// Follows a log file.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
     name: OsString,
     file: Option<File>,
-    /// What has the name now, when what is left of `file` has been read.
+    /// The file that has replaced `file` at the path, for when `file` is read to its end.
     next: Option<File>,
     reader: Reader,
     changes: EventStream<Vec<u8>>,
 }
 
 impl Follower {
-    /// Begins with the last `tail` lines, or with the first. A file that is not there is an error unless it `may_be_missing`.
-    /// Must be called within a tokio runtime.
+    /// Opens a log and starts at the last `tail` lines, or at the beginning. A missing file is an error unless it
+    /// `may_be_missing`. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// If the file cannot be read or watched.
@@ -88,19 +88,19 @@ impl Follower {
         })
     }
 
-    /// The file.
+    /// The path of the log file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether as much was read as is wanted.
+    /// Whether the filter's byte limit is reached.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.reader.is_done()
     }
 
-    /// Reads on, a chunk at a time; `None` if there is no more for now, or no more is wanted.
+    /// Reads the next chunk; `None` at the current end of the log, or if the byte limit is reached.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -121,7 +121,7 @@ impl Follower {
             } else if let Some(next) = self.next.take() {
                 self.file = Some(next);
             } else if let Some(next) = self.successor()? {
-                // Something may have been written to the old file until the new one was there.
+                // Read the old file again first: the runtime may have written to it until it opened the new one.
                 self.next = Some(next);
             } else {
                 break;
@@ -130,17 +130,17 @@ impl Follower {
         Ok(None)
     }
 
-    /// The last, unterminated piece, at the end of the log.
+    /// The last, unterminated line at the end of the log.
     pub fn finish(&mut self) -> Option<Piece> {
         self.reader.finish()
     }
 
-    /// The file that has the name now, when it is another one.
+    /// The file that has replaced the open one at the path.
     fn successor(&self) -> Result<Option<File>, LogError> {
         let failed = failed(&self.path);
         let next = match File::open(&self.path) {
             Ok(next) => next,
-            // Between the renaming and the new file.
+            // The old file is renamed, and the new one is not created yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
@@ -152,7 +152,7 @@ impl Follower {
         Ok((!same).then_some(next))
     }
 
-    /// Waits until the file has changed, or for a second. Cancel-safe.
+    /// Waits until the file changes, at most a second. Cancel-safe.
     ///
     /// # Errors
     /// If the directory can no longer be watched.
@@ -160,7 +160,7 @@ impl Follower {
         let change = async {
             while let Some(event) = self.changes.next().await {
                 match event {
-                    // The queue ran over: anything may have changed.
+                    // The inotify queue overflowed: anything may have changed.
                     Ok(event) if event.name.is_none() => return Ok(()),
                     Ok(event) if event.name.as_deref() == Some(self.name.as_os_str()) => {
                         return Ok(());
@@ -175,7 +175,7 @@ impl Follower {
     }
 }
 
-/// Whether the runtime has truncated the file: it is shorter than what was read of it.
+/// Whether the runtime has truncated the file: it is shorter than the read position.
 fn was_truncated(file: &mut File) -> io::Result<bool> {
     Ok(file.metadata()?.len() < file.stream_position()?)
 }

@@ -3,8 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | this one | ◆ entries, and [`Joiner`], which joins them to lines of text |
-//! | [`reader`] | ◆ which entries are wanted, byte by byte as the container wrote them |
-//! | [`follower`] | a log file that grows and is rotated |
+//! | this one | ◆ entries, and [`Joiner`], which joins them into lines of text |
+//! | [`reader`] | ◆ filters entries and returns their bytes as the container wrote them |
 //!
 //! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`):
 //! tags are separated by `:`, and the first is `P` for a partial line, continued in the next
@@ -88,7 +88,7 @@ pub struct Line {
 /// The longest joined line in bytes; a longer one is returned in pieces of at least this size.
 pub const LONGEST_LINE: usize = 1 << 20;
 
-/// Joins the bytes of one log file, however they are cut, into whole lines.
+/// Joins the bytes of one log file, in chunks of any size, into whole lines.
 #[derive(Debug, Default)]
 pub struct Joiner {
     unread: Vec<u8>,

@@ -1,4 +1,4 @@
-//! ◆ Turns the bytes of a log file into what is printed: entries that are wanted, byte by byte as the container wrote them.
+//! ◆ Filters the entries of a log file and returns their bytes as the container wrote them.
 
 use jiff::Timestamp;
 
@@ -7,52 +7,52 @@ use super::{Stream, parse};
 /// Selects and formats entries.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Before each line.
+    /// A prefix for each line.
     pub prefix: String,
-    /// Nothing older.
+    /// Skips older entries.
     pub since: Option<Timestamp>,
-    /// With the time before each line.
+    /// Whether to print the timestamp before each line.
     pub timestamps: bool,
-    /// Not more bytes.
+    /// The maximum number of bytes.
     pub limit: Option<u64>,
-    /// Of this stream only.
+    /// Only this stream.
     pub stream: Option<Stream>,
 }
 
-/// Bytes for one of the two outputs.
+/// Bytes for one of the two output streams.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which one.
+    /// The stream.
     pub stream: Stream,
-    /// What the container wrote there, with the ends of lines.
+    /// The bytes that the container wrote, with line ends.
     pub bytes: Vec<u8>,
 }
 
-/// Reads a log, however its bytes are cut.
+/// Reads a log in chunks of any size.
 #[derive(Debug)]
 pub struct Reader {
     filter: Filter,
     unread: Vec<u8>,
-    /// Whether the last entry of standard output and of standard error was the piece of a line.
+    /// Whether the last entry of stdout and of stderr was partial.
     open: [bool; 2],
     left: u64,
 }
 
 impl Reader {
-    /// A reader of a log from its beginning, or from the beginning of a line.
+    /// Creates a reader that starts at the beginning of a log or of a line.
     #[must_use]
     pub fn new(filter: Filter) -> Self {
         let left = filter.limit.unwrap_or(u64::MAX);
         Self { filter, unread: Vec::new(), open: [false; 2], left }
     }
 
-    /// Whether as much was read as is wanted.
+    /// Whether the byte limit is reached.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Takes the next bytes of the file and gives what they complete.
+    /// Takes the next bytes of the file and returns the pieces that they complete.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut rest = bytes;
@@ -73,7 +73,7 @@ impl Reader {
         pieces
     }
 
-    /// What is left when nothing more will come: an entry without the end of its line.
+    /// The remainder at the end of the log: an entry without a line end.
     pub fn finish(&mut self) -> Option<Piece> {
         let rest = std::mem::take(&mut self.unread);
         if rest.is_empty() {
@@ -84,7 +84,7 @@ impl Reader {
 
     fn entry(&mut self, line: &[u8]) -> Option<Piece> {
         let Some(entry) = parse(line) else {
-            // Shown as it is: a log that cannot be read is worse than one with a strange line.
+            // Returned unchanged: one malformed line must not make the log unreadable.
             let bytes = [self.filter.prefix.as_bytes(), line, b"\n"].concat();
             return self.limited(Stream::Stdout, bytes);
         };
@@ -124,7 +124,7 @@ impl Reader {
     }
 }
 
-/// Where the last lines of a log begin: fed with all of it, in chunks.
+/// Finds the start of the last lines of a log, which the caller pushes in chunks.
 #[derive(Debug)]
 pub struct Tail {
     lines: usize,
@@ -135,11 +135,11 @@ pub struct Tail {
     open: [bool; 2],
 }
 
-/// As much of an entry as says whose it is and whether it ends a line.
+/// The length of the prefix of an entry that contains its stream and its tags.
 const HEAD: usize = 64;
 
 impl Tail {
-    /// Finds where the last `lines` lines begin.
+    /// Creates a finder of the last `lines` lines.
     #[must_use]
     pub fn new(lines: usize) -> Self {
         Self {
@@ -187,7 +187,7 @@ impl Tail {
         self.begin = self.offset;
     }
 
-    /// Where to begin reading.
+    /// The offset to read from.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.starts.front().copied().unwrap_or(self.begin)

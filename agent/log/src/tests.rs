@@ -1,4 +1,4 @@
-//! Tables and properties of the log format: however a file is cut, the joiner returns the same lines, and loses none.
+//! Tables and properties of the log format: however a file is split, the joiner returns the same lines, and loses none.
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -92,7 +92,7 @@ fn joiner_splits_lines_over_limit() {
     assert_eq!(sizes, [LONGEST_LINE, LONGEST_LINE, LONGEST_LINE / 2]);
 }
 
-/// A runtime's entries for one line: its partial entries, then the full one.
+/// A runtime's entries for one line: partial entries, then the full one.
 fn written(stream: Stream, pieces: &[String]) -> String {
     let last = pieces.len().saturating_sub(1);
     pieces

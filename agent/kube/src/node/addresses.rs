@@ -1,4 +1,4 @@
-//! The node's own addresses. They are looked up for each status: the network of a machine may change while the agent runs.
+//! The node's own addresses. Each status looks them up, because the machine's network may change while the agent runs.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go NodeAddress.
 
@@ -11,13 +11,13 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a status waits for the resolver. What is found later is in a later status.
+/// How long a status waits for the resolver. A later result goes into a later status.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// What a look-up finds.
+/// The result of a lookup.
 type Found = Result<Vec<IpAddr>, NodeAddressError>;
 
-/// Looks the addresses up, one time after another.
+/// Looks up the node's addresses, one lookup at a time.
 pub(crate) struct NodeAddresses {
     look_up: Arc<dyn Fn() -> Found + Send + Sync>,
     wait: Duration,
@@ -25,16 +25,16 @@ pub(crate) struct NodeAddresses {
 }
 
 struct State {
-    /// Those that were found last.
+    /// The last addresses found.
     last: Vec<String>,
-    /// Why none were found the last time.
+    /// The error of the last lookup.
     problem: Option<NodeAddressError>,
-    /// The look-up that a status did not wait for. There is no other one meanwhile.
+    /// A lookup that timed out and still runs. The next call waits for it instead of starting another.
     running: Option<JoinHandle<Found>>,
 }
 
 impl NodeAddresses {
-    /// Those of a node that had the `first` ones at the start. Without `given` ones, its name is looked up.
+    /// Creates a lookup with the initial addresses `first`. If `given` is empty, it resolves the node's name.
     pub(crate) fn new(name: &str, given: &[String], first: Vec<String>) -> Self {
         let given: Vec<IpAddr> = given.iter().filter_map(|text| text.parse().ok()).collect();
         let name = name.to_owned();
@@ -50,7 +50,7 @@ impl NodeAddresses {
         Self { look_up, wait, state: Mutex::new(state) }
     }
 
-    /// The addresses now; the last ones if none are found or the resolver is slow, as a kubelet leaves those of the status.
+    /// The current addresses; the last known ones if the lookup fails or times out, as in the kubelet.
     pub(crate) async fn now(&self) -> Vec<String> {
         let mut state = self.state.lock().await;
         let mut running = state.running.take().unwrap_or_else(|| {
@@ -115,7 +115,7 @@ mod tests {
         let mut addresses = NodeAddresses::with(look_up, first(), Duration::ZERO);
         assert_eq!(addresses.now().await, ["192.0.2.1"]);
         assert_eq!(addresses.now().await, ["192.0.2.1"]);
-        // One look-up runs, which takes the only answer.
+        // Only one lookup runs, so it takes the only answer.
         answer.send(new_address()).unwrap();
         addresses.wait = LONG;
         assert_eq!(addresses.now().await, ["192.0.2.7"]);
@@ -126,7 +126,7 @@ mod tests {
         let given = ["127.0.0.1".to_owned()];
         let addresses = NodeAddresses::new("192.0.2.9", &given, first());
         assert_eq!(addresses.now().await, ["192.0.2.1"]);
-        // A name that is an address is the node's own.
+        // If the name is an IP address, it is the node's address.
         let mut addresses = NodeAddresses::new("192.0.2.9", &[], first());
         addresses.wait = LONG;
         assert_eq!(addresses.now().await, ["192.0.2.9"]);

@@ -1,4 +1,4 @@
-//! ◆ What the node's object and its CSINode say of drivers of volumes. Pure.
+//! ◆ The CSI drivers in the node's object and in its CSINode. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/nodeinfomanager/nodeinfomanager.go.
 
@@ -8,11 +8,11 @@ use compact::Set;
 use csi::NodeDriver;
 use serde_json::{Value, json};
 
-/// The annotation of a node that says what each driver calls it.
+/// The annotation of a node with its ID in each driver.
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 
-/// The annotation of a CSINode that names the plugins whose volumes a driver has taken over, and those of Kubernetes 1.36. Without
-/// it the controllers look for the plugins themselves.
+/// The annotation of a CSINode with the migrated in-tree plugins, whose volumes CSI drivers handle, and their names in Kubernetes
+/// 1.36. Without it the controllers use the in-tree plugins.
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 const PLUGINS: [&str; 7] = [
     "kubernetes.io/aws-ebs",
@@ -24,7 +24,7 @@ const PLUGINS: [&str; 7] = [
     "kubernetes.io/vsphere-volume",
 ];
 
-/// A CSINode without drivers, which ends with this node.
+/// A CSINode without drivers, which the node owns.
 pub(crate) fn new_csi_node(node: &Value) -> Value {
     let metadata = &node["metadata"];
     json!({
@@ -44,7 +44,7 @@ pub(crate) fn new_csi_node(node: &Value) -> Value {
     })
 }
 
-/// Whether a CSINode belongs to this node, and not to an earlier one of its name.
+/// Whether this node owns a CSINode, and not an earlier node of the same name.
 pub(crate) fn is_of_node(csi_node: &Value, node: &Value) -> bool {
     let mut owners = csi_node["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     owners.any(|owner| {
@@ -54,7 +54,7 @@ pub(crate) fn is_of_node(csi_node: &Value, node: &Value) -> bool {
     })
 }
 
-/// The CSINode with this driver; `None`: it has it.
+/// The CSINode with this driver; `None` if it is unchanged.
 pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value> {
     let keys: Set<&String> = driver.topology.keys().collect();
     let mut wanted = json!({"name": driver.name, "nodeID": driver.node_id, "topologyKeys": keys});
@@ -79,7 +79,7 @@ pub(crate) fn with_driver(csi_node: &Value, driver: &NodeDriver) -> Option<Value
     Some(changed)
 }
 
-/// The CSINode without the driver of this name; `None`: it does not have it.
+/// The CSINode without the driver of this name; `None` if it is unchanged.
 pub(crate) fn without_driver(csi_node: &Value, name: &str) -> Option<Value> {
     let known = csi_node["spec"]["drivers"].as_array()?;
     let others: Vec<Value> = known.iter().filter(|known| known["name"] != name).cloned().collect();
@@ -91,14 +91,14 @@ pub(crate) fn without_driver(csi_node: &Value, name: &str) -> Option<Value> {
     Some(changed)
 }
 
-/// The node with what a driver calls it.
+/// The node with its ID in a driver.
 pub(crate) fn with_node_id(node: &Value, driver: &str, id: &str) -> Result<Value, String> {
     changed_ids(node, |ids| {
         ids.insert(driver.to_owned(), id.to_owned());
     })
 }
 
-/// The node without what a driver calls it.
+/// The node without its ID in a driver.
 pub(crate) fn without_node_id(node: &Value, driver: &str) -> Result<Value, String> {
     changed_ids(node, |ids| {
         ids.remove(driver);
@@ -126,7 +126,7 @@ fn changed_ids(
     Ok(changed)
 }
 
-/// The node with the labels that a driver wants it to have, unless others have set them otherwise.
+/// The node with a driver's topology labels. Fails if a label exists with another value.
 pub(crate) fn with_topology(
     node: &Value,
     topology: &BTreeMap<String, String>,

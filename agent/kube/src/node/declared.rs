@@ -1,4 +1,4 @@
-//! ◆ The features that a node declares, on which the scheduler and the API server rely. Pure.
+//! ◆ The declared features of the node, on which the scheduler and the API server rely. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/component-helpers/nodedeclaredfeatures/features and
 //! pkg/kubelet/kubelet_node_declared_features.go.
@@ -9,7 +9,7 @@ use agent::local_node::kubelet_config::Gates;
 /// The gate without which a node declares no feature.
 const NODE_DECLARED_FEATURES: &str = "NodeDeclaredFeatures";
 
-/// The feature that the runtime must have as well.
+/// The feature that also depends on the runtime.
 const HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
 
 /// All features, sorted. Each has a feature gate of the same name.
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// Those that are on by default.
+    /// The features that are on by default.
     const USUAL: [&str; 4] = [FEATURES[0], FEATURES[1], FEATURES[2], FEATURES[3]];
 
     #[rstest]
@@ -72,7 +72,7 @@ mod tests {
         let given: Map<String, bool> =
             names.iter().map(|name| ((*name).to_owned(), true)).collect();
         let gates = Gates::new(&given);
-        // A gate that Kubernetes does not have is off, whatever is set.
+        // A gate that Kubernetes does not have is always off.
         assert!(names.iter().all(|name| gates.enabled(name)));
         assert_eq!(declared_features(&gates, None), USUAL);
     }

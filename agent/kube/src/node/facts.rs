@@ -1,4 +1,4 @@
-//! What is known of the node now: from the agent, from the runtime and from the machine.
+//! The current facts of the node, from the agent, the runtime and the machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,27 +20,27 @@ use super::startup::NodeStartup;
 use super::status::Facts;
 use super::volumes_in_use::InUse;
 
-/// How long the runtime may take to tell its version and its images.
+/// The timeout of the runtime's version, images and status.
 const RUNTIME: Duration = Duration::from_secs(5);
 
-/// What a node is registered with.
+/// The settings of the registration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registration {
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Those of the object when it is created. Later they belong to others.
+    /// The initial taints. Later, other clients manage them.
     pub(crate) taints: Vec<Taint>,
-    /// What the cloud calls the machine.
+    /// The cloud provider's ID of the machine.
     pub(crate) provider_id: Option<String>,
-    /// Whether a cloud's controller sets the addresses, and takes the node's first taint.
+    /// Whether a cloud controller sets the addresses and removes the node's initial taint.
     pub(crate) external_cloud: bool,
-    /// Whether the object is created; otherwise someone else does.
+    /// Whether the agent creates the object; otherwise another client does.
     pub(crate) registers: bool,
-    /// The addresses that the node was told to have.
+    /// The node addresses given on the command line.
     pub(crate) provided_addresses: Vec<String>,
 }
 
-/// Where the facts of the node come from.
+/// The sources of the node's facts.
 pub(crate) struct NodeFacts {
     pub(crate) registration: Registration,
     pub(crate) addresses: NodeAddresses,
@@ -51,12 +51,12 @@ pub(crate) struct NodeFacts {
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) limits: watch::Receiver<Limits>,
     pub(crate) volumes_in_use: watch::Receiver<Option<InUse>>,
-    /// Where the parts of the node's start are noted.
+    /// Records the steps of the node's start.
     pub(crate) startup: NodeStartup,
 }
 
 impl NodeFacts {
-    /// Asks them.
+    /// Collects the facts.
     pub(crate) async fn now(&self) -> Facts {
         let version = timeout(RUNTIME, self.cri.version()).await;
         let runtime = match version {

@@ -1,22 +1,22 @@
-//! What pods of the node lack in its network, which a kubelet's node has: said in a condition of the node.
+//! Limitations of the node's pod network, compared with a kubelet's node: published as a condition of the node.
 
 use std::collections::BTreeMap;
 
 use agent::cri::RuntimeStatus;
 use tokio::sync::watch;
 
-/// The runtime's condition that other machines reach its pods. Only crib's runtime has it.
+/// The runtime's condition that other machines can reach its pods. Only crib's runtime has it.
 const REACHABLE: &str = "PodAddressesReachable";
 
-/// What is lacking: why in a word, and in a sentence.
+/// The limitations: a message for each reason.
 pub(crate) type Limits = BTreeMap<String, String>;
 
-/// Where parts of the agent report limitations of pods.
+/// The sink for limitations of pods. Parts of the agent report to it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLimits(watch::Sender<Limits>);
 
 impl NodeLimits {
-    /// Sets or removes the sentence of a reason, which is one word in CamelCase.
+    /// Sets or removes the message of a reason, which is one word in CamelCase.
     pub fn set(&self, reason: &str, message: Option<String>) {
         self.0.send_if_modified(|limits| match message {
             Some(message) => {
@@ -27,13 +27,13 @@ impl NodeLimits {
         });
     }
 
-    /// What is lacking now, and when that changes.
+    /// The current limitations, with change notification.
     pub(crate) fn watch(&self) -> watch::Receiver<Limits> {
         self.0.subscribe()
     }
 }
 
-/// ◆ Adds what the runtime says of itself.
+/// ◆ Adds the limitations that the runtime reports.
 pub(crate) fn with_runtime(mut limits: Limits, status: &RuntimeStatus) -> Limits {
     let mut conditions = status.conditions.iter();
     if let Some(condition) = conditions.find(|condition| condition.kind == REACHABLE)

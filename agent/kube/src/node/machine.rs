@@ -1,10 +1,10 @@
-//! What identifies the machine and its system, as files of the kernel and of the system say.
+//! Identifies the machine and its operating system, from files of the kernel and the system.
 
 use std::path::Path;
 
 use jiff::Timestamp;
 
-/// What a node's `status.nodeInfo` has of its machine; empty where nothing is said.
+/// The machine's part of `status.nodeInfo`; a field is empty if its file is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) machine_id: String,
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads the files below `root`. Those of the firmware are for root alone on most systems.
+    /// Reads the files below `root`. On most systems only root may read the firmware's.
     ///
     /// Source: cAdvisor 0.56, utils/sysinfo and machine/info.go.
     pub(crate) fn read(root: &Path) -> Self {
@@ -40,14 +40,14 @@ impl Machine {
     }
 }
 
-/// When the machine was started, as its kernel says.
+/// The boot time, as the kernel reports it.
 pub(crate) fn boot_time(root: &Path) -> Option<Timestamp> {
     let text = std::fs::read_to_string(root.join("proc/stat")).ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     Timestamp::from_second(seconds.trim().parse().ok()?).ok()
 }
 
-/// The system's name for people (os-release(5)).
+/// The system's display name (os-release(5)).
 fn pretty_name(release: &str) -> Option<String> {
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
     Some(name.trim_matches(['"', '\'']).to_owned()).filter(|name| !name.is_empty())

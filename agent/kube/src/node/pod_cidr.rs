@@ -1,7 +1,8 @@
-//! Tells the runtime the ranges of its pods' addresses (`spec.podCIDRs`), when the node has got them and when they change.
+//! Sends the ranges of the pods' addresses (`spec.podCIDRs`) to the runtime when the node gets or changes them.
 //!
-//! A kubelet looks at them when it computes the node's status, every 10 s; here they are sent when the node's object is seen with
-//! them, and new pods wait for that: a runtime may take them only before its first pod. What it refuses is sent again.
+//! The kubelet checks them when it computes the node's status, every 10 s. The agent sends them as soon as it sees them in the
+//! node's object, and new pods wait for the runtime's answer, because a runtime may accept ranges only before its first pod. The
+//! agent sends rejected ranges again.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_node_status.go updateNode, pkg/kubelet/kubelet_network.go updatePodCIDR.
 
@@ -15,24 +16,24 @@ use tokio::time::{sleep, timeout};
 
 use super::limits::NodeLimits;
 
-/// When refused ranges are sent again.
+/// The delay before rejected ranges are sent again.
 const RETRY: Duration = Duration::from_secs(10);
 /// How long new pods wait for the runtime's answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
-/// Why pods do not have addresses of the node's ranges.
+/// The reason of the limitation that pods have no addresses of the node's ranges.
 const REASON: &str = "PodCIDRNotUsed";
 
-/// The ranges that the runtime was told, whatever its answer.
+/// The ranges last sent to the runtime, whatever its answer.
 pub(crate) type ToldRanges = watch::Sender<Option<String>>;
 
-/// ◆ The ranges of the node, as UpdateRuntimeConfig has them; `None`: it has none, or is not known.
+/// ◆ The node's ranges in the format of UpdateRuntimeConfig; `None` if the node has none or is unknown.
 fn ranges(objects: &ObjectMap) -> Option<String> {
     let spec = objects.node()?.spec.as_ref()?;
     let ranges = spec.pod_cidrs.clone().unwrap_or_default().join(",");
     (!ranges.is_empty()).then_some(ranges)
 }
 
-/// Waits until the runtime has been told the ranges that the node has now, for some seconds at most.
+/// Waits until the runtime has answered about the node's current ranges, or for [`FIRST_ANSWER`].
 pub(crate) async fn wait_until_told(
     store: &ObjectStore,
     told: &mut watch::Receiver<Option<String>>,
@@ -43,7 +44,7 @@ pub(crate) async fn wait_until_told(
     }
 }
 
-/// Tells the runtime, for ever.
+/// Sends the ranges to the runtime whenever they change.
 pub(crate) async fn run(
     store: Arc<ObjectStore>,
     cri: Arc<dyn Cri>,
@@ -54,7 +55,7 @@ pub(crate) async fn run(
     let mut taken = None;
     loop {
         let wanted = ranges(&store.current());
-        // A node that has no ranges any more keeps those that it had, as with a kubelet.
+        // If the node loses its ranges, the runtime keeps them, as with the kubelet.
         let mut refused = false;
         if let Some(ranges) = wanted.filter(|wanted| taken.as_ref() != Some(wanted)) {
             let answer = cri.update_pod_cidr(&ranges).await;
@@ -94,7 +95,7 @@ mod tests {
     #[case::no_spec(Value::Null, None)]
     #[case::one(json!({"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}), Some("10.244.0.0/24"))]
     #[case::both_families(json!({"podCIDRs": ["10.244.0.0/24", "fd00::/64"]}), Some("10.244.0.0/24,fd00::/64"))]
-    // A kubelet looks at the list alone.
+    // The kubelet uses only the list.
     #[case::one_alone(json!({"podCIDR": "10.244.0.0/24"}), None)]
     fn ranges_are_those_of_the_list(#[case] spec: Value, #[case] expected: Option<&str>) {
         let mut objects = ObjectMap::default();

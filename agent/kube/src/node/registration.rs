@@ -15,20 +15,20 @@ use super::facts::{NodeFacts, Registration};
 use super::status::{patch, status};
 use crate::client::{ApiClient, ApiError, PatchKind};
 
-/// The first delay, and the longest one.
+/// The first back-off delay and the maximum.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(7);
 
-/// The annotation of nodes whose volumes the controller-manager attaches.
+/// The annotation of nodes for which the attach/detach controller attaches volumes.
 const ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// The annotation of nodes of a cloud: the addresses that they were told to have, for the cloud's controller to check.
+/// The annotation with the node addresses given on the command line, which the cloud controller verifies.
 const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// The taint of nodes that the cloud's controller has not seen yet.
+/// The taint of nodes that the cloud controller has not initialized yet.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The labels that are set again when a node is registered again.
+/// The labels that a repeated registration overwrites.
 const DEFAULT_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -43,12 +43,12 @@ const DEFAULT_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// Where the node's object is.
+/// The path of the node's object.
 pub(crate) fn path(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
 }
 
-/// A new node's object.
+/// The object of a new node.
 pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     let mut spec = json!({});
     let mut taints = registration.taints.clone();
@@ -83,8 +83,9 @@ pub(crate) fn initial(registration: &Registration, status: &Value) -> Value {
     })
 }
 
-/// ◆ The existing node, with the default labels and the annotations of a new one. Its taints stay. With `resets_extended`, its extended
-/// resources are those of an earlier machine: there are none of them until plugins or others advertise them again.
+/// ◆ The existing node, with the default labels and the annotations of a new one. Its taints stay. With `resets_extended`, its
+/// extended resources are 0 until device plugins or other clients advertise them again: the old amounts may be those of an
+/// earlier machine.
 fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value {
     let mut node = existing.clone();
     for label in DEFAULT_LABELS {
@@ -116,7 +117,7 @@ fn reconciled(existing: &Value, initial: &Value, resets_extended: bool) -> Value
     node
 }
 
-/// Registers the node, however long it takes. Returns the status of one that was not there.
+/// Registers the node, and retries until it succeeds. Returns the status of a new node, or `None` if it existed.
 pub(crate) async fn register(client: &ApiClient, node: &NodeFacts) -> Option<Value> {
     let name = &node.registration.name;
     if !node.registration.registers {
@@ -252,7 +253,7 @@ mod tests {
         let existing = json!({"metadata": {"name": "n"}});
         let known = reconciled(&existing, &node, false);
         assert_eq!(known["metadata"]["annotations"][PROVIDED], "192.0.2.1,2001:db8::1");
-        // Without a cloud it goes.
+        // Without a cloud provider the annotation is removed.
         let later = reconciled(&known, &initial(&told, &Value::Null), false);
         assert_eq!(later["metadata"]["annotations"], json!({ATTACH: "true"}));
     }

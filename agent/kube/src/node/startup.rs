@@ -1,5 +1,5 @@
-//! How long the parts of a node's start took, from that of the machine until the node was ready. They are measured if this agent has
-//! registered the node as a new one.
+//! The durations of the steps of the node's start, from the machine's boot until the node was ready. They are measured only if
+//! this agent created the node's object.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/node_startup_latency_tracker.go.
 
@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-/// How many seconds the parts of a node's start took; 0 as long as it is not known.
+/// The durations of the steps of the node's start in seconds; 0 while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StartupDurations {
-    /// From the start of the machine to that of the agent.
+    /// From the machine's boot to the agent's start.
     pub before_agent: f64,
-    /// From there to the first attempt to register the node.
+    /// From the agent's start to the first registration attempt.
     pub before_registration: f64,
-    /// From there to when the node was registered.
+    /// From the first attempt to the completed registration.
     pub registration: f64,
-    /// From there to when its status was first sent as that of a ready node.
+    /// From the registration to the first status that reports the node as ready.
     pub after_registration: f64,
-    /// All of these together.
+    /// From the machine's boot to the first ready status.
     pub whole: f64,
 }
 
-/// When the parts began or ended, each for the first time.
+/// The times of the steps, each of the first occurrence.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     boot: Option<Timestamp>,
@@ -32,23 +32,23 @@ struct Times {
     ready: Option<Timestamp>,
 }
 
-/// The start of a node. Clones share it.
+/// Records the node's start. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeStartup(Arc<Mutex<Times>>);
 
 impl NodeStartup {
-    /// That of an agent that starts now, on a machine that was started at `boot`, if that is known.
+    /// Records the start of the agent at `now`, and of the machine at `boot` if that is known.
     pub(crate) fn new(boot: Option<Timestamp>, now: Timestamp) -> Self {
         let times = Times { boot, agent: now, attempt: None, registered: None, ready: None };
         Self(Arc::new(Mutex::new(times)))
     }
 
-    /// Notes that the agent begins to register the node.
+    /// Records a registration attempt.
     pub(crate) fn attempted(&self, now: Timestamp) {
         self.lock().attempt.get_or_insert(now);
     }
 
-    /// Notes that the node was registered for the first time.
+    /// Records the creation of the node's object.
     pub(crate) fn registered_new(&self, now: Timestamp) {
         let mut times = self.lock();
         if times.attempt.is_some() {
@@ -56,7 +56,7 @@ impl NodeStartup {
         }
     }
 
-    /// Notes that the status of the node was sent, and that it is ready.
+    /// Records that a status with a ready node was sent.
     pub(crate) fn became_ready(&self, now: Timestamp) {
         let mut times = self.lock();
         if times.registered.is_some() {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// What happens at which second after the start of the machine.
+    /// The durations after these steps, each at a second after the machine's boot.
     fn durations(boot: bool, steps: &[(&str, i64)]) -> [f64; 5] {
         let at = |second| Timestamp::from_second(second).unwrap();
         let startup = NodeStartup::new(boot.then(|| at(0)), at(10));

@@ -1,4 +1,4 @@
-//! ◆ The status of a node, and whether it is worth a request. Pure.
+//! ◆ Computes the node's status and the patch that publishes it. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go and pkg/kubelet/kubelet_node_status.go.
 
@@ -18,25 +18,25 @@ use super::limits::Limits;
 use super::machine::Machine;
 use crate::time::whole_seconds;
 
-/// How many names an image has.
+/// The maximum number of names of an image.
 const MOST_NAMES: usize = 5;
 
-/// What of the API the agent follows, with crib's own version behind it.
+/// The Kubernetes version that the agent implements, followed by crib's own version.
 pub const VERSION: &str = concat!("v1.36.2+crib", env!("CARGO_PKG_VERSION"));
 
 /// The resources without which a node is not ready.
 const REQUIRED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// What is known of the node now.
+/// The current facts of the node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Its name, which is its host name too.
+    /// The node's name, which is also its host name.
     pub(crate) name: String,
-    /// Its own addresses, the primary one first.
+    /// The node's own addresses, the primary one first.
     pub(crate) addresses: Vec<String>,
-    /// Whether a cloud's controller sets the addresses, so that existing ones stay.
+    /// Whether a cloud controller sets the addresses, so that the agent leaves them unchanged.
     pub(crate) external_cloud: bool,
-    /// The port of the agent's server, if there is one.
+    /// The port of the agent's server; `None` without a server.
     pub(crate) server_port: Option<u16>,
     pub(crate) machine: Machine,
     /// The runtime, as `crib://0.1.0`.
@@ -44,27 +44,27 @@ pub(crate) struct Facts {
     /// Quantities by resource name.
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
-    /// How many bytes of swap it has.
+    /// The swap space in bytes.
     pub(crate) swap_capacity: i64,
     /// The images of the runtime; `None` if it does not answer.
     pub(crate) images: Option<Vec<Image>>,
-    /// How many of them a status has (`nodeStatusMaxImages`).
+    /// The maximum number of images in the status (`nodeStatusMaxImages`).
     pub(crate) most_images: usize,
-    /// What the runtime can do, once it has said so.
+    /// The runtime's capabilities; `None` until it has reported them.
     pub(crate) capabilities: Option<Capabilities>,
     /// The features that the node declares, sorted.
     pub(crate) declared_features: Vec<&'static str>,
-    /// Of what the node is short.
+    /// The pressures that the node is under.
     pub(crate) pressure: Pressure,
-    /// Why pods cannot be run.
+    /// The reasons why the node is not ready.
     pub(crate) problems: Vec<String>,
-    /// What pods lack in the network.
+    /// Limitations of the pod network.
     pub(crate) limits: Limits,
-    /// The attachable volumes that are in use, by their unique names; `None`: it is not known.
+    /// The attachable volumes in use, by their unique names; `None` while unknown.
     pub(crate) volumes_in_use: Option<Arc<Set<String>>>,
 }
 
-/// The condition that says what pods lack in the network.
+/// The condition with the limitations of the pod network.
 const LIMITED: &str = "PodNetworkLimited";
 
 /// A condition that the agent sets.
@@ -75,7 +75,7 @@ struct Condition {
     message: String,
 }
 
-/// The status that a node with these facts has, after `before`. Fields that the agent does not set stay.
+/// The node's status with these facts, after `before`. Fields that the agent does not set stay.
 pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     let mut status = before.as_object().cloned().unwrap_or_default();
     let internal = facts.addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
@@ -84,7 +84,7 @@ pub(crate) fn status(facts: &Facts, before: &Value, now: Timestamp) -> Value {
     if !(facts.external_cloud && is_addressed) {
         status.insert("addresses".to_owned(), internal.chain([hostname]).collect());
     }
-    // Extended resources that others have put there stay, and pods may request all of them.
+    // The agent keeps extended resources that other clients have set, all of them allocatable.
     let foreign = extended_resources(&before["capacity"]);
     for (field, own) in [("capacity", &facts.capacity), ("allocatable", &facts.allocatable)] {
         let mut amounts = foreign.clone();
@@ -135,7 +135,7 @@ fn set_or_remove(status: &mut Map<String, Value>, field: &str, list: Vec<Value>)
     }
 }
 
-/// Quantities as the API server writes them back, so that they are compared with its own.
+/// Quantities in the API server's canonical form, so that they compare equal to its own.
 fn quantities(amounts: &BTreeMap<String, String>) -> Map<String, Value> {
     let text = |name: &String, text: &String| match Quantity::parse(text) {
         Ok(amount) if is_bytes(name) => {
@@ -147,7 +147,7 @@ fn quantities(amounts: &BTreeMap<String, String>) -> Map<String, Value> {
     amounts.iter().map(|(name, amount)| (name.clone(), Value::from(text(name, amount)))).collect()
 }
 
-/// Of these amounts, those of resources that have a domain of their own.
+/// The extended resources among these amounts: those whose name has a domain.
 fn extended_resources(amounts: &Value) -> Map<String, Value> {
     let is_extended = |name: &str| {
         let domain = name.split_once('/').map(|(domain, _)| domain);
@@ -177,7 +177,7 @@ fn node_info(facts: &Facts) -> Value {
         "operatingSystem": "linux",
         "architecture": architecture(),
     });
-    // A node without swap does not have the field.
+    // On a node without swap the field is absent.
     if facts.swap_capacity != 0 {
         info["swap"] = json!({"capacity": facts.swap_capacity});
     }
@@ -193,7 +193,7 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// The largest images first; digests before tags.
+/// Images sorted by size, largest first; digests before tags.
 fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     let mut images: Vec<&Image> = images.iter().collect();
     compact::sort_by(&mut images, |one, other| {
@@ -207,9 +207,9 @@ fn image_list(images: &[Image], most: usize) -> Vec<Value> {
     images.into_iter().take(most).map(image).collect()
 }
 
-/// The conditions that a kubelet sets, in its order: `Ready` is the last one.
+/// The conditions that the kubelet sets, in its order, `Ready` last.
 fn conditions(facts: &Facts) -> [Condition; 4] {
-    // Each is the reason and message of a node that is short of something, and of one that is not.
+    // The two pairs are reason and message under pressure, and without pressure.
     let pressure = |kind, is_short: bool, [short, enough]: [(&'static str, &str); 2]| {
         let (status, (reason, message)) =
             if is_short { ("True", short) } else { ("False", enough) };
@@ -255,7 +255,7 @@ fn conditions(facts: &Facts) -> [Condition; 4] {
     ]
 }
 
-/// crib's own condition: what pods lack in the network. A node that never lacked anything does not have it.
+/// crib's own condition: limitations of the pod network. A node that never had one lacks the condition.
 fn limited(facts: &Facts, is_known: bool) -> Option<Condition> {
     let messages: Vec<&str> = facts.limits.values().map(String::as_str).collect();
     let (status, reason, message) = match facts.limits.keys().next() {
@@ -268,7 +268,7 @@ fn limited(facts: &Facts, is_known: bool) -> Option<Condition> {
     Some(Condition { kind: LIMITED, status, reason: reason.into(), message })
 }
 
-/// The conditions of others stay where they are; a condition's transition is when its status changed.
+/// Conditions of other clients keep their place. The transition time of a condition is that of its last status change.
 fn with_conditions(
     mut known: Vec<Value>,
     own: impl IntoIterator<Item = Condition>,
@@ -296,7 +296,7 @@ fn with_conditions(
     Value::Array(known)
 }
 
-/// Whether two statuses differ in more than when the agent last said so.
+/// Whether two statuses differ in more than the heartbeat times.
 pub(crate) fn differs(before: &Value, after: &Value) -> bool {
     let timeless = |status: &Value| {
         let mut status = status.clone();
@@ -311,9 +311,9 @@ pub(crate) fn differs(before: &Value, after: &Value) -> bool {
     timeless(before) != timeless(after)
 }
 
-/// The patch of the node's status, with labels and annotations, that makes `after` of `before`; `None` if nothing differs.
+/// The patch of the node's status, labels and annotations from `before` to `after`; `None` if they are equal.
 ///
-/// Addresses are merged by type, of which there may be two: they are replaced as a whole (pkg/util/node/node.go
+/// Addresses are merged by type, and a type may occur twice, so the patch replaces the list as a whole (pkg/util/node/node.go
 /// fixupPatchForNodeStatusAddresses).
 pub(crate) fn patch(before: &Value, after: &Value) -> Result<Option<Value>, PatchError> {
     let Some(schema) = strategic::schema_of("v1", "Node") else {
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(status(&without, &before, at(1)).get("declaredFeatures"), None);
     }
 
-    /// What the API server makes of a patch of a node.
+    /// The node after the API server has applied a patch.
     fn patched(before: &Value, patch: &Value) -> Value {
         let mut node = before.clone();
         strategic::apply(strategic::schema_of("v1", "Node").unwrap(), &mut node, patch).unwrap();
@@ -552,7 +552,7 @@ mod tests {
         let found = patch(&before, &after).unwrap().unwrap();
         assert_eq!(patched(&before, &found), after);
         assert_eq!(patch(&before, &before).unwrap(), None);
-        // A change that another client made meanwhile is kept.
+        // A concurrent change of another client remains.
         let mut meanwhile = before.clone();
         meanwhile["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "X"}));
         let merged = patched(&meanwhile, &found);

@@ -1,4 +1,4 @@
-//! The attachable volumes that are in use on the node: the cluster does not detach what the node's status shows.
+//! The attachable volumes in use on the node: the controller does not detach a volume that the node's status lists.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go VolumesInUse; pkg/volume/util/operationexecutor, ReportedInUse.
 
@@ -7,24 +7,24 @@ use std::sync::Arc;
 use compact::Set;
 use tokio::sync::watch;
 
-/// The attachable volumes that are in use, by their unique names.
+/// The unique names of the attachable volumes in use.
 pub(crate) type InUse = Arc<Set<String>>;
 
-/// Which volumes are in use, for the status of the node, and which of them it has shown. Clones are the same.
+/// The volumes in use to report, and those that the last status has reported. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VolumesInUse {
-    /// `None`: it is not known yet, so that what the node has shown before stays.
+    /// `None` while unknown: the status then keeps the volumes that it has.
     wanted: watch::Sender<Option<InUse>>,
     shown: watch::Sender<InUse>,
 }
 
 impl VolumesInUse {
-    /// Those that are to be shown, and when that changes.
+    /// The volumes to report, with change notification.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<InUse>> {
         self.wanted.subscribe()
     }
 
-    /// Notes that the node's status shows these.
+    /// Records that the node's status lists these.
     pub(crate) fn are_shown(&self, volumes: &InUse) {
         self.shown.send_if_modified(|shown| {
             let changes = shown != volumes;
@@ -33,7 +33,7 @@ impl VolumesInUse {
         });
     }
 
-    /// Has these shown.
+    /// Sets the volumes to report.
     pub(crate) fn set(&self, volumes: Set<String>) {
         let volumes = Some(Arc::new(volumes));
         self.wanted.send_if_modified(|wanted| {
@@ -43,9 +43,9 @@ impl VolumesInUse {
         });
     }
 
-    /// Waits until the node's status has shown a volume. Cancel-safe.
+    /// Waits until the node's status lists a volume. Cancel-safe.
     pub(crate) async fn wait_until_shown(&self, volume: &str) {
-        // Its sender lives as long as this.
+        // It cannot fail: `self` owns the sender.
         let _ = self.shown.subscribe().wait_for(|shown| shown.contains(volume)).await;
     }
 }

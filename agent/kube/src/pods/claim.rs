@@ -1,7 +1,7 @@
-//! The claims that pods name, and the volumes that a cluster has bound them to.
+//! The PersistentVolumeClaims that pods name, and the volumes that are bound to them.
 //!
-//! The node authorizer lets a node get both by their names, and not follow them: a claim is asked for again until it is bound, and
-//! then from time to time.
+//! The node authorizer allows a node to get both by name, but not to watch them: the agent polls a claim, at a lower rate once it
+//! is bound.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go getPVCExtractPV, getPVSpec.
 
@@ -18,15 +18,15 @@ use super::followed::{Answer, Followed};
 use crate::chance::jittered;
 use crate::client::{ApiClient, ApiError};
 
-/// How soon a claim is asked for again that cannot be used, and one that can.
+/// The poll intervals of a claim that cannot be used, and of a bound one.
 const UNBOUND: Duration = Duration::from_secs(2);
 const BOUND: Duration = Duration::from_secs(60);
 const JITTER: f64 = 0.2;
 
-/// A claim that a pod names must not be used once it is deleted, unless this finalizer keeps it for the pods that use it.
+/// The finalizer that protects a claim in use. A deleted claim without it must not be used.
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-/// Asks for a claim for ever. What is known of it stays while the server is away.
+/// Polls a claim. Its last known state stays while the server is unreachable.
 pub(super) async fn follow_claim(
     client: ApiClient,
     namespace: String,
@@ -57,16 +57,16 @@ pub(super) async fn follow_claim(
     }
 }
 
-/// Why a claim cannot be used.
+/// The reason that a claim cannot be used.
 enum Unusable {
-    /// The server did not answer.
+    /// The request failed without an answer about the claim.
     Away(ApiError),
-    /// In a kubelet's words.
+    /// A reason in the kubelet's words.
     Refused(String),
 }
 
 impl Unusable {
-    /// What follows from the answer to a request for this.
+    /// Converts the error of a request for `what`.
     fn of(error: ApiError, what: &str) -> Self {
         if let ApiError::Refused { code: 400..=499, message, .. } = error {
             return Self::Refused(format!("failed to fetch {what} from API server: {message}"));
@@ -96,7 +96,7 @@ async fn object<T: DeserializeOwned>(
         .map_err(|error| Unusable::Away(ApiError::Malformed(error.to_string())))
 }
 
-/// ◆ The name of the volume that a claim is bound to, or why it is bound to none.
+/// ◆ The name of the volume that a claim is bound to, or the reason that there is none.
 fn volume_of(claim: &PersistentVolumeClaim) -> Result<&str, String> {
     let metadata = &claim.metadata;
     let mut finalizers = metadata.finalizers.iter().flatten();
@@ -112,7 +112,7 @@ fn volume_of(claim: &PersistentVolumeClaim) -> Result<&str, String> {
     volume.ok_or_else(|| "PVC has empty pvc.Spec.VolumeName".to_owned())
 }
 
-/// ◆ Whether a volume is bound to the claim, too.
+/// ◆ Checks that the volume is bound to the claim as well.
 fn check(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let bound = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());

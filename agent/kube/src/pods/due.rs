@@ -1,4 +1,4 @@
-//! ◆ Which of a pod's statuses is to be written, and when the pod's object is to be deleted for good. Pure.
+//! ◆ Decides whether a pod's status must be written, and whether the pod's object must be deleted for good. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go needsUpdate, needsReconcile, canBeDeleted.
 
@@ -11,25 +11,25 @@ use k8s_openapi::api::core::v1::PodStatus;
 use super::mirror::{is_mirror, shown};
 use super::status_json::differs;
 
-/// What the server has taken of a pod.
+/// The last successful write of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) status: Arc<PodStatus>,
-    /// Nothing of the pod was left to run.
+    /// The report of that write said that nothing of the pod was left to run.
     pub(crate) finished: bool,
-    /// The server was asked to delete the pod for good.
+    /// The deletion for good was requested.
     pub(crate) deleted: bool,
 }
 
-/// Whether a pod's status is to be written, or the pod deleted. `anew`: what was written is compared with what the server has, and a
-/// pod that it still has is deleted again.
+/// Whether to write a pod's status or delete the pod. `anew`: also compares with the server's status, and repeats the deletion of
+/// a pod that still exists.
 pub(crate) fn is_due(
     report: &PodReport,
     at_server: &Pod,
     written: Option<&Written>,
     anew: bool,
 ) -> bool {
-    // Nothing was published yet.
+    // The agent has not published a status yet.
     if report.published.phase.is_none() {
         return false;
     }
@@ -44,7 +44,8 @@ pub(crate) fn is_due(
     is_new || ends || anew && differs(&status(), &shown(at_server, &report.published))
 }
 
-/// Whether the pod's object may go: it was deleted, its end is written, and nothing of it is left.
+/// Whether the pod's object may be deleted for good: its deletion was requested, its final status is written, and nothing of it
+/// is left.
 pub(crate) fn may_be_deleted(at_server: &Pod, finished: bool) -> bool {
     at_server.is_deleted() && !is_mirror(at_server) && at_server.has_ended() && finished
 }
@@ -119,7 +120,7 @@ mod tests {
         let written = Written { status: Arc::clone(&running), finished: false, deleted: false };
         assert!(!is_due(&own, &at_server, Some(&written), false));
         assert!(!is_due(&own, &at_server, Some(&written), true));
-        // Another client has written something else.
+        // Another client has written another status.
         assert!(!is_due(&own, &pod("Pending", false), Some(&written), false));
         assert!(is_due(&own, &pod("Pending", false), Some(&written), true));
         let same = status(json!({"phase": "Running"}));

@@ -1,6 +1,7 @@
-//! ◆ What is followed at the server for the pods of the node, and what becomes of the answers. Pure.
+//! ◆ The objects to follow for the node's pods, and the effect of the server's answers. Pure.
 //!
-//! The node authorizer lets a node follow an object by its name alone, and only while a pod that is bound to the node refers to it.
+//! The node authorizer allows a node to follow an object only by its name, and only while a pod that is bound to the node refers
+//! to it.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go; plugin/pkg/auth/authorizer/node.
 
@@ -19,51 +20,51 @@ pub(super) struct Named {
     pub(super) name: String,
 }
 
-/// What is followed.
+/// An object, or a set of objects, to follow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Followed {
     /// One object.
     Object(Named),
-    /// The claim of this namespace and name, with the volume that it is bound to.
+    /// The claim of this namespace and name, and the volume bound to it.
     Claim(String, String),
-    /// The node itself: its labels and taints decide which pods it takes.
+    /// The node itself: its labels and taints decide which pods it admits.
     Node,
     /// All RuntimeClasses.
     RuntimeClasses,
-    /// All Services that have an address: pods have them in their environment.
+    /// All Services with a ClusterIP, for the environment variables of pods.
     Services,
 }
 
-/// What is followed whatever pods there are.
+/// Followed regardless of the pods.
 pub(super) const ALWAYS: [Followed; 3] =
     [Followed::Node, Followed::RuntimeClasses, Followed::Services];
 
-/// What the server says of something.
+/// The server's answer about something followed.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
-    /// The objects; none if there is no such object.
+    /// The objects; empty if the object does not exist.
     Objects(Vec<Value>),
-    /// What a claim is bound to, or why it cannot be used.
+    /// The bound volume of a claim, or the reason that the claim cannot be used.
     Claim(Result<BoundClaim, String>),
-    /// It does not say.
+    /// The request failed.
     Refused(String),
 }
 
 pub(super) type Answers = Map<Followed, Answer>;
 
-/// What a pod refers to.
+/// The objects and claims that a pod refers to.
 pub(super) fn followed(pod: &Pod) -> Vec<Followed> {
     let claims = claims(pod).into_iter();
     let claims = claims.map(|name| Followed::Claim(pod.namespace().to_owned(), name));
     objects(pod).into_iter().map(Followed::Object).chain(claims).collect()
 }
 
-/// The objects that a pod names.
+/// The ConfigMaps and Secrets that a pod names.
 pub(super) fn objects(pod: &Pod) -> Vec<Named> {
     in_namespace(pod.namespace(), named(pod))
 }
 
-/// Of those, the ones that are read again and again while the pod runs. The others are read when a container starts.
+/// The objects that are read repeatedly while the pod runs. The others are read when a container starts.
 pub(super) fn lasting(pod: &Pod) -> Vec<Named> {
     in_namespace(pod.namespace(), named_by_volumes_and_pulls(pod))
 }
@@ -77,8 +78,8 @@ pub(super) fn in_namespace(
     objects.map(|(kind, name)| Named { kind, namespace: namespace.to_owned(), name }).collect()
 }
 
-/// Whether the object of an answer is immutable: it need not be watched. If it is deleted and created again, pods see the new one once
-/// none of them uses the old one, as with a kubelet.
+/// Whether the object of an answer is immutable, so that it needs no watch. If it is deleted and created again, pods see the new
+/// one once no pod uses the old one, as with the kubelet.
 pub(super) fn is_immutable(answer: &Answer) -> bool {
     match answer {
         Answer::Objects(found) => found.iter().any(|object| object["immutable"] == true),
@@ -86,12 +87,12 @@ pub(super) fn is_immutable(answer: &Answer) -> bool {
     }
 }
 
-/// Why it is not known whether there is an object of this kind, as long as there is no answer.
+/// The error for an object of this kind before the first answer.
 pub(super) fn unanswered(kind: ObjectKind) -> String {
     format!("failed to sync {kind} cache: timed out waiting for the condition")
 }
 
-/// Adds what is known of one thing.
+/// Adds the answer about something followed to the objects.
 pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer>) {
     let found = match answer {
         Some(Answer::Objects(found)) => found.as_slice(),
@@ -116,7 +117,7 @@ pub(super) fn add(objects: &mut ObjectMap, of: &Followed, answer: Option<&Answer
         }
         Followed::Services => {
             found.iter().filter_map(decoded).for_each(|service| objects.insert_service(service));
-            // Containers wait: without KUBERNETES_SERVICE_HOST, clients in them find no API server.
+            // Containers must wait: without KUBERNETES_SERVICE_HOST, their clients cannot find the API server.
             if !matches!(answer, Some(Answer::Objects(_))) {
                 objects.set_services_unread();
             }

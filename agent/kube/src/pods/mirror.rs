@@ -1,13 +1,13 @@
-//! ◆ Mirror pods: what an API server shows of static pods, and which of them are to be created and deleted. Pure.
+//! ◆ Mirror pods, which represent static pods at the API server: which ones to create and to delete. Pure.
 //!
 //! | static pod | its mirror pod | then |
 //! |---|---|---|
-//! | runs | is not there | it is created |
+//! | runs | missing | create it |
 //! | runs | has the pod's hash | nothing |
-//! | runs | has another hash, or is being deleted | it is deleted and created again |
-//! | waits until one with its name has ended | is that one's | nothing: that one's end is shown |
-//! | is still ending, or its end is not shown yet | any | nothing: its end is shown |
-//! | no source has it | any | it is deleted, once each source has said what it has |
+//! | runs | has another hash, or is being deleted | delete it and create it again |
+//! | waits until a pod of the same name has ended | represents that pod | nothing: it shows that pod's end |
+//! | is still ending, or its end is not written yet | any | nothing: it shows the end |
+//! | in no source | any | delete it, once each source has listed its pods |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go tryReconcileMirrorPods, pkg/kubelet/kubelet_pods.go HandlePodCleanups,
 //! pkg/kubelet/pod/mirror_client.go.
@@ -34,18 +34,18 @@ fn annotation<'p>(pod: &'p Pod, name: &str) -> Option<&'p str> {
     pod.annotations().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// Whether a pod at the server shows a static pod, and is not to be run.
+/// Whether a pod at the server is a mirror pod, which must not be run.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
     annotation(pod, MIRROR).is_some()
 }
 
-/// The uid under which the agent reports what a pod at the server shows.
+/// The uid under which the agent reports on a pod at the server: for a mirror pod, its static pod's.
 pub(crate) fn reported_uid(pod: &Pod) -> PodUid {
     annotation(pod, MIRROR).map_or_else(|| pod.uid().clone(), PodUid::new)
 }
 
-/// The status to write to a pod at the server, of what the agent reports. A mirror pod began when its status says so: the agent
-/// that wrote that may have been another one, of which nothing is left in a static pod.
+/// The status to write to a pod at the server for the agent's report. A mirror pod keeps the start time that it already has,
+/// because an earlier agent may have written it, and a static pod does not carry it.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
 pub(crate) fn shown(at_server: &Pod, reported: &PodStatus) -> PodStatus {
@@ -55,22 +55,22 @@ pub(crate) fn shown(at_server: &Pod, reported: &PodStatus) -> PodStatus {
     PodStatus { start_time, ..reported.clone() }
 }
 
-/// What is to be done about a mirror pod.
+/// An action on a mirror pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MirrorAction {
-    /// Create that of a static pod, after the present one was deleted, if there is one.
+    /// Create the mirror pod of a static pod, after deleting the outdated one, if there is one.
     Show {
         /// The static pod.
         pod: Pod,
-        /// The mirror pod that does not show it.
+        /// The existing mirror pod, which does not represent it.
         outdated: Option<Pod>,
     },
-    /// Delete a mirror pod: nothing is left for it to show.
+    /// Delete a mirror pod that no longer represents a pod.
     Delete(Pod),
 }
 
 impl MirrorAction {
-    /// What it is about.
+    /// The name of the pod to act on.
     pub(crate) fn name(&self) -> FullName {
         full_name(match self {
             Self::Show { pod, .. } | Self::Delete(pod) => pod,
@@ -78,8 +78,8 @@ impl MirrorAction {
     }
 }
 
-/// What is to be done. `mirrors` are the mirror pods at the server, `is_complete` says that each source has said which pods it has,
-/// and `is_ending` whether a mirror pod that no source has shows a pod that is still ending, or does not show its end yet.
+/// Plans the actions. `mirrors` are the mirror pods at the server. `is_complete`: each source has listed its pods. `is_ending`:
+/// whether the pod that a mirror pod represents is still ending, or its end is not written yet.
 pub(crate) fn actions<'p>(
     static_pods: &[Pod],
     mirrors: impl Iterator<Item = &'p Pod>,
@@ -106,7 +106,7 @@ pub(crate) fn actions<'p>(
     actions
 }
 
-/// The mirror pod of a static pod. It belongs to the node, without which the server takes none of a node.
+/// The mirror pod of a static pod. The node owns it: otherwise the server rejects the node's request.
 pub(crate) fn object(pod: &Pod, node: &str, node_uid: &str) -> Value {
     let mut object = to_json(pod.api());
     let owner = json!({
@@ -115,7 +115,7 @@ pub(crate) fn object(pod: &Pod, node: &str, node_uid: &str) -> Value {
     let metadata = &mut object["metadata"];
     metadata["ownerReferences"] = json!([owner]);
     metadata["annotations"][MIRROR] = json!(annotation(pod, HASH).unwrap_or_default());
-    // The server gives it a uid of its own, and statuses are written to a subresource.
+    // The server assigns its uid, and statuses are written to a subresource.
     if let Some(fields) = metadata.as_object_mut() {
         fields.remove("uid");
     }
@@ -125,7 +125,7 @@ pub(crate) fn object(pod: &Pod, node: &str, node_uid: &str) -> Value {
     object
 }
 
-/// Whether an object at the server is the mirror pod that was to be created.
+/// Whether an object at the server equals the mirror pod to create.
 pub(crate) fn is_same(at_server: &Value, wanted: &Value) -> bool {
     let hash = |object: &Value| object["metadata"]["annotations"][MIRROR].clone();
     hash(at_server) == hash(wanted)
@@ -162,7 +162,7 @@ mod tests {
         Pod::new(api)
     }
 
-    /// The actions in words. The pod `ending` is still ending.
+    /// The planned actions as text. The pod `ending` is still ending.
     fn decided(static_pods: &[Pod], mirrors: &[Pod], is_complete: bool) -> Vec<String> {
         let is_ending = |mirror: &Pod| reported_uid(mirror).as_str() == "ending";
         let actions = actions(static_pods, mirrors.iter(), is_complete, is_ending);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(shown(&with(mirror("a", "1"), &then), &now), then);
         assert_eq!(shown(&with(mirror("a", "1"), &status(None)), &now), now);
         assert_eq!(shown(&mirror("a", "1"), &now), now);
-        // That of another pod is in the object from which the agent began.
+        // The start time of an ordinary pod is already in the object that the agent started from.
         assert_eq!(shown(&with(pod("a", "u", json!({})), &then), &now), now);
     }
 

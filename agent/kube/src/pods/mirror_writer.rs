@@ -1,4 +1,4 @@
-//! Creates and deletes mirror pods, so that the API server shows the static pods that the agent runs.
+//! Creates and deletes mirror pods, so that the API server represents the static pods that the agent runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,31 +18,31 @@ use super::{KnownPods, path};
 use crate::chance::chance;
 use crate::client::{ApiClient, ApiError, Backoff};
 
-/// How long a mirror pod that was created may take to be seen at the server, before it is created again.
+/// How long to wait for a created mirror pod to appear in the watch before it is created again.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Keeps mirror pods.
+/// Reconciles mirror pods.
 pub(crate) struct MirrorWriter {
     client: ApiClient,
     node: String,
-    /// When a mirror pod is looked at again, after something was done about it or has failed.
+    /// The earliest time of the next action on each mirror pod, after an action or a failure.
     not_before: Map<FullName, Instant>,
     backoff: Backoff,
 }
 
-/// What mirror pods depend on.
+/// The inputs of the reconciliation.
 pub(crate) struct MirrorInputs {
     pub(crate) view: AgentView,
     pub(crate) reports: watch::Receiver<Arc<Reports>>,
     /// The pods at the server.
     pub(crate) known: watch::Receiver<Arc<KnownPods>>,
-    /// Has the node.
+    /// The store that has the node's object.
     pub(crate) store: Arc<ObjectStore>,
 }
 
 impl MirrorInputs {
     fn actions(&mut self) -> Vec<MirrorAction> {
-        // Before the pods, of which there may only be more by now.
+        // Read before the pods: a source adds its pods before it counts as ready.
         let is_complete = self.view.sources_are_ready();
         let static_pods = self.view.static_pods();
         let known = Arc::clone(&self.known.borrow_and_update());
@@ -65,7 +65,7 @@ impl MirrorWriter {
         Self { client, node: node.to_owned(), not_before: Map::new(), backoff: Backoff::default() }
     }
 
-    /// Keeps them, for ever. There are none before the node is known.
+    /// Reconciles on each change. It creates no mirror pod until the node exists.
     pub(crate) async fn run(mut self, mut inputs: MirrorInputs) {
         let mut objects = inputs.store.changes();
         loop {
@@ -76,7 +76,7 @@ impl MirrorWriter {
                 () = inputs.view.pods_changed() => {}
                 Ok(()) = inputs.known.changed() => {}
                 Ok(()) = inputs.reports.changed() => {}
-                // The node may be another one.
+                // The node may have been replaced.
                 Ok(()) = objects.changed() => {}
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
@@ -102,7 +102,7 @@ impl MirrorWriter {
                 Ok(true) => {
                     self.not_before.insert(name, Instant::now() + SEEN_WITHIN);
                 }
-                // Nothing can be done before something changes.
+                // No retry: the next change triggers it.
                 Ok(false) => {
                     self.not_before.remove(&name);
                 }
@@ -113,7 +113,7 @@ impl MirrorWriter {
                     let (namespace, name) = name;
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(pod = %format_args!("{namespace}/{name}"), error, "failed to update the mirror pod of a static pod; will retry");
-                    // The others would wait as long for a server that does not answer.
+                    // Requests for the other pods would time out as well.
                     if is_away {
                         return;
                     }
@@ -122,14 +122,15 @@ impl MirrorWriter {
         }
     }
 
-    /// Creates the mirror pod of a static pod, instead of an outdated one. Returns whether it could.
+    /// Creates the mirror pod of a static pod after deleting an outdated one. Returns false if it must wait for another change.
     async fn show(
         &self,
         pod: &Pod,
         outdated: Option<&Pod>,
         store: &ObjectStore,
     ) -> Result<bool, ApiError> {
-        // It is deleted by its uid: one that has gone meanwhile is seen to be gone.
+        // The deletion has the uid as a precondition. False: the mirror pod is already gone or replaced, and the watch will
+        // report that.
         if let Some(outdated) = outdated
             && !self.delete(outdated).await?
         {
@@ -157,7 +158,7 @@ impl MirrorWriter {
         }
     }
 
-    /// Returns whether it was still there.
+    /// Returns false if the pod was already gone or replaced.
     async fn delete(&self, mirror: &Pod) -> Result<bool, ApiError> {
         let path = path(mirror.namespace(), mirror.name());
         match self.client.delete_now(&path, mirror.uid().as_str()).await {

@@ -1,5 +1,5 @@
-//! The objects that pods of the node need, and the node itself: each is followed as long as a pod needs it. One that is immutable is
-//! read once. One that only variables name is not watched while no container that starts reads it.
+//! Follows the node itself and the objects that its pods need, each as long as a pod needs it. An immutable object is read once.
+//! The watch of an object that only environment variables name stops while no starting container reads it.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/util/manager/watch_based_manager.go.
 
@@ -27,19 +27,19 @@ use crate::node::{pod_cidr, registration};
 const NODE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a new pod waits for the first answers about its objects.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
-/// How long a watch of an object lasts, at least.
+/// The minimum length of an object's watch.
 const OBJECT_WATCH: Duration = Duration::from_secs(30 * 60);
-/// How often watches are looked for whose objects are not read.
+/// The interval between searches for idle watches.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
-/// How many periods of the pods, and how long at least, an object may not be read until its watch is stopped.
+/// The time without a read after which a watch stops: a number of resync periods, and at least a minimum.
 const IDLE_PERIODS: u32 = 5;
 const LEAST_IDLE: Duration = Duration::from_secs(60);
 
-/// What a pod refers to.
+/// The objects that a pod refers to.
 #[derive(Clone, Debug, PartialEq)]
 struct Needed {
     all: Set<Followed>,
-    /// What is read again and again while the pod runs.
+    /// The objects that are read repeatedly while the pod runs.
     lasting: Set<Followed>,
 }
 
@@ -50,25 +50,25 @@ impl Needed {
     }
 }
 
-/// What each pod that needs something refers to.
+/// The needs of each registered pod.
 type Needs = Map<PodUid, Needed>;
 
-/// What there is to be followed, and what of it is read again and again.
+/// Everything to follow, and the part of it that is read repeatedly.
 fn united(needs: &Needs) -> (Set<Followed>, Set<Followed>) {
     let all = needs.values().flat_map(|needed| needed.all.iter().cloned());
     let lasting = needs.values().flat_map(|needed| needed.lasting.iter().cloned());
     (all.chain(ALWAYS).collect(), lasting.collect())
 }
 
-/// Objects that are about to be read.
+/// An announcement that objects are about to be read.
 #[derive(Debug)]
 struct Read {
     objects: Vec<Named>,
-    /// Gets those of them that are followed.
+    /// Receives those of them that are followed.
     reply: oneshot::Sender<Vec<Named>>,
 }
 
-/// Registers what pods need, and tells when that is known. Clones share it.
+/// Registers what pods need, and waits for the server's answers. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     client: ApiClient,
@@ -82,8 +82,8 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Registers what the pods refer to. For new ones it waits until there is an answer about all that, about the node itself, and
-    /// until the runtime has been `told` the ranges of their addresses; for some seconds at most.
+    /// Registers the objects that the pods refer to. For new pods, it waits (with timeouts) for answers about these objects and
+    /// about the node, and until `told` shows that the runtime has the ranges of the pods' addresses.
     pub(crate) async fn register(&self, pods: &[Pod], mut told: watch::Receiver<Option<String>>) {
         let mut new = Vec::new();
         self.needs.send_if_modified(|needs| {
@@ -108,23 +108,23 @@ impl Registry {
         self.match_node(&new).await;
     }
 
-    /// The node at the server, as far as it is known.
+    /// The last known state of the node's object.
     pub(crate) fn own_node(&self) -> watch::Receiver<Option<Value>> {
         self.own_node.clone()
     }
 
-    /// The pod needs nothing any more.
+    /// Removes the needs of a pod.
     pub(crate) fn unregister(&self, uid: &PodUid) {
         self.needs.send_if_modified(|needs| needs.remove(uid).is_some());
     }
 
-    /// Waits until the server has said what the node is, for some seconds at most: its labels and taints decide which pods it takes.
+    /// Waits for the node's object, up to [`NODE_ANSWER`]: its labels and taints decide which pods it admits.
     async fn wait_for_node(&self) {
         let has_node = |known: &Arc<Set<Followed>>| known.contains(&Followed::Node);
         let _ = timeout(NODE_ANSWER, self.known.clone().wait_for(has_node)).await;
     }
 
-    /// Waits until there is an answer about all that the pods refer to, for a second at most.
+    /// Waits for answers about everything that the pods refer to, up to [`FIRST_ANSWERS`].
     async fn wait_for(&self, pods: &[Pod]) {
         let needed: Set<Followed> = pods.iter().flat_map(followed).chain(ALWAYS).collect();
         let has_all = |known: &Arc<Set<Followed>>| needed.is_subset(known);
@@ -132,24 +132,23 @@ impl Registry {
             self.announce(pods.iter().flat_map(objects).collect()).await;
             let _ = self.known.clone().wait_for(has_all).await;
         };
-        // Later, the pods say themselves what they lack.
+        // After a timeout, each pod reports its missing objects itself.
         let _ = timeout(FIRST_ANSWERS, answered).await;
     }
 
-    /// Announces that objects are about to be read, so that those are watched again whose watch was stopped. Returns those that are
-    /// followed.
+    /// Announces that objects are about to be read, which restarts their stopped watches. Returns those that are followed.
     async fn announce(&self, objects: Vec<Named>) -> Vec<Named> {
         let (reply, followed) = oneshot::channel();
-        // Without its receiver, nothing is followed.
+        // If the receiver is gone, nothing is followed.
         let _ = self.reads.send(Read { objects, reply });
         followed.await.unwrap_or_default()
     }
 
-    /// Waits until there is an answer about each of these objects that is followed, for a second at most.
+    /// Waits for an answer about each followed one of these objects, up to [`FIRST_ANSWERS`].
     ///
     /// # Errors
     ///
-    /// There is no answer about one of them.
+    /// If an answer is missing.
     pub(crate) async fn sync(
         &self,
         namespace: &str,
@@ -157,7 +156,7 @@ impl Registry {
     ) -> Result<(), String> {
         let until = Instant::now() + FIRST_ANSWERS;
         let objects = in_namespace(namespace, objects.iter().cloned());
-        // Nothing is followed as long as the node has no certificate.
+        // Nothing is followed until the node has a certificate.
         let Ok(followed) = timeout_at(until, self.announce(objects)).await else {
             return Ok(());
         };
@@ -171,7 +170,7 @@ impl Registry {
         missing.map_or(Ok(()), |named| Err(unanswered(named.kind)))
     }
 
-    /// Asks for the node again if it does not have the labels that one of the pods names: it may have got them a moment ago
+    /// Gets the node again if it does not match the node selector or affinity of a pod: it may just have got the labels
     /// (Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go generalFilter).
     async fn match_node(&self, pods: &[Pod]) {
         let is_stale = {
@@ -187,7 +186,7 @@ impl Registry {
         match self.client.get(&registration::path(&self.node), &[]).await {
             Ok(node) => {
                 let mut changes = self.store.changes();
-                // Without its receiver nobody runs pods.
+                // The send fails only if [`Objects`] is gone.
                 let _ = self.answers.send((Followed::Node, Answer::Objects(vec![node])));
                 let _ = timeout(FIRST_ANSWERS, changes.changed()).await;
             }
@@ -203,7 +202,7 @@ fn is_known(known: &Set<Followed>, named: &Named) -> bool {
     known.contains(&Followed::Object(named.clone()))
 }
 
-/// What follows a thing; `None`: a claim, which is asked for.
+/// The reflector of something followed; `None` for a claim, which is polled.
 fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector> {
     Some(match of {
         Followed::Claim(..) => return None,
@@ -230,7 +229,7 @@ fn reflector(client: &ApiClient, node: &str, of: &Followed) -> Option<Reflector>
     })
 }
 
-/// Follows one thing, for ever, unless it is immutable. What is known of it stays when a request fails.
+/// Follows one thing until it is immutable. A failed request leaves the known state unchanged.
 async fn follow(
     mut reflector: Reflector,
     of: Followed,
@@ -260,29 +259,29 @@ async fn follow(
     }
 }
 
-/// How a thing is followed.
+/// The state of something followed.
 struct Following {
     task: AbortHandle,
-    /// Whether there was an answer since it is followed.
+    /// Whether there was an answer since its watch started.
     is_answered: bool,
-    /// When it was read last.
+    /// The time of the last read.
     read_at: Instant,
-    /// Whether it is not watched at present, because it was not read for long.
+    /// Whether its watch is stopped because of idleness.
     is_stopped: bool,
 }
 
-/// The objects of all pods.
+/// Follows the objects of all pods.
 pub(crate) struct Objects {
     client: ApiClient,
     node: String,
     store: Arc<ObjectStore>,
-    /// Those that are not the server's.
+    /// Objects that do not come from the server.
     others: ObjectMap,
     tasks: JoinSet<()>,
     following: Map<Followed, Following>,
-    /// What is read again and again.
+    /// The objects that are read repeatedly.
     lasting: Set<Followed>,
-    /// How long others may not be read until their watches are stopped.
+    /// The time without a read after which the watches of other objects stop.
     idle_limit: Duration,
     answers: Answers,
     sender: mpsc::UnboundedSender<(Followed, Answer)>,
@@ -290,14 +289,14 @@ pub(crate) struct Objects {
     announcer: mpsc::UnboundedSender<Read>,
     reads: mpsc::UnboundedReceiver<Read>,
     known: watch::Sender<Arc<Set<Followed>>>,
-    /// The node as the server has it, with fields that this version of the API does not know.
+    /// The node's object as the server sent it, including fields that this version of the API does not have.
     own_node: watch::Sender<Option<Value>>,
     needs: watch::Sender<Needs>,
 }
 
 impl Objects {
-    /// Keeps the objects of the server that the node of this name needs in the store, beside `others`. Pods are looked at once in
-    /// `resync_period`.
+    /// Keeps the node's objects up to date in the store, in addition to `others`. `resync_period` is the interval between syncs
+    /// of a pod.
     pub(crate) fn new(
         client: ApiClient,
         node: &str,
@@ -327,7 +326,7 @@ impl Objects {
         }
     }
 
-    /// Where pods are registered.
+    /// The handle for registering pods.
     pub(crate) fn registry(&self) -> Registry {
         Registry {
             client: self.client.clone(),
@@ -341,7 +340,7 @@ impl Objects {
         }
     }
 
-    /// Follows what registered pods refer to, for ever.
+    /// Follows what registered pods refer to.
     pub(crate) async fn run(mut self) {
         let mut needs = self.needs.subscribe();
         needs.mark_changed();
@@ -354,7 +353,7 @@ impl Objects {
                 }
                 Some((of, answer)) = self.receiver.recv() => self.take(of, answer),
                 Some(Read { objects, reply }) = self.reads.recv() => {
-                    // The reader may have given up.
+                    // The caller may have timed out.
                     let _ = reply.send(self.read(objects));
                 }
                 _ = idle_checks.tick() => self.stop_idle(),
@@ -362,7 +361,7 @@ impl Objects {
         }
     }
 
-    /// Takes what the server says of something.
+    /// Records the server's answer about something followed.
     fn take(&mut self, of: Followed, answer: Answer) {
         let Some(following) = self.following.get_mut(&of) else {
             return;
@@ -375,7 +374,7 @@ impl Objects {
         self.publish();
     }
 
-    /// Follows these, and nothing else. `lasting` are read again and again.
+    /// Follows exactly these. `lasting` are read repeatedly.
     fn want(&mut self, wanted: Set<Followed>, lasting: Set<Followed>) {
         let before = self.following.len();
         self.following.retain(|of, following| {
@@ -407,7 +406,7 @@ impl Objects {
         }
     }
 
-    /// Follows something from now on. What was known of it stays until there is an answer.
+    /// Starts to follow something. Its known state stays until there is an answer.
     fn start(&mut self, of: Followed) {
         let (own, answers) = (of.clone(), self.sender.clone());
         let task = match (reflector(&self.client, &self.node, &of), &of) {
@@ -424,7 +423,7 @@ impl Objects {
         self.following.insert(of, following);
     }
 
-    /// Notes that objects are about to be read, and watches those again whose watch was stopped. Returns those that are followed.
+    /// Records that objects are about to be read, and restarts their stopped watches. Returns those that are followed.
     fn read(&mut self, objects: Vec<Named>) -> Vec<Named> {
         let now = Instant::now();
         let (mut followed, mut stopped) = (Vec::new(), Vec::new());
@@ -445,7 +444,7 @@ impl Objects {
         followed
     }
 
-    /// Stops the watches of objects that were not read for long.
+    /// Stops the watches of objects that were not read for [`Self::idle_limit`].
     fn stop_idle(&mut self) {
         let now = Instant::now();
         for (of, following) in &mut self.following {

@@ -1,7 +1,7 @@
-//! The pods that are bound to the node: how they change.
+//! The pods that are bound to the node, and their changes.
 //!
-//! The agent has a first list once the server has listed them. Until then the agent ends no pod that it does not know, and a server that
-//! goes away later takes none away.
+//! The agent's first list follows the server's first list. Until then the agent ends no unknown pod, and a later outage of the
+//! server removes none.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/apiserver.go.
 
@@ -33,10 +33,10 @@ pub(crate) struct ApiPods {
 }
 
 impl ApiPods {
-    /// The pods of a node. They are `known` to others before the agent has them.
+    /// Creates the source of a node's pods. It publishes them in `known` before the agent gets them.
     pub(crate) fn new(client: ApiClient, node: &str, known: watch::Sender<Arc<KnownPods>>) -> Self {
         let server = client.server().to_owned();
-        // The node authorizer lets a node follow its own pods, by this selector alone.
+        // The node authorizer allows a node to follow pods only with this selector.
         let selector = format!("spec.nodeName={node}");
         let reflector = Reflector::new(client.clone(), "/api/v1/pods").with_fields(selector);
         Self {
@@ -67,13 +67,13 @@ impl ApiPods {
         self.decoded.values().map(|(_, pod)| pod.clone()).collect()
     }
 
-    /// Takes what the server has now. Returns the changes since the last time.
+    /// Applies the server's current state. Returns the changes since the last call.
     fn changes(&mut self) -> Vec<PodChange> {
         let pods = self.pods();
-        // Those that mirror pods show come from their own sources.
+        // The static pods behind mirror pods come from their own sources.
         let own: Vec<Pod> = pods.iter().filter(|pod| !is_mirror(pod)).cloned().collect();
         let (updates, _) = self.merged.merge(SourceKind::Api, own, Timestamp::now());
-        // Statuses are this node's own, as a rule.
+        // Status changes are usually this node's own writes.
         let news = updates.iter().filter(|update| update.op != PodOp::Reconcile);
         for update in news.filter(|update| !update.pods.is_empty()) {
             let pods: Vec<String> = update.pods.iter().map(Pod::full_name).collect();
@@ -109,7 +109,7 @@ impl PodWatch for ApiPods {
                     return Some(vec![PodChange::Listed(self.merged.pods())]);
                 }
                 Change::Object => match self.changes() {
-                    // A mirror pod, for one.
+                    // For example, a mirror pod.
                     none if none.is_empty() => {}
                     changes => return Some(changes),
                 },

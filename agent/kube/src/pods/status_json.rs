@@ -1,4 +1,4 @@
-//! ◆ Statuses of pods as JSON, as the API server writes them back, and patches between them. Pure.
+//! ◆ Pod statuses as JSON in the API server's form, and patches between them. Pure.
 
 use agent::reporting::status::is_own;
 use api::manifest::to_json;
@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::time::whole_seconds;
 
-/// The times in a status.
+/// The time fields of a status.
 const TIMES: [&str; 5] =
     ["startTime", "startedAt", "finishedAt", "lastProbeTime", "lastTransitionTime"];
 
-/// A status in one form, so that two can be compared: times are whole seconds, and `lastState` is there only if a container had one, where the
-/// server has an empty one otherwise. What this version of the API does not know is not in it.
+/// A status in canonical form for comparison: times have whole seconds, and `lastState` is present only if it is not empty; the
+/// server writes an empty one. Fields that this version of the API does not have are absent.
 pub(crate) fn status_json(status: &PodStatus) -> Value {
     let mut value = to_json(status);
     normalize(&mut value);
@@ -44,8 +44,8 @@ fn normalize(value: &mut Value) {
     }
 }
 
-/// The patch of the pod of this uid that makes `after` of its status; `None` if nothing differs. Fields that neither status has stay
-/// as they are at the server, and a pod of another uid is not patched.
+/// The patch of the status of the pod with this uid, from `before` to `after`; `None` if they are equal. Fields that neither
+/// status has remain at the server. The uid is a precondition.
 ///
 /// Source: Kubernetes 1.36, pkg/util/pod/pod.go PatchPodStatus.
 pub(crate) fn patch(
@@ -66,7 +66,7 @@ pub(crate) fn patch(
     Ok(Some(patch))
 }
 
-/// Whether the agent's own part of a status is other than what the server has (needsReconcile).
+/// Whether the agent's own part of a status differs from the server's (needsReconcile).
 pub(crate) fn differs(at_server: &PodStatus, own: &PodStatus) -> bool {
     let own_part = |status: &PodStatus| {
         let mut status = status.clone();
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(super::patch("u1", &after, &after).unwrap(), None);
     }
 
-    /// Go writes a struct that is empty, where there is no pointer to it.
+    /// Go's JSON encoder writes an empty struct that is not behind a pointer.
     #[test]
     fn last_state_that_never_was_is_no_difference() {
         let of = |last: Value| {

@@ -1,6 +1,6 @@
-//! Writes the statuses of pods to the server, and deletes pods whose end is written and of which nothing is left.
+//! Writes the statuses of pods to the server, and deletes pods for good once their end is written and nothing of them is left.
 //!
-//! A status that cannot be written is written in the next round, or with the pod's next one.
+//! A failed write is repeated in the next round, or with the pod's next status.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go syncBatch, syncPod.
 
@@ -23,13 +23,13 @@ use super::status_json::patch;
 use super::{KnownPods, path};
 use crate::client::{ApiClient, ApiError, PatchKind};
 
-/// How often all statuses are compared with those at the server.
+/// The interval between comparisons of all statuses with the server's.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// The upper bounds of durations from changes to their writes, in seconds.
+/// The upper bounds of the buckets of delays from changes to their writes, in seconds.
 const BOUNDS: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 
-/// How many seconds it was from when statuses changed to when they were written. Clones share them.
+/// The delays from status changes to their writes, in seconds. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteDelays(Arc<Mutex<Histogram>>);
 
@@ -53,7 +53,7 @@ impl WriteDelays {
 pub(crate) struct Writer {
     client: ApiClient,
     written: Map<PodUid, Written>,
-    /// Since when the status of a pod is to be written.
+    /// The time at which the status of each pod became due.
     due_since: Map<PodUid, Instant>,
     delays: WriteDelays,
 }
@@ -63,7 +63,7 @@ impl Writer {
         Self { client, written: Map::new(), due_since: Map::new(), delays }
     }
 
-    /// Writes what is new of the `reports` about pods that the server has, for ever.
+    /// Writes new statuses among the `reports` for pods that the server has.
     pub(crate) async fn run(
         mut self,
         mut reports: watch::Receiver<Arc<Reports>>,
@@ -93,7 +93,7 @@ impl Writer {
         self.written.retain(|uid, _| at_first.contains_key(uid));
         self.due_since.retain(|uid, _| at_first.contains_key(uid));
         for uid in at_first.keys() {
-            // Those that went while others were written are no longer this node's to ask for.
+            // If a pod disappeared during earlier writes, the node may no longer get it.
             let at_server = known.borrow().get(uid).cloned();
             let Some(at_server) = at_server else {
                 continue;
@@ -101,14 +101,14 @@ impl Writer {
             let Some(report) = reports.get(&reported_uid(&at_server)) else {
                 continue;
             };
-            // A mirror pod names its pod in an annotation, where anything can be.
+            // Anybody may write the annotation with which a mirror pod names its static pod, so compare the names.
             if (report.namespace.as_str(), report.name.as_str())
                 != (at_server.namespace(), at_server.name())
             {
                 continue;
             }
             if !is_due(report, &at_server, self.written.get(uid), anew) {
-                // It was published again as it was.
+                // The agent published an equal status again.
                 if let Some(written) = self.written.get_mut(uid) {
                     written.status = Arc::clone(&report.published);
                 }
@@ -126,7 +126,7 @@ impl Writer {
                     let is_away = !error.is_final();
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(pod = %at_server.full_name(), error, "failed to write a pod's status; will retry");
-                    // The others would wait as long for a server that does not answer.
+                    // Requests for the other pods would time out as well.
                     if is_away {
                         return;
                     }
@@ -135,7 +135,7 @@ impl Writer {
         }
     }
 
-    /// Writes one status to the pod of this uid, unless it is gone or is another one.
+    /// Writes a status to the pod of this uid, if it still exists.
     async fn write(&self, report: &PodReport, uid: &PodUid) -> Result<Written, ApiError> {
         let mut written = Written {
             status: Arc::clone(&report.published),
@@ -156,7 +156,7 @@ impl Writer {
                 let path = format!("{path}/status");
                 match self.client.patch(&path, PatchKind::StrategicMerge, &patch).await {
                     Ok(patched) => decoded(patched)?,
-                    // It went meanwhile.
+                    // The pod was deleted meanwhile.
                     Err(error) if error.is_not_found() => return Ok(written),
                     Err(error) => return Err(error),
                 }
@@ -168,7 +168,7 @@ impl Writer {
                 Ok(_) => {
                     tracing::info!(pod = %pod.full_name(), "deleted the pod at the API server: nothing of it is left")
                 }
-                // It is gone, or another pod has its name.
+                // The pod is already gone, or another pod has its name.
                 Err(error) if error.is_not_found() || error.is_conflict() => {}
                 Err(error) => return Err(error),
             }
@@ -177,7 +177,7 @@ impl Writer {
         Ok(written)
     }
 
-    /// The pod at the server; `None` if it is gone, or is another one of that name.
+    /// The pod at the server; `None` if it is gone or another pod has its name.
     async fn pod(&self, path: &str, uid: &PodUid) -> Result<Option<Pod>, ApiError> {
         match self.client.get(path, &[]).await {
             Ok(object) => Ok(Some(decoded(object)?).filter(|pod| pod.uid() == uid)),

@@ -1,4 +1,4 @@
-//! Lists and watches of the objects of a pod, at a server that notes them.
+//! Lists and watches of the objects of a pod, at a server that records them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::json;
@@ -9,11 +9,11 @@ use tokio::time::{advance, pause, resume};
 use super::*;
 use crate::client::Connection;
 
-/// How long a test waits for a request.
+/// The timeout of a wait for a request.
 const LONGEST: Duration = Duration::from_secs(60);
 const WATCH_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// What the server noted of ConfigMaps: `list NAME`, `watch NAME`, and `end NAME` when the client ends a watch.
+/// The recorded requests for ConfigMaps: `list NAME`, `watch NAME`, and `end NAME` when the client ends a watch.
 struct Requests {
     receiver: mpsc::UnboundedReceiver<String>,
     seen: Vec<String>,
@@ -53,7 +53,7 @@ fn config_map(head: &str) -> Option<String> {
     name.split(['&', ' ']).next().map(str::to_owned)
 }
 
-/// Answers the requests of a connection, but none for `silent`. `fixed` is immutable.
+/// Answers the requests of a connection, except those for `silent`. `fixed` is immutable.
 async fn serve(mut stream: TcpStream, notes: mpsc::UnboundedSender<String>) {
     while let Some(head) = head(&mut stream).await {
         let name = config_map(&head);
@@ -68,7 +68,7 @@ async fn serve(mut stream: TcpStream, notes: mpsc::UnboundedSender<String>) {
             if is_watch {
                 let _ = stream.write_all(WATCH_HEAD).await;
             }
-            // The client sends nothing: it closes the connection.
+            // The client sends nothing more: the read returns when it closes the connection.
             let _ = stream.read_u8().await;
             note("end");
             return;
@@ -86,7 +86,7 @@ async fn serve(mut stream: TcpStream, notes: mpsc::UnboundedSender<String>) {
     }
 }
 
-/// Follows what pods need that are registered, at a server of its own.
+/// Starts a server, and follows what registered pods need.
 async fn start() -> (Registry, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -112,7 +112,7 @@ async fn start() -> (Registry, Requests) {
     (registry, Requests { receiver, seen: Vec::new() })
 }
 
-/// Registers a pod with variables of these ConfigMaps, and a volume of `mounted`.
+/// Registers a pod with variables from these ConfigMaps, and a volume of `mounted`.
 async fn register(registry: &Registry, variables: &[&str]) {
     let variable = |name: &&str| {
         let key = json!({"name": name, "key": "k"});
@@ -138,7 +138,7 @@ async fn sync(registry: &Registry, name: &str) -> Result<(), String> {
     registry.sync("ns", &[(ObjectKind::ConfigMap, name.to_owned())]).await
 }
 
-/// The same, however long the machine takes.
+/// Repeats `sync` until it succeeds, because a slow machine may exceed its timeout.
 async fn sync_at_last(registry: &Registry, name: &str) {
     while sync(registry, name).await.is_err() {}
 }
