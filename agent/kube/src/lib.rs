@@ -8,8 +8,7 @@
 //! | `node` | registration, status (◆ `status`, `declared`), own `addresses` and lease of the node, the ranges of its pods' addresses (`pod_cidr`), and what pods lack (`limits`) |
 //! | `pods` | the pods of the node, and the objects that they refer to (`followed` ◆); `writer` patches statuses and deletes what has ended, `due` ◆ decides what, `status_json` ◆ makes the patch; `mirror_writer` shows static pods, `mirror` ◆ decides which |
 //! | `services` | the cluster's Services and EndpointSlices, whose table a service network serves, where kube-proxy does not |
-//! | `volumes` | the cluster for CSI drivers: the objects that they need, and what the node publishes about them
-//! (`node::csi_node` ◆) |
+//! | `volumes` | the cluster for CSI drivers: the objects that they need, and what the node publishes about them (`node::csi_node` ◆) |
 //! | `resource_claims` | the cluster for DRA drivers |
 //! | `view` | a read-only view for the node's server |
 //! | `tokens`, `events` | service accounts and their tokens; events of pods and of the node |
@@ -20,7 +19,7 @@
 //! - An unreachable API server ends no pod: the last known state applies until the server reports another.
 //! - The agent never writes a status to, or deletes, another pod of the same name: uids are preconditions.
 //! - The agent replaces only its own lease and CSINode as a whole. It patches all other objects, so that other clients' fields
-//! remain.
+//!   remain.
 //!
 //! # Tasks
 //!
@@ -30,12 +29,10 @@
 //! | CSINode | nothing | the node | the node's CSINode, which later registrations of drivers change |
 //! | heartbeat | the time of the last report | facts of agent, runtime and machine | the node and its status |
 //! | lease | the last lease | time | the lease |
-//! | rotation, one for each certificate | the time of renewal | time | certificate requests, files, the client's identity, the
-//! end of the node |
+//! | rotation, one for each certificate | the time of renewal | time | certificate requests, files, the client's identity, the end of the node |
 //! | writer | the last written status of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | the back-off of each mirror pod | static pods, known pods, the node | mirror pods |
-//! | objects, and one task for each object | the node, and the objects that pods refer to | registered pods, reads, list and
-//! watch | the agent's object store, the set of known objects (watch) |
+//! | objects, and one task for each object | the node, and the objects that pods refer to | registered pods, reads, list and watch | the agent's object store, the set of known objects (watch) |
 //! | pod CIDRs | the ranges that the runtime accepted | the node | UpdateRuntimeConfig |
 //! | services | Services and EndpointSlices | list and watch | tables for the service network |
 //! | events | the names of written events | events of agent and heartbeat | events |
@@ -314,7 +311,7 @@ impl Cluster for ClusterNode {
         tokens::service_account(&self.client, ns, name).await
     }
 
-    /// Static pods run while the node requests its certificate. The task ends if the certificate can no longer be renewed.
+    /// Static pods run while the node requests its certificate. Returns the reason if the node has no valid certificate.
     async fn record(&self, agent: Outputs) -> String {
         if let Some(bootstrap) = &self.bootstrap
             && let Err(error) = bootstrap.run(&self.client).await

@@ -1,4 +1,4 @@
-//! Answers in the kubelet's form: errors are plain text.
+//! Responses in the kubelet's form: errors are plain text.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, SizeHint};
 
-/// A body, of one piece or streamed.
+/// A response body, whole or streamed.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// A request that is not served, and why.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -45,12 +45,12 @@ impl Refusal {
     }
 }
 
-/// A body that is there.
+/// A body from bytes in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// A body that holds something until it has been sent, or the client has gone.
+/// A body that owns a value until the body is sent or the client disconnects.
 pub(crate) fn holding<T: Send + Unpin + 'static>(body: Body, held: T) -> Body {
     Holding { body, _held: held }.boxed_unsync()
 }
@@ -80,17 +80,17 @@ impl<T: Unpin> hyper::body::Body for Holding<T> {
     }
 }
 
-/// Plain text.
+/// A plain text response.
 pub(crate) fn text(text: impl Into<Bytes>) -> Response<Body> {
     of_kind("text/plain; charset=utf-8", whole(text))
 }
 
-/// JSON.
+/// A JSON response.
 pub(crate) fn json(json: String) -> Response<Body> {
     of_kind("application/json", whole(json))
 }
 
-/// A body of a media type.
+/// A response with a media type.
 pub(crate) fn of_kind(kind: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -1,10 +1,10 @@
-//! ◆ What a request asks to do, as the authorizer is asked: a verb on subresources of the node. Pure.
+//! ◆ The attributes of a request for authorization: a verb on subresources of the node. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/auth.go GetRequestAttributes, with the gate KubeletFineGrainedAuthz (on).
 
 use http::Method;
 
-/// The verb of a method; empty for one that only a rule for all verbs allows.
+/// The verb of a method; empty for a method that only a rule for all verbs allows.
 pub(crate) fn verb(method: &Method) -> &'static str {
     match method.as_str() {
         "POST" => "create",
@@ -16,7 +16,7 @@ pub(crate) fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// The subresources of a path, any one of which is enough.
+/// The subresources of a path. Permission for any one of them suffices.
 pub(crate) fn subresources(path: &str) -> Vec<&'static str> {
     let below = |parents: &[&str]| parents.iter().any(|parent| is_below(path, parent));
     let fine = [

@@ -1,7 +1,7 @@
-//! Who a client is: by its certificate, by its token, or nobody in particular.
+//! Authenticates clients by certificate or token, or as anonymous.
 //!
-//! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go: a token that is refused is an
-//! error even where anonymous clients are admitted, and a certificate of another authority is as good as none beside a token.
+//! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go: a rejected token is an error
+//! even if anonymous clients are admitted, and a certificate of another authority is ignored if there is a token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,34 +20,34 @@ use super::subject::{self, User};
 use super::tls::ClientAuthority;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// The group of all that showed who they are.
+/// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Why a client is refused.
+/// The reason that authentication failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unauthenticated {
-    /// It did not say who it is.
+    /// The client has no credentials.
     #[error("there are no credentials")]
     NoCredentials,
-    /// Its certificate is of no use.
+    /// The client's certificate is rejected.
     #[error("the client's certificate is refused: {0}")]
     Certificate(String),
-    /// The API server does not know its token.
+    /// The API server rejected the token.
     #[error("the token is refused")]
     Token,
-    /// The API server was not reached, or gave no opinion.
+    /// The API server was unreachable, or its answer is inconclusive.
     #[error("failed to have the token reviewed: {0}")]
     Review(String),
 }
 
-/// What clients are recognized by.
+/// Authenticates clients.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     /// Verifies client certificates, if there is an authority for them.
     pub(crate) authority: Option<Arc<ClientAuthority>>,
-    /// Asks the API server about tokens, if it is to.
+    /// Reviews tokens with the API server, if enabled.
     pub(crate) tokens: Option<TokenReviewer>,
-    /// Whether others are admitted.
+    /// Whether clients without credentials are admitted.
     pub(crate) anonymous: bool,
     /// Whether client certificates may have the uid of their user (gate AllowParsingUserUIDFromCertAuth).
     pub(crate) reads_uids: bool,
@@ -108,13 +108,13 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Asks the API server about tokens, and remembers the answers.
+/// Reviews tokens with the API server, and caches the results.
 #[derive(Debug)]
 pub(crate) struct TokenReviewer {
     client: ApiClient,
-    /// How long an answer counts.
+    /// The lifetime of a cached result.
     keep: Duration,
-    /// By digest, so that no token is kept; `None`: it is refused.
+    /// Results by the token's digest, so that tokens are not kept in memory; `None`: rejected.
     known: Mutex<Expiring<Vec<u8>, Option<User>>>,
 }
 
@@ -151,7 +151,7 @@ impl TokenReviewer {
     }
 }
 
-/// ◆ The user in the status of a TokenReview; `None` if the token is refused.
+/// ◆ The user in the status of a TokenReview; `None` if the token is rejected.
 fn reviewed(status: &Value) -> Result<Option<User>, Unauthenticated> {
     if status["authenticated"] == true {
         let user = &status["user"];

@@ -1,4 +1,4 @@
-//! What a user may do: asked of the API server by SubjectAccessReviews, whose answers count for a while.
+//! Authorizes users with SubjectAccessReviews, whose results are cached.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go InstallAuthFilter.
 
@@ -13,61 +13,61 @@ use super::subject::User;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What is asked about: a user, a verb and a subresource.
+/// The key of a review: user, verb and subresource.
 type Question = (User, &'static str, &'static str);
 
-/// Why a request is refused.
+/// The reason that authorization failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unauthorized {
-    /// The user may not do that.
+    /// The user lacks the permission.
     #[error(
         "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])\n"
     )]
     Forbidden {
-        /// Who.
+        /// The user.
         user: String,
-        /// What.
+        /// The verb.
         verb: &'static str,
-        /// To what, any one of which had been enough.
+        /// The subresources, any one of which would have sufficed.
         subresources: String,
     },
-    /// The API server did not say.
+    /// The API server was unreachable, or its answer is inconclusive.
     #[error(
         "Authorization error (user={user}, verb={verb}, resource=nodes, subresource={subresource})"
     )]
     Unknown {
-        /// Who.
+        /// The user.
         user: String,
-        /// What.
+        /// The verb.
         verb: &'static str,
-        /// To what.
+        /// The subresource.
         subresource: &'static str,
     },
 }
 
-/// Who decides.
+/// The authorization mode.
 #[derive(Debug)]
 pub(crate) enum Authorizer {
-    /// Nobody: all may do everything.
+    /// Allows everything.
     AlwaysAllow,
-    /// The API server.
+    /// Delegates to the API server.
     Webhook(Box<AccessReviewer>),
 }
 
-/// Asks the API server about rights, and remembers the answers.
+/// Reviews permissions with the API server, and caches the results.
 #[derive(Debug)]
 pub(crate) struct AccessReviewer {
     pub(crate) client: Option<ApiClient>,
     pub(crate) node: String,
-    /// How long a permission counts.
+    /// The lifetime of a cached permission.
     pub(crate) keep_allowed: Duration,
-    /// How long a refusal counts.
+    /// The lifetime of a cached denial.
     pub(crate) keep_refused: Duration,
     pub(crate) known: Mutex<Expiring<Question, bool>>,
 }
 
 impl Authorizer {
-    /// Whether a user may do something to one of these subresources of the node.
+    /// Checks that the user may use the verb on one of these subresources of the node.
     pub(crate) async fn check(
         &self,
         user: &User,
@@ -93,7 +93,7 @@ impl Authorizer {
 }
 
 impl AccessReviewer {
-    /// Whether it is allowed; `None` if the API server does not say.
+    /// Whether the request is allowed; `None` if the API server gives no answer.
     async fn review(&self, question: Question) -> Option<bool> {
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&question, Instant::now()) {

@@ -1,4 +1,4 @@
-//! Commands in containers whose output is the answer, and checkpoints of containers.
+//! Runs commands in containers and returns their output; checkpoints containers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go getRun, checkpoint; pkg/kubelet/kubelet.go CheckpointContainer;
 //! k8s.io/cri-client, ExecSync and CheckpointContainer.
@@ -17,10 +17,10 @@ use super::pods;
 use super::query::Query;
 use super::route::Target;
 
-/// The least time that a checkpoint may take: the limit of most calls.
+/// The minimum timeout of a checkpoint: the default timeout of CRI calls.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the command of a query in a container. It is given as one text, words between spaces.
+/// Runs the query's command in a container. The command is one string, split at spaces.
 pub(crate) async fn run(
     exposed: &Exposed,
     pod: Option<Pod>,
@@ -35,18 +35,18 @@ pub(crate) async fn run(
     let container = found.ok_or_else(none)?;
     let text = query.all("cmd").into_iter().next().unwrap_or_default();
     let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    // The client ends it by going away.
+    // There is no timeout: the call is cancelled when the client disconnects.
     let output = cri.exec_sync(&container.id, &command, None).await.map_err(failed)?;
     if output.exit_code != 0 {
         let (code, stderr) = (output.exit_code, String::from_utf8_lossy(&output.stderr));
         return Err(Refusal::internal(format!("command '{text}' exited with {code}: {stderr}")));
     }
     let bytes = [output.stdout, output.stderr].concat();
-    // So a kubelet says, whatever it is.
+    // The kubelet's media type, whatever the output is.
     Ok(answer::of_kind("application/json", answer::whole(bytes)))
 }
 
-/// Checkpoints a container to a new file in the agent's directory, whose path is the answer.
+/// Checkpoints a container to a new file in the agent's directory. Returns the file's path.
 pub(crate) async fn checkpoint(
     exposed: &Exposed,
     pod: Option<Pod>,
@@ -73,7 +73,7 @@ pub(crate) async fn checkpoint(
     let directory = exposed.root_dir().join("checkpoints");
     let made = file_tree::private::make(&directory);
     made.map_err(|error| failed(error.to_string()))?;
-    // The names are the pod's own, which the API has checked.
+    // These names come from the pod, so the API has validated them.
     let file = file_name(&pod, container, Timestamp::now());
     let file = file.ok_or_else(|| failed("its names are no names of files".to_owned()))?;
     let location = directory.join(file);
@@ -83,14 +83,14 @@ pub(crate) async fn checkpoint(
     Ok(answer::json(items.to_string()))
 }
 
-/// ◆ How long a checkpoint may take: `timeout`, in seconds, if that is longer than most calls may take. The inner error is that of
-/// the call.
+/// ◆ The timeout of a checkpoint: the query's `timeout` in seconds, but at least [`LIMIT`]. The inner error becomes the error of
+/// the checkpoint.
 fn limit(query: &Query) -> Result<Result<Duration, &'static str>, Refusal> {
     let Some(text) = query.all("timeout").pop() else {
         return Ok(Ok(LIMIT));
     };
     let parsed = text.parse::<i64>();
-    // Such an answer a kubelet has for it.
+    // The kubelet returns 404 for this.
     let seconds =
         parsed.map_err(|_| Refusal::not_found("cannot parse value of timeout parameter"))?;
     Ok(match u64::try_from(seconds) {
@@ -99,7 +99,7 @@ fn limit(query: &Query) -> Result<Result<Duration, &'static str>, Refusal> {
     })
 }
 
-/// ◆ The name of a checkpoint's file; `None` if the names in it are no names of files.
+/// ◆ The file name of a checkpoint; `None` if a name contains a path separator.
 fn file_name(pod: &Pod, container: &str, now: Timestamp) -> Option<String> {
     let metadata = &pod.metadata;
     let (name, namespace) = (metadata.name.as_deref()?, metadata.namespace.as_deref()?);

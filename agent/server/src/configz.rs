@@ -1,4 +1,4 @@
-//! ◆ `/configz`: the configuration that is in use, as a KubeletConfiguration. A field that has nothing to say of the agent is absent. Pure.
+//! ◆ `/configz`: the configuration in use, as a KubeletConfiguration. Fields that do not apply to the agent are absent. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/configz and k8s.io/kubelet/config/v1beta1/types.go.
 
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 
 use super::{Authorization, Settings};
 
-/// Other ports of the agent.
+/// The ports besides the server's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherPorts {
-    /// The port of the health; 0: none.
+    /// The port of the health endpoint; 0: none.
     pub healthz: u16,
-    /// The port of what needs no rights; 0: none.
+    /// The read-only port; 0: none.
     pub read_only: u16,
-    /// The address of both.
+    /// The address of both ports.
     pub address: IpAddr,
 }
 
-/// The configuration.
-/// What `file` says, the kubelet's defaults for the rest, and over both what the agent has made of them and of its flags.
+/// The configuration: the kubelet's defaults, overridden by `file`, and both overridden by the agent's effective settings and
+/// flags.
 pub(crate) fn configz(
     config: &Config,
     file: &KubeletConfiguration,
@@ -41,7 +41,7 @@ pub(crate) fn configz(
         if let Value::Object(part) = part {
             for (name, value) in part {
                 match (value, name.as_str()) {
-                    // The agent has none.
+                    // The agent does not have this field.
                     (Value::Null, _) => drop(fields.remove(&name)),
                     (Value::Object(gates), "featureGates") => {
                         let known = fields.entry(name).or_insert_with(|| json!({}));
@@ -123,7 +123,7 @@ fn own_gates(config: &Config) -> [(&'static str, bool); 4] {
     ]
 }
 
-/// The gates that an agent with this configuration follows, and their values.
+/// The feature gates that an agent with this configuration uses, and their values.
 pub(crate) fn feature_gates(config: &Config, gates: &Gates) -> Vec<GateState> {
     let own = own_gates(config);
     let with_own = |mut gate: GateState| {
@@ -137,7 +137,7 @@ pub(crate) fn feature_gates(config: &Config, gates: &Gates) -> Vec<GateState> {
 
 fn images(config: &Config) -> Value {
     let images = &config.images;
-    // Nothing is removed at 100 percent.
+    // A threshold of 100 percent disables garbage collection.
     let (high, low) = images.garbage_collection.as_ref().map_or((100, 100), |it| it.thresholds());
     let ages = images.garbage_collection.as_ref().map(|policy| policy.ages());
     json!({
@@ -273,7 +273,7 @@ mod tests {
         let mut gates = feature_gates(&config, &Gates::default()).into_iter();
         let shown_gates = &shown["featureGates"];
         assert!(gates.all(|gate| shown_gates[gate.name] == gate.enabled), "{shown_gates}");
-        // It is a file that the agent takes, as it is.
+        // The agent accepts the shown configuration as a file.
         let parsed = kubelet_config::parse(&shown.to_string()).unwrap();
         let normalized = kubelet_config::normalized(&parsed.document).unwrap();
         let checked = kubelet_config::check(&normalized).unwrap();

@@ -1,4 +1,4 @@
-//! Connections: how many there may be, and for how long one may not say who it is.
+//! Limits the number of connections, and the time until a client is authenticated.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,25 +19,25 @@ use tokio_util::sync::CancellationToken;
 use super::requests::{Api, Client};
 use super::tls::Tls;
 
-/// How many connections there may be whose clients have not shown who they are. The oldest makes room for a new one.
+/// The maximum number of unauthenticated connections. A new one closes the oldest.
 const MOST_STRANGERS: usize = 64;
-/// How long such a connection may take, with its handshake.
+/// The time limit of an unauthenticated connection, including its handshake.
 const STRANGER_LIMIT: Duration = Duration::from_secs(30);
-/// How many connections there may be.
+/// The maximum number of connections.
 const MOST_CONNECTIONS: usize = 1024;
-/// How long a connection may be without a request.
+/// The idle timeout of a connection.
 const IDLE: Duration = Duration::from_secs(90);
-/// How large the head of a request may be, in bytes, and how many headers it may have.
+/// The limits of a request's head in bytes, and of its number of headers.
 const LARGEST_HEAD: usize = 64 << 10;
 const MOST_HEADERS: usize = 64;
 
-/// A connection whose client has not shown who it is, unless it has since.
+/// A connection that was unauthenticated when it was recorded.
 struct Stranger {
     known: CancellationToken,
     task: AbortHandle,
 }
 
-/// Serves clients for ever.
+/// Accepts and serves clients.
 pub(crate) async fn serve(listener: TcpListener, tls: Tls, api: Arc<Api>) {
     let mut clients = JoinSet::new();
     let mut strangers: VecDeque<Stranger> = VecDeque::new();
@@ -79,7 +79,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>, known: C
     }
 }
 
-/// Returns when a client has not shown who it is for too long; never once it has.
+/// Returns when a client is not authenticated in time; never once it is.
 async fn too_long(known: &CancellationToken) {
     tokio::select! {
         () = tokio::time::sleep(STRANGER_LIMIT) => {}
@@ -87,14 +87,14 @@ async fn too_long(known: &CancellationToken) {
     }
 }
 
-/// Answers requests until the client has gone, or the connection is to be something else.
+/// Serves requests until the connection is closed or upgraded.
 async fn requests(
     stream: TcpStream,
     tls: TlsAcceptor,
     api: Arc<Api>,
     known: &CancellationToken,
 ) -> Option<Arc<Client>> {
-    // Keystrokes are small, and are waited for.
+    // Send without delay: exec streams carry single keystrokes.
     let _ = stream.set_nodelay(true);
     let stream = match tls.accept(stream).await {
         Ok(stream) => stream,

@@ -1,10 +1,10 @@
-//! ◆ A bounded map whose entries count for a time: what the API server said of tokens and of rights. Pure.
+//! ◆ A bounded map whose entries expire: a cache of token reviews and access reviews. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
 
-/// How many entries there may be. Each token that a client makes up is one.
+/// The maximum number of entries. Each token that a client invents takes one.
 const MOST: usize = 4096;
 
 /// The map.
@@ -18,12 +18,12 @@ impl<K, V> Default for Expiring<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
-    /// What is known for a key at this time.
+    /// The value of a key, unless it has expired.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<&V> {
         self.0.get(key).filter(|(_, until)| now < *until).map(|(value, _)| value)
     }
 
-    /// Adds an entry. When there are too many, what has expired goes, or else what expires first.
+    /// Adds an entry. If the map is full, it removes expired entries, or else the entry that expires first.
     pub(crate) fn insert(&mut self, key: K, value: V, until: Instant, now: Instant) {
         if self.0.len() >= MOST {
             self.0.retain(|_, (_, until)| now < *until);

@@ -1,4 +1,4 @@
-//! What is shown of the node: health, pods, statistics and metrics. The read-only port shows it to anyone who can connect.
+//! The read-only part of the server: health, pods, statistics and metrics. The read-only port serves it without authentication.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go InstallAuthNotRequiredHandlers.
 
@@ -32,25 +32,25 @@ use super::route::{self, NoRoute, Page};
 use super::stats::{self, DriverVolumes, Places, ProcMachine, Statistics, Summarizer};
 use super::{configz, health};
 
-/// See the head of this file.
+/// Health, pods, statistics and metrics of a node.
 pub struct Exposed {
     pub(crate) view: AgentView,
     pub(crate) cri: Arc<dyn Cri>,
-    /// The cluster that the node is in, if it is in one.
+    /// The node's cluster, if it is in one.
     cluster: Option<ClusterView>,
     statistics: Statistics,
-    /// The feature gates that the agent follows.
+    /// The feature gates that the agent uses.
     gates: Vec<GateState>,
     starts: PodStarts,
     slis: Slis,
     /// Requests to all servers of the node.
     pub(crate) http: HttpCounts,
-    /// Whose turn it is to measure: many clients at a time cost the runtime no more than one.
+    /// Serializes measurements, so that many concurrent clients load the runtime no more than one.
     turn: Mutex<()>,
 }
 
 impl Exposed {
-    /// Shows an agent with this configuration, these feature gates and its runtime.
+    /// Serves the data of an agent with this configuration, these feature gates and its runtime.
     #[must_use]
     pub fn new(config: &agent::Config, gates: &Gates, view: AgentView, cri: Arc<dyn Cri>) -> Self {
         let places = Places {
@@ -74,13 +74,13 @@ impl Exposed {
         }
     }
 
-    /// The same as a node of a cluster.
+    /// Adds the cluster of the node.
     #[must_use]
     pub fn in_cluster(self, cluster: Option<ClusterView>) -> Self {
         Self { cluster, ..self }
     }
 
-    /// The same with these drivers, which measure their volumes. Their conditions are shown if `shows_health`.
+    /// Adds CSI drivers, which measure their volumes. The conditions of volumes are included if `shows_health`.
     #[must_use]
     pub fn with_drivers(
         mut self,
@@ -94,7 +94,7 @@ impl Exposed {
         self
     }
 
-    /// Whether a uid in a URL is that of a pod, or of the mirror pod that shows it.
+    /// Whether a uid in a URL is the pod's, or that of its mirror pod.
     pub(crate) fn names(&self, uid: &str, pod: &str) -> bool {
         let shown = self.cluster.as_ref().and_then(|cluster| cluster.shown_by(uid));
         uid == pod || shown.is_some_and(|shown| shown.as_str() == pod)
@@ -110,14 +110,14 @@ impl Exposed {
         &self.statistics.summarizer.places.root_dir
     }
 
-    /// Counts starts of pods. Never returns.
+    /// Measures the starts of pods. Never returns.
     pub async fn follow(&self) {
         self.starts.follow(&self.view).await;
     }
 
-    /// The answer to a request on a port that asks for no rights. With `health_alone` there is nothing else.
+    /// Answers a request on a port without authentication. With `health_alone` only the health endpoints exist.
     pub async fn answer(&self, method: &Method, uri: &Uri, health_alone: bool) -> Response<Body> {
-        // As by a kubelet, requests for the health alone are not counted.
+        // Like the kubelet, it does not count requests to the health port.
         let is_counted = !health_alone;
         let path = route::decoded(uri.path()).unwrap_or_default();
         let in_flight = is_counted.then(|| self.http.begin(method, &path, ServerType::ReadOnly));
@@ -134,7 +134,7 @@ impl Exposed {
     ) -> Result<Response<Body>, Refusal> {
         let path = route::decoded(uri.path())
             .ok_or_else(|| Refusal::bad_request("the path is not UTF-8"))?;
-        // Go's servers answer HEAD as GET, without the body.
+        // Go's servers answer HEAD like GET, without the body.
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let page = route::page(method, &path).map_err(no_route)?;
         let is_health = matches!(page, Page::Health | Page::HealthCheck(_));
@@ -144,7 +144,7 @@ impl Exposed {
         self.page(page, &Query::parse(uri.query().unwrap_or_default())).await
     }
 
-    /// A page.
+    /// Serves a page.
     pub(crate) async fn page(&self, page: Page, query: &Query) -> Result<Response<Body>, Refusal> {
         let health =
             |checked: Result<String, String>| checked.map(answer::text).map_err(Refusal::internal);
@@ -260,7 +260,7 @@ impl Exposed {
         let runtime = logged(self.runtime_metrics().await);
         let summary = match &runtime {
             Some(None) => self.statistics.summary(false).await,
-            // The runtime has measured pods and containers for its metrics, or fails to.
+            // The runtime's own metrics cover pods and containers, or collecting them failed.
             Some(Some(_)) | None => self.statistics.node_alone().await,
         };
         let summary = logged(summary);
@@ -282,7 +282,7 @@ impl Exposed {
         cadvisor::metrics(&runtime.flatten(), summary.as_ref(), is_complete, machine, image)
     }
 
-    /// The metrics that the runtime has, if it has any.
+    /// The runtime's own metrics, if it has any.
     async fn runtime_metrics(&self) -> Result<RuntimeMetrics, CriError> {
         let answers = tokio::try_join!(self.cri.metric_descriptors(), self.cri.metrics());
         match answers {
@@ -293,7 +293,7 @@ impl Exposed {
     }
 }
 
-/// A scrape that failed is a metric, and a line in the log.
+/// Logs an error of a scrape. The caller reports it in `scrape_error`.
 fn logged<T>(answer: Result<T, CriError>) -> Option<T> {
     answer.inspect_err(|error| tracing::warn!(%error, "failed to collect metrics")).ok()
 }
@@ -314,7 +314,7 @@ pub(crate) fn no_route(error: NoRoute) -> Refusal {
     Refusal::new(status, error.to_string())
 }
 
-/// What this process uses.
+/// The resource usage of this process.
 pub(crate) async fn process() -> Process {
     let read = || {
         let own = Path::new("/proc/self");
@@ -331,7 +331,7 @@ pub(crate) async fn process() -> Process {
     tasks::spawn_blocking(read).await.unwrap_or_default()
 }
 
-/// The version of the machine's cgroups.
+/// The machine's cgroup version.
 fn cgroup_version() -> Option<u8> {
     let root = Path::new("/sys/fs/cgroup");
     let unified = root.join("cgroup.controllers").exists();

@@ -1,4 +1,4 @@
-//! ◆ `/healthz`: checks of the agent, as a kubelet lists them. Pure.
+//! ◆ `/healthz`: the agent's checks, in the kubelet's format. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/healthz/healthz.go; the checks are those of pkg/kubelet/server/server.go.
 
@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 
 use super::query::Query;
 
-/// A check.
+/// A health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// The server answers.
+    /// The server responds.
     Ping,
-    /// Logs are written: nothing keeps them.
+    /// Always healthy: writing logs never blocks the agent.
     Log,
-    /// The agent knows what runs.
+    /// The agent's view of the running pods is up to date.
     SyncLoop,
 }
 
@@ -28,7 +28,7 @@ impl Check {
         }
     }
 
-    /// The check of a name.
+    /// The check of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|check| check.name() == name)
     }
@@ -41,7 +41,7 @@ impl Check {
     }
 }
 
-/// The answer for one check, given that of the sync loop; an error has status 500.
+/// The answer for one check, given the result of the sync loop's; an error has status 500.
 pub(crate) fn of_check(check: Check, sync_loop: &Result<(), String>) -> Result<String, String> {
     match check.fails(sync_loop) {
         None => Ok("ok".to_owned()),
@@ -49,8 +49,8 @@ pub(crate) fn of_check(check: Check, sync_loop: &Result<(), String>) -> Result<S
     }
 }
 
-/// The answer for all checks but those that the query excludes. Reasons are for those who may ask for one check. `said` is told what
-/// each one says.
+/// The answer for all checks that the query does not exclude. It withholds reasons, which only the endpoint of a single check
+/// shows. `said` receives each result.
 pub(crate) fn of_all(
     query: &Query,
     sync_loop: &Result<(), String>,
@@ -63,7 +63,7 @@ pub(crate) fn of_all(
         let name = check.name();
         let known = excluded.len();
         excluded.retain(|one| one != name);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = if excluded.len() < known {
             writeln!(lines, "[+]{name} excluded: ok")
         } else if check.fails(sync_loop).is_some() {

@@ -1,30 +1,30 @@
-//! The HTTPS server of a node, on port 10250 as a kubelet's: the API server asks it for logs, and connects through it to processes
-//! and ports of pods.
+//! The HTTPS server of a node, on port 10250 like the kubelet's. The API server gets logs from it, and connects through it to
+//! processes and ports of pods.
 //!
 //! | file | what |
 //! |---|---|
-//! | `connections` | how many clients there are, and for how long one may be a stranger |
-//! | `tls`, `served_certificate` | the server's certificate; whose certificates are an identity (`tls::client_authority`) |
-//! | `requests` | one request: who, whether, what |
-//! | `authenticate`, `subject` ◆ | who a client is: by certificate or by TokenReview |
-//! | `authorize`, `attributes` ◆ | whether it may: by SubjectAccessReview |
-//! | `exposed` | what the read-only port has too: health, pods, statistics and metrics |
+//! | `connections` | the number of connections, and the time limit of unauthenticated ones |
+//! | `tls`, `served_certificate` | the server's certificate; the authorities of client certificates (`tls::client_authority`) |
+//! | `requests` | one request: authentication, authorization, and the response |
+//! | `authenticate`, `subject` ◆ | authentication by certificate or TokenReview |
+//! | `authorize`, `attributes` ◆ | authorization by SubjectAccessReview |
+//! | `exposed` | the part that the read-only port also serves: health, pods, statistics and metrics |
 //! | `health` ◆, `configz` ◆ | checks of the agent; the configuration in use |
-//! | `stats` | what the node and its pods use, as the kubelet's Summary API (`summary` ◆): of the runtime, and of the machine (`machine`) |
-//! | `metrics` | the same, and what the agent counts, as Prometheus' text |
-//! | `expiring` ◆ | how long the API server's answers count |
-//! | `route` ◆, `query` ◆ | what a URL asks for |
+//! | `stats` | resource usage of the node and its pods, as the kubelet's Summary API (`summary` ◆), from the runtime and the machine (`machine`) |
+//! | `metrics` | the same, and the agent's own metrics, in the Prometheus text format |
+//! | `expiring` ◆ | the cache of the API server's reviews |
+//! | `route` ◆, `query` ◆ | parses paths and queries |
 //! | `logs`, `pods`, `streams`, `commands` | logs, pods, the runtime's URLs of exec, attach and port-forward; commands without a stream, and checkpoints |
-//! | `system_logs`, `zpages` ◆ | the machine's logs; what this process is |
+//! | `system_logs`, `zpages` ◆ | the machine's logs; status and flags of this process |
 //! | `tunnel` | passes an upgraded connection through, or translates a WebSocket for a runtime that speaks only SPDY |
 //!
-//! It knows the agent by its [`agent::AgentView`] and the runtime by [`agent::cri::Cri`].
+//! It accesses the agent through [`agent::AgentView`], and the runtime through [`agent::cri::Cri`].
 //!
 //! # Invariants
-//! - Nothing is served before the client is known and allowed: one decoded path decides about rights and about what is served.
-//! - No name in a URL is used as a file's: log files are where the runtime says. Those of the machine are looked for in its log
-//!   directory, and no link leads out of it.
-//! - Nothing of a client but its request reaches the runtime's stream server: no token, no cookie.
+//! - Nothing is served before the client is authenticated and authorized. Authorization and routing use the same decoded path.
+//! - No name in a URL is used as a file name: the runtime provides the paths of log files. The machine's logs are looked up in
+//!   its log directory, and no symbolic link leads out of it.
+//! - The runtime's stream server gets no credentials of the client: no token, no cookie.
 //!
 //! # Tasks
 //! One for each connection, in the set of [`Server::serve`], which ends them when it is dropped. [`Exposed::follow`] counts starts of
@@ -75,50 +75,50 @@ use served_certificate::ServedCertificate;
 use tls::{ClientAuthority, Tls};
 pub use tls::{KeyPairFiles, TlsError};
 
-/// How long the API server may take to review a token or a right.
+/// The timeout of reviews by the API server.
 const REVIEW_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where and with what the server serves.
+/// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Whether it listens on a free port if the port of `address` is taken.
+    /// Whether to use a free port if the port of `address` is in use.
     pub any_port: bool,
-    /// Its certificate.
+    /// The server's certificate.
     pub certificate: KeyPairFiles,
     /// Whether the files of `certificate` are read again when they change (gate ReloadKubeletServerCertificateFile).
     pub reloads_certificate: bool,
     /// A certificate and its key in one file, which are served instead once they are there.
     pub signed: Option<PathBuf>,
-    /// The authorities of client certificates, in PEM; `None`: no certificate is an identity.
+    /// The authorities of client certificates, in PEM; `None`: no client authenticates by certificate.
     pub client_authority: Option<PathBuf>,
-    /// Whether that file is read again when it changes (gate ReloadKubeletClientCAFile).
+    /// Whether to read that file again when it changes (gate ReloadKubeletClientCAFile).
     pub reloads_client_authority: bool,
     /// Whether client certificates may have the uid of their user (gate AllowParsingUserUIDFromCertAuth).
     pub reads_user_ids: bool,
     /// Whether clients without credentials are admitted, as `system:anonymous`.
     pub anonymous: bool,
-    /// How long an answer about a token counts; `None`: the API server is not asked about tokens.
+    /// The lifetime of a cached token review; `None`: tokens are not reviewed.
     pub token_reviews: Option<Duration>,
-    /// Who decides what a client may do.
+    /// The authorization mode.
     pub authorization: Authorization,
-    /// Whether clients need TLS 1.3; otherwise 1.2 will do.
+    /// Whether to require TLS 1.3; otherwise TLS 1.2 is also accepted.
     pub tls_1_3_alone: bool,
-    /// The cipher suites of TLS 1.2 by their names; empty: all that there are. Those of TLS 1.3 are not chosen, as in Go.
+    /// The names of the TLS 1.2 cipher suites; empty: all. The suites of TLS 1.3 are not configurable, as in Go.
     pub cipher_suites: Vec<String>,
-    /// Which debugging handlers it has.
+    /// The debugging handlers to enable.
     pub handlers: Handlers,
 }
 
 /// The debugging handlers of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handlers {
-    /// Whether there are any: commands, streams, logs (`enableDebuggingHandlers`).
+    /// Whether to enable commands, streams and logs (`enableDebuggingHandlers`).
     pub debugging: bool,
-    /// The directory of the machine's logs; `None`: they are not shown (`enableSystemLogHandler`).
+    /// The directory of the machine's logs; `None`: they are not served (`enableSystemLogHandler`).
     pub system_logs: Option<PathBuf>,
-    /// Whether containers are checkpointed (gate ContainerCheckpoint).
+    /// Whether containers can be checkpointed (gate ContainerCheckpoint).
     pub checkpoints: bool,
     /// Whether `/flagz` shows the flags of the process (gate ComponentFlagz).
     pub flagz: bool,
@@ -144,27 +144,27 @@ impl Default for Handlers {
     }
 }
 
-/// Who decides what a client may do.
+/// The authorization mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization {
-    /// Nobody: all clients may do everything.
+    /// Allows all clients everything.
     AlwaysAllow,
-    /// The API server.
+    /// Delegates to the API server.
     Webhook {
-        /// How long a permission counts.
+        /// The lifetime of a cached permission.
         keep_allowed: Duration,
-        /// How long a refusal counts.
+        /// The lifetime of a cached denial.
         keep_refused: Duration,
     },
 }
 
-/// Why there is no server.
+/// The server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Its certificate or its client authority cannot be used.
+    /// The certificate or the client authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Its address cannot be used.
+    /// The address cannot be used.
     #[error("failed to bind {address}")]
     Bind {
         /// The address.
@@ -175,7 +175,7 @@ pub enum ServerError {
     },
 }
 
-/// A server that listens, and does not serve yet.
+/// A server that is bound, but does not serve yet.
 pub struct Server {
     listener: TcpListener,
     tls: Tls,
@@ -187,7 +187,7 @@ impl Server {
     /// Binds the server.
     ///
     /// # Errors
-    /// If a file or the address cannot be used.
+    /// If a file cannot be used, or the address cannot be bound.
     pub async fn bind(mut settings: Settings) -> Result<Self, ServerError> {
         let reloads = settings.reloads_client_authority;
         let authority = settings.client_authority.clone();
@@ -213,13 +213,13 @@ impl Server {
         Ok(Self { listener, tls, authority, settings })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.settings.address
     }
 
-    /// What `/configz` shows of an agent with this configuration, made of this file.
+    /// The response of `/configz` for an agent with this configuration, which results from `file`.
     #[must_use]
     pub fn configz(
         &self,
@@ -230,7 +230,7 @@ impl Server {
         configz::configz(config, file, &self.settings, others).to_string()
     }
 
-    /// Serves for ever, as a node at the API server of `client`. Without one no client has a right that is to be reviewed.
+    /// Serves clients. `client` is the node's API client, for reviews. Without it every review fails.
     pub async fn serve(self, client: Option<&ApiClient>, exposed: Arc<Exposed>, configz: String) {
         let client = client.map(|client| client.with_limit(REVIEW_LIMIT));
         let tokens = self.settings.token_reviews;

@@ -1,4 +1,4 @@
-//! Logs of containers, as the files of the runtime have them.
+//! Container logs, read from the runtime's files.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go getContainerLogs, pkg/kubelet/kubelet_pods.go.
 
@@ -71,7 +71,7 @@ pub(crate) async fn logs(
             Ok(Some((bytes, log))) => Some((Ok(Frame::data(bytes)), log)),
             Ok(None) => None,
             Err(error) => {
-                // What was sent cannot be taken back: the client sees that the connection breaks.
+                // Part of the body is already sent, so the connection is aborted.
                 tracing::warn!(error = %in_words(&error), "failed to read a log");
                 None
             }
@@ -84,7 +84,7 @@ fn in_words(error: &LogError) -> String {
     format!("{error}: {}", error.source)
 }
 
-/// ◆ The id of the container whose log is requested, without the runtime's name, or the kubelet's error if it has none.
+/// ◆ The ID of the container whose log is requested, without the runtime's scheme, or the kubelet's error if there is none.
 fn container_id(
     status: &PodStatus,
     pod: &str,
@@ -127,12 +127,12 @@ fn container_id(
     Ok(id.split_once("://").map_or(id.as_str(), |(_, id)| id).to_owned())
 }
 
-/// A log that is being sent. The client's reading sets the pace.
+/// A log that is being sent. The client's reads set the pace.
 struct Log {
     cri: Arc<dyn Cri>,
     container: ListedContainer,
     follower: Follower,
-    /// Whether more is waited for while the container runs.
+    /// Whether to wait for more output while the container runs.
     follow: bool,
 }
 
@@ -176,7 +176,7 @@ impl Log {
                 let rest = self.follower.finish();
                 return Ok(rest.map(|rest| (rest.bytes.into(), self)));
             } else if self.has_ended().await {
-                // What was written before the container was seen to have ended is in the file by now.
+                // The container had ended before this check, so all of its output is in the file: read the rest.
                 self.follow = false;
             } else {
                 self.follower.changed().await?;
@@ -184,7 +184,8 @@ impl Log {
         }
     }
 
-    /// Whether nothing more will be written. A container that is gone has ended; a runtime that is away says nothing.
+    /// Whether the container has ended, so that its log is complete. A missing container has ended. If the runtime does not
+    /// answer, the state is unknown, and the result is false.
     async fn has_ended(&self) -> bool {
         let seen = self.cri.list_containers(Some(&self.container.pod.uid)).await;
         let Ok(listed) = seen else {
@@ -195,7 +196,7 @@ impl Log {
     }
 }
 
-/// Runs what may last on a thread of its own.
+/// Runs blocking work on a blocking thread.
 async fn blocking<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> Result<T, LogError> + Send + 'static,

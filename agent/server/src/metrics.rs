@@ -1,4 +1,4 @@
-//! Metrics of the agent, its node and its pods, with the names of a kubelet and of cAdvisor.
+//! Metrics of the agent, its node and its pods, with the kubelet's and cAdvisor's names.
 
 pub(crate) mod cadvisor;
 pub(crate) mod claims;

@@ -1,4 +1,4 @@
-//! Pods as the runtime has them, and containers of pods.
+//! Pods and their containers, from the agent and the runtime.
 
 use agent::cri::{Cri, CriError, ListedContainer, ListedState, PodRef};
 use api::pod::PodUid;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::answer::Refusal;
 use super::exposed::Exposed;
 
-/// The pod that a URL names, and its uid. A uid in the URL must be its own, or that of the mirror pod that shows it.
+/// The pod that a URL names, and its uid. A uid in the URL must be the pod's or that of its mirror pod.
 ///
-/// A kubelet looks at uids of port-forwards alone, and does not know that of a mirror pod there.
+/// The kubelet checks only the uids of port-forwards, and does not accept a mirror pod's there.
 pub(crate) fn named(
     exposed: &Exposed,
     pod: Option<Pod>,
@@ -25,7 +25,7 @@ pub(crate) fn named(
     Ok((pod, PodUid::new(uid)))
 }
 
-/// Whether a pod has a container of that name.
+/// Whether the pod has a container of this name.
 pub(crate) fn has_container(pod: &Pod, name: &str) -> bool {
     let Some(spec) = &pod.spec else {
         return false;
@@ -36,7 +36,7 @@ pub(crate) fn has_container(pod: &Pod, name: &str) -> bool {
         || ephemeral.map(|container| &container.name).any(|own| own == name)
 }
 
-/// Whether a container of a pod has a terminal.
+/// Whether the pod's container has a terminal.
 pub(crate) fn has_terminal(pod: &Pod, name: &str) -> bool {
     let Some(spec) = &pod.spec else {
         return false;
@@ -49,7 +49,7 @@ pub(crate) fn has_terminal(pod: &Pod, name: &str) -> bool {
     terminals.flatten().any(|tty| tty)
 }
 
-/// The attempt of a container that runs.
+/// The newest running attempt of a container.
 pub(crate) async fn running(
     cri: &dyn Cri,
     uid: &PodUid,

@@ -1,4 +1,4 @@
-//! ◆ What the query of a request asks for: options of logs, streams and ports. Pure.
+//! ◆ Parses the queries of requests: options of logs, streams and ports. Pure.
 //!
 //! Source: Kubernetes 1.36: PodLogOptions as the API decodes and validates it (pkg/apis/core/validation), and
 //! k8s.io/kubelet's remotecommand.NewOptions and portforward.NewV4Options.
@@ -8,7 +8,7 @@ use cri_log::Stream;
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::percent_decode_str;
 
-/// What of a log is wanted.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogOptions {
     pub(crate) follow: bool,
@@ -21,32 +21,32 @@ pub(crate) struct LogOptions {
     pub(crate) stream: Option<Stream>,
 }
 
-/// Why a query is refused, in the kubelet's words.
+/// The reason that a query is rejected, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadQuery {
     /// A value has the wrong form.
     #[error(r#"{{"message": "Unable to decode query."}}"#)]
     Malformed,
-    /// Values are out of range, or exclude each other.
+    /// Values are out of range, or mutually exclusive.
     #[error(r#"{{"message": "Invalid request."}}"#)]
     Invalid,
-    /// No stream is wanted.
+    /// No stream is requested.
     #[error("you must specify at least 1 of stdin, stdout, stderr")]
     NoStreams,
-    /// A WebSocket names its ports in the query.
+    /// A WebSocket must name its ports in the query.
     #[error("query parameter \"port\" is required")]
     NoPort,
-    /// That is no port.
+    /// The value is not a port.
     #[error("invalid port {0:?}: expected 1 to 65535")]
     Port(String),
 }
 
-/// The pairs of a query.
+/// The key-value pairs of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// The pairs of a form; bytes that are not UTF-8 are replaced.
+    /// Parses a form; bytes that are not UTF-8 are replaced.
     pub(crate) fn parse(text: &str) -> Self {
         let decoded = |text: &str| {
             let spaced = text.replace('+', " ");
@@ -63,12 +63,12 @@ impl Query {
         named.map(|(_, value)| value.clone()).collect()
     }
 
-    /// Whether a name is there, with or without a value.
+    /// Whether a name is present, with or without a value.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
 
-    /// Whether a summary is to have processors and memory alone: `only_cpu_and_memory=true`, once.
+    /// Whether a summary is restricted to CPU and memory: `only_cpu_and_memory=true`, once.
     pub(crate) fn only_cpu_and_memory(&self) -> bool {
         self.all("only_cpu_and_memory") == ["true"]
     }
@@ -77,7 +77,7 @@ impl Query {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Anything but `0` and `false` is true, once it is there.
+    /// A present flag is true, unless its value is `0` or `false`.
     fn flag(&self, name: &str) -> bool {
         self.first(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
@@ -86,10 +86,10 @@ impl Query {
         self.first(name).map(|value| value.parse().map_err(|_| BadQuery::Malformed)).transpose()
     }
 
-    /// The options of a log.
+    /// The options of a log request.
     pub(crate) fn log_options(&self, now: Timestamp) -> Result<LogOptions, BadQuery> {
         let tail = match self.first("tail").filter(|tail| !tail.is_empty()) {
-            // The old name.
+            // The old name of the parameter and value.
             Some("all") => None,
             Some(_) => self.number("tail")?,
             None => self.number("tailLines")?,
@@ -114,7 +114,7 @@ impl Query {
             return Err(BadQuery::Invalid);
         }
         let ago = |seconds| now.checked_sub(SignedDuration::from_secs(seconds));
-        // Longer ago than any time: all of it.
+        // Before the earliest timestamp: the whole log.
         let since = seconds.map(|seconds| ago(seconds).unwrap_or(Timestamp::MIN)).or(time);
         Ok(LogOptions {
             follow: self.flag("follow"),
@@ -127,7 +127,7 @@ impl Query {
         })
     }
 
-    /// The streams of a command.
+    /// The streams of an exec or attach request.
     pub(crate) fn streams(&self) -> Result<StreamOptions, BadQuery> {
         let is = |names: [&str; 2]| {
             names.iter().any(|name| matches!(self.first(name), Some("1" | "true")))
@@ -136,7 +136,7 @@ impl Query {
         let streams = StreamOptions {
             stdin: is(["input", "stdin"]),
             stdout: is(["output", "stdout"]),
-            // A terminal has one output.
+            // A terminal has only one output stream.
             stderr: is(["error", "stderr"]) && !tty,
             tty,
         };
@@ -148,7 +148,7 @@ impl Query {
         }
     }
 
-    /// The ports of a forward over a WebSocket.
+    /// The ports of a port-forward over a WebSocket.
     pub(crate) fn ports(&self) -> Result<Vec<u16>, BadQuery> {
         let values = self.all("port");
         let ports = values.iter().flat_map(|value| value.split(','));

@@ -1,4 +1,4 @@
-//! One request: who asks, whether that is allowed, and the answer.
+//! Handles one request: authentication, authorization and response.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ use super::system_logs;
 use super::tunnel::Tunnel;
 use super::zpages::{self, Form};
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Api {
     pub(crate) exposed: Arc<Exposed>,
     /// The configuration in use, as JSON.
@@ -41,7 +41,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// What the process is, or with which flags it runs, in the form that the client takes.
+    /// `/statusz` or `/flagz`, in the form that the client accepts.
     async fn page(&self, route: &Route, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
         let is_flagz = *route == Route::Flagz;
         let accepted = headers.get(ACCEPT).map(|value| value.to_str().unwrap_or_default());
@@ -68,14 +68,14 @@ impl Api {
     }
 }
 
-/// A client's connection.
+/// The connection of a client.
 pub(crate) struct Client {
     pub(crate) api: Arc<Api>,
-    /// Its certificates, verified or not.
+    /// The client's certificates, not yet verified.
     pub(crate) certificates: Vec<CertificateDer<'static>>,
-    /// Cancelled once it has shown who it is.
+    /// Cancelled once the client is authenticated.
     pub(crate) known: CancellationToken,
-    /// What the connection becomes.
+    /// The tunnel that the connection is upgraded to.
     pub(crate) tunnel: Mutex<Option<Tunnel>>,
 }
 
@@ -136,7 +136,7 @@ impl Client {
             }
             Route::Statusz | Route::Flagz => return api.page(&route, request.headers()).await,
             Route::SystemLogs(path) => {
-                // There is no such route without it.
+                // The route exists only with this directory.
                 let directory = api.handlers.system_logs.clone().unwrap_or_default();
                 return system_logs::serve(&directory, &path).await;
             }

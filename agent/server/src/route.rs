@@ -1,4 +1,4 @@
-//! ◆ What a path names. The same decoded path decides about rights and about what is served. Pure.
+//! ◆ Parses request paths. Authorization and routing use the same decoded path. Pure.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use super::Handlers;
 use super::health::Check;
 
-/// What needs no rights on the read-only port.
+/// The pages that the read-only port also serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     /// `/healthz`
@@ -27,7 +27,7 @@ pub(crate) enum Page {
     Resource,
     /// `/metrics/slis`
     Slis,
-    /// The same, to be forgotten.
+    /// `DELETE /metrics/slis`: resets the counts.
     ResetSlis,
 }
 
@@ -48,7 +48,7 @@ impl Page {
         })
     }
 
-    /// What it is for a method.
+    /// Checks the method of a page.
     fn by(self, method: &Method) -> Result<Self, NoRoute> {
         let taken = match self {
             Self::Health | Self::HealthCheck(_) | Self::Pods => &[Method::GET][..],
@@ -65,10 +65,10 @@ impl Page {
     }
 }
 
-/// Something that is served.
+/// A route of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// What the read-only port has too.
+    /// A page that the read-only port also serves.
     Page(Page),
     /// `/configz`
     Config,
@@ -94,7 +94,7 @@ pub(crate) enum Route {
     Flagz,
 }
 
-/// A pod, and a container of it; of a port-forward the container's name is empty.
+/// A pod and one of its containers. The container's name is empty for port-forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) namespace: String,
@@ -104,48 +104,48 @@ pub(crate) struct Target {
     pub(crate) container: String,
 }
 
-/// Why nothing is served at a path.
+/// The reason that a path has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoRoute {
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("404: Page Not Found")]
     NotFound,
-    /// It is not for this method.
+    /// The path does not support the method.
     #[error("405: Method Not Allowed")]
     Method,
     /// Debugging handlers are disabled.
     #[error("Debug endpoints are disabled.\n")]
     NoDebugging,
-    /// The machine's logs are not shown.
+    /// The machine's logs are not served.
     #[error("logs endpoint is disabled.\n")]
     NoSystemLogs,
-    /// There are no profiles.
+    /// Profiling is not supported.
     #[error("profiling endpoint is disabled.\n")]
     NoProfiles,
-    /// What is logged cannot be changed.
+    /// The log level cannot be changed.
     #[error("flags endpoint is disabled.\n")]
     NoFlags,
 }
 
-/// The path without escapes; `None` if that is not text.
+/// The percent-decoded path; `None` if it is not UTF-8.
 pub(crate) fn decoded(path: &str) -> Option<String> {
     percent_decode_str(path).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
-/// The page that a decoded path names.
+/// The page at a decoded path.
 pub(crate) fn page(method: &Method, path: &str) -> Result<Page, NoRoute> {
     let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     Page::at(&words).ok_or(NoRoute::NotFound)?.by(method)
 }
 
-/// What a decoded path names, if there are these handlers.
+/// The route of a decoded path, with these handlers enabled.
 pub(crate) fn route(method: &Method, path: &str, handlers: &Handlers) -> Result<Route, NoRoute> {
     let words: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     if let ["logs", _, ..] = words.as_slice()
         && handlers.debugging
         && handlers.system_logs.is_some()
     {
-        // What is below is a path of files, in which Go's router leaves nothing out.
+        // The rest is a file path, which Go's router does not clean.
         let below = path.trim_start_matches('/').strip_prefix("logs/").unwrap_or_default();
         let route = Route::SystemLogs(below.to_owned());
         return if method == Method::GET { Ok(route) } else { Err(NoRoute::Method) };
@@ -186,7 +186,7 @@ pub(crate) fn route(method: &Method, path: &str, handlers: &Handlers) -> Result<
     if taken.contains(method) { Ok(route) } else { Err(NoRoute::Method) }
 }
 
-/// Why a path is refused whose handler is disabled.
+/// The error for a path whose handler is disabled.
 fn disabled(words: &[&str], handlers: &Handlers) -> Option<NoRoute> {
     let is_debugging = matches!(
         words,
@@ -206,7 +206,7 @@ fn disabled(words: &[&str], handlers: &Handlers) -> Option<NoRoute> {
     }
 }
 
-/// What is at a path that begins with what is wanted, and goes on with a pod.
+/// The route of a path with an operation, a namespace and a pod.
 fn of_pod(words: &[&str]) -> Option<Route> {
     let target = |namespace: &str, pod: &str, uid: Option<&str>, container: &str| Target {
         namespace: namespace.to_owned(),

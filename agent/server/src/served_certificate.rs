@@ -1,4 +1,4 @@
-//! The certificate that clients are shown: that of the files as they are now. Another program may replace them.
+//! The serving certificate. It is read again when another program replaces its files.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,14 @@ use rustls::sign::CertifiedKey;
 
 use super::tls::{KeyPairFiles, TlsError, certificates, provider, read};
 
-/// When files were changed last.
+/// The modification times of the certificate and the key.
 type Stamp = (SystemTime, SystemTime);
 
-/// A certificate in files.
+/// A serving certificate in files.
 #[derive(Debug)]
 pub(crate) struct ServedCertificate {
     files: KeyPairFiles,
-    /// A certificate and its key, which are served instead once they are there.
+    /// A cluster-signed certificate and its key, which replaces `files` once it exists.
     signed: Option<PathBuf>,
     /// Whether `files` are read again when they change.
     reloads: bool,
@@ -44,14 +44,14 @@ impl ServedCertificate {
         Ok(Self { files, signed, reloads, now: Mutex::new(now) })
     }
 
-    /// The certificate, read again if a file is another one.
+    /// The current certificate, read again if a file has changed.
     fn now(&self) -> Arc<CertifiedKey> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let served = current(&self.files, self.signed.as_ref());
         let is_signed = served.certificate != self.files.certificate;
         let stamp = if self.reloads || is_signed { stamp(&served) } else { None };
         if stamp.is_some() && stamp != now.stamp {
-            // One that cannot be used is not read again before it changes.
+            // An invalid file is not read again until it changes.
             now.stamp = stamp;
             match load(&served) {
                 Ok(certificate) => {
@@ -77,7 +77,7 @@ impl ResolvesServerCert for ServedCertificate {
     }
 }
 
-/// The files to serve now.
+/// The files to serve.
 fn current(files: &KeyPairFiles, signed: Option<&PathBuf>) -> KeyPairFiles {
     match signed.filter(|signed| signed.exists()) {
         Some(signed) => KeyPairFiles { certificate: signed.clone(), key: signed.clone() },
@@ -85,7 +85,7 @@ fn current(files: &KeyPairFiles, signed: Option<&PathBuf>) -> KeyPairFiles {
     }
 }
 
-/// When the files that links lead to were changed; `None` if one is missing, which a program may be about to replace.
+/// The modification times of the files, through symbolic links; `None` if one is missing, because a program may be replacing it.
 fn stamp(files: &KeyPairFiles) -> Option<Stamp> {
     let changed = |path| std::fs::metadata(path).and_then(|found| found.modified()).ok();
     Some((changed(&files.certificate)?, changed(&files.key)?))
@@ -130,7 +130,7 @@ mod tests {
         let served = ServedCertificate::new(files.clone(), Some(signed.clone()), true).unwrap();
         let shown = || served.now().cert[0].clone();
         assert_eq!(shown(), *first.cert.der());
-        // The key of another certificate.
+        // The key does not match the certificate.
         write(&files.key, &second.signing_key.serialize_pem(), 40);
         assert_eq!(shown(), *first.cert.der());
         write(&files.certificate, &second.cert.pem(), 30);

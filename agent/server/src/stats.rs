@@ -1,4 +1,4 @@
-//! What the node and its pods use: the runtime is asked for pods and images, and the machine for the rest.
+//! Resource usage of the node and its pods. The runtime measures pods and images, and the agent measures the rest.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary.go.
 
@@ -28,11 +28,11 @@ pub(crate) use summarizer::{Places, Summarizer};
 use summary::{Summary, VolumeStats};
 use volumes::PodVolumes;
 
-/// Measures.
+/// Collects statistics.
 pub(crate) struct Statistics {
     cri: Arc<dyn Cri>,
     pub(crate) summarizer: Arc<Summarizer>,
-    /// Who measures the volumes of drivers, if there are drivers.
+    /// Measures the volumes of CSI drivers, if there are drivers.
     drivers: Option<Arc<DriverVolumes>>,
 }
 
@@ -41,12 +41,12 @@ impl Statistics {
         Self { cri, summarizer: Arc::new(summarizer), drivers: None }
     }
 
-    /// Has these drivers measure their volumes.
+    /// Sets the drivers that measure their volumes.
     pub(crate) fn set_drivers(&mut self, drivers: DriverVolumes) {
         self.drivers = Some(Arc::new(drivers));
     }
 
-    /// What is used now: all of it, or processors and memory alone, which costs less.
+    /// The current usage: all of it, or only CPU and memory, which costs less.
     pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<Summary, CriError> {
         let mut fresh = LastLists::default();
         let images = async {
@@ -62,7 +62,7 @@ impl Statistics {
         self.summed(answers, only_cpu_and_memory).await
     }
 
-    /// Measures volumes of pods beside everything else, unless that was done of late. The next summary has what comes of it.
+    /// Starts to measure the volumes of pods in the background, unless that was done recently. The next summary has the results.
     pub(crate) fn measure_volumes(&self, pods: impl FnOnce() -> Vec<PodVolumes>) {
         let summarizer = Arc::clone(&self.summarizer);
         if !summarizer.volumes.begin(Timestamp::now()) {
@@ -85,22 +85,22 @@ impl Statistics {
         });
     }
 
-    /// How long the calls of drivers took; `None`: there are no drivers.
+    /// The durations of CSI calls; `None` if there are no drivers.
     pub(crate) fn driver_calls(&self) -> Option<DriverCalls> {
         self.drivers.as_ref().map(|volumes| volumes.drivers.call_durations())
     }
 
-    /// What was measured last of volumes that are not the agent's own.
+    /// The last measurements of volumes with local paths of the cluster or of CSI drivers.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
         self.summarizer.volumes.of_cluster()
     }
 
-    /// What the node uses as a whole.
+    /// The usage of the node as a whole.
     pub(crate) async fn node_alone(&self) -> Result<Summary, CriError> {
         self.summed(Answers::default(), false).await
     }
 
-    /// What each sandbox uses. For a runtime that measures containers alone there is one without an id, which has all of them.
+    /// The usage of each sandbox. For a runtime that measures only containers, one sandbox without an ID has all of them.
     async fn pods(&self) -> Result<Vec<SandboxStats>, CriError> {
         match self.cri.sandbox_stats().await {
             Err(error) if error.code == Code::Unimplemented => {
@@ -117,7 +117,7 @@ impl Statistics {
         only_cpu_and_memory: bool,
     ) -> Result<Summary, CriError> {
         let summarizer = Arc::clone(&self.summarizer);
-        // A file system that does not answer keeps no other request.
+        // A file system that hangs must not block other requests.
         let summed =
             tasks::spawn_blocking(move || summarizer.summary(answers, only_cpu_and_memory));
         summed.await.map_err(|error| CriError {

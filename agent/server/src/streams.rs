@@ -1,4 +1,4 @@
-//! Which process or sandbox a stream is for.
+//! Resolves the container or sandbox of a stream.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/server.go getExec, getAttach, getPortForward; pkg/kubelet/kubelet_pods.go.
 
@@ -15,12 +15,12 @@ use super::route::Target;
 use super::tunnel::translate::{Translation, is_tunnel, is_websocket};
 use super::tunnel::{self, Tunnel, is_upgrade};
 
-/// What the stream is of.
+/// The kind of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A new command.
+    /// A new process in a container.
     Exec,
-    /// The container's own process.
+    /// The container's main process.
     Attach,
     /// Ports of the pod.
     PortForward,
@@ -37,11 +37,11 @@ pub(crate) struct Stream {
 /// The runtime's URL for a stream. It is valid for one request.
 struct StreamUrl {
     url: String,
-    /// What the runtime serves there of a command.
+    /// The streams of a command that the runtime serves there.
     options: Option<StreamOptions>,
 }
 
-/// Opens a stream of a pod: the answer to the client and, with an upgrade, a tunnel.
+/// Opens a stream: returns the response for the client and, after an upgrade, a tunnel.
 pub(crate) async fn open(
     exposed: &Exposed,
     stream: &Stream,
@@ -81,7 +81,7 @@ async fn url(
     };
     let pod = exposed.view.pod(&target.namespace, &target.pod);
     let (pod, uid) = pods::named(exposed, pod, target.uid.as_deref())?;
-    // Before the runtime makes a URL, and perhaps a process, that nothing would use.
+    // Check before the runtime creates a URL, and perhaps a process, in vain.
     if !is_upgrade(headers) {
         return Err(Refusal::bad_request("Upgrade request required"));
     }
@@ -99,7 +99,7 @@ async fn url(
             let Target { namespace, pod: name, container: wanted, .. } = target;
             let none = || format!("container {wanted} not found in pod {name}_{namespace}");
             let container = container.ok_or_else(|| Refusal::internal(none()))?;
-            // A process has a terminal from its start, or has none.
+            // Whether a process has a terminal is fixed at its start.
             let tty = pods::has_terminal(&pod, wanted);
             let streams = StreamOptions { tty, stderr: streams.stderr && !tty, ..streams };
             (cri.attach(&container.id, streams).await, Some(streams))

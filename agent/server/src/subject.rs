@@ -1,4 +1,4 @@
-//! ◆ A user, and the one that the subject of a certificate names: its common name, in the groups that are its organizations. Pure.
+//! ◆ Users, and the user in a certificate's subject: its common name, with its organizations as groups. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/authentication/request/x509/x509.go CommonNameUserConversion.
 
@@ -7,13 +7,13 @@ use kube_node::der::{Elements, SEQUENCE};
 
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
-/// 2.5.4.3 and 2.5.4.10.
+/// The object identifiers 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
 /// 1.3.6.1.4.1.57683.2, of Kubernetes.
 const UID: [u8; 9] = [0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xc2, 0x53, 0x02];
 
-/// A client.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) fn user(subject: &[u8], reads_uid: bool) -> Option<User> {
         while !attributes.is_empty() {
             let mut attribute = attributes.next(SEQUENCE)?;
             let kind = attribute.next(OBJECT_IDENTIFIER)?.bytes();
-            // As Go reads it, the last common name counts.
+            // As in Go, the last common name applies.
             if kind == COMMON_NAME {
                 name = Some(attribute.text()?);
             } else if kind == ORGANIZATION {

@@ -1,13 +1,14 @@
-//! `/logs/`: the files of the machine's log directory.
+//! `/logs/`: serves the files of the machine's log directory.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | a directory | a list of what is in it, as HTML |
-//! | a file | its bytes, as many as there were when it was opened |
-//! | a directory without a slash, a file with one | where it is |
-//! | what links lead out of the log directory, what is neither | 403 |
+//! | a directory | an HTML list of its entries |
+//! | a file | its bytes, up to its size when it was opened |
+//! | a directory without a trailing slash, a file with one | 301 to the right path |
+//! | a symbolic link that leads out of the log directory, a special file | 403 |
 //!
-//! Links are followed, unlike by a kubelet not out of the directory: a pod that writes there could show any file of the machine.
+//! Unlike the kubelet's, this server does not follow symbolic links out of the directory: a pod that can write there could expose
+//! any file of the machine.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go (logServer, without enableSystemLogQuery); Go's net/http FileServer.
 
@@ -27,26 +28,26 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::answer::{self, Body, Refusal, of_kind};
 
-/// How much of a file is read at a time, and how much of it decides whether it is text.
+/// The size of a read, and the length of the prefix that determines whether a file is text.
 const CHUNK: usize = 64 << 10;
 const SNIFFED: usize = 512;
-/// How many names of a directory are shown.
+/// The maximum number of directory entries in a list.
 const MOST_NAMES: usize = 100_000;
-/// What stays as it is in a path.
+/// The bytes that stay unescaped in a path.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What is at a path.
+/// The object at a path.
 enum Found {
-    /// The names of a directory; those of directories end with a slash.
+    /// The entries of a directory; a subdirectory ends with a slash.
     Names(Vec<String>),
-    /// A file, its size, and the first bytes of it.
+    /// A file, its size, and its first bytes.
     File(File, u64, Vec<u8>),
-    /// It is elsewhere.
+    /// A redirect to another path.
     Moved(String),
 }
 
-/// What is at a path below `/logs/`.
+/// Serves a path below `/logs/`.
 pub(crate) async fn serve(directory: &Path, path: &str) -> Result<Response<Body>, Refusal> {
     if !is_below(path) {
         return Err(failed(&io::ErrorKind::NotFound.into()));
@@ -68,13 +69,13 @@ pub(crate) async fn serve(directory: &Path, path: &str) -> Result<Response<Body>
     }
 }
 
-/// ◆ Whether a path is one below the directory, as it is written.
+/// ◆ Whether a path lexically stays below the directory.
 fn is_below(path: &str) -> bool {
     let is_name = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.contains('\0') && Path::new(path).components().all(is_name)
 }
 
-/// The answer to an error, as Go's file server has it.
+/// The response to an error, as Go's file server sends it.
 fn failed(error: &io::Error) -> Refusal {
     let kind = error.kind();
     let is_none = matches!(
@@ -98,7 +99,7 @@ fn find(directory: &Path, path: &str) -> io::Result<Found> {
     if !metadata.is_file() && !metadata.is_dir() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    // What was found is opened, whatever is at the path by now.
+    // Open the object that was checked, even if the path now names another one.
     let mut file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
     let has_slash = path.is_empty() || path.ends_with('/');
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -124,7 +125,7 @@ fn find(directory: &Path, path: &str) -> io::Result<Found> {
     Ok(Found::File(file, metadata.len(), start))
 }
 
-/// The next bytes of a file of which so many are left.
+/// Reads the next bytes of a file, of which `left` remain.
 fn next(file: &mut File, left: u64) -> io::Result<Vec<u8>> {
     let size = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
     let mut bytes = vec![0; size];
@@ -139,7 +140,7 @@ fn next(file: &mut File, left: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The answer with a whole file, of which the first bytes have been read.
+/// The response with a file, whose first bytes are already read.
 fn whole(file: File, size: u64, start: Vec<u8>) -> Response<Body> {
     let kind = media_type(&start);
     let left = size.saturating_sub(start.len() as u64);
@@ -156,7 +157,7 @@ fn whole(file: File, size: u64, start: Vec<u8>) -> Response<Body> {
         });
         let read = reading.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         match read {
-            // What is missing has been cut off meanwhile: the client sees that the connection breaks.
+            // The file was truncated meanwhile, so the connection is aborted.
             Ok((bytes, _)) if bytes.is_empty() => None,
             Ok((bytes, file)) => {
                 let left = left.saturating_sub(bytes.len() as u64);
@@ -173,7 +174,7 @@ fn whole(file: File, size: u64, start: Vec<u8>) -> Response<Body> {
     response
 }
 
-/// ◆ Text, unless there are bytes that no text has.
+/// ◆ The media type: text, unless the bytes contain some that do not occur in text.
 fn media_type(start: &[u8]) -> &'static str {
     let is_control = |byte: &u8| matches!(byte, 0x00..=0x08 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f);
     match start.iter().take(SNIFFED).any(is_control) {
@@ -182,14 +183,14 @@ fn media_type(start: &[u8]) -> &'static str {
     }
 }
 
-/// ◆ The page that Go's file server shows of a directory.
+/// ◆ The page that Go's file server returns for a directory.
 fn html(names: &[String]) -> String {
     let escaped = |name: &str| {
         let name = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         name.replace('"', "&#34;").replace('\'', "&#39;")
     };
     let line = |name: &String| {
-        // A colon in the first part of a relative URL would end a scheme.
+        // A colon in the first segment of a relative URL would be parsed as a scheme.
         let dot = if name.contains(':') { "./" } else { "" };
         format!("<a href=\"{dot}{}\">{}</a>\n", utf8_percent_encode(name, ESCAPED), escaped(name))
     };

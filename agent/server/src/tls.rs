@@ -1,6 +1,7 @@
-//! The server's certificate and key, from files or made by itself, and what client certificates are verified with.
+//! The server's certificate and key, from files or self-signed, and the verification of client certificates.
 //!
-//! As for a kubelet, a client may show any certificate: one of another authority is no identity, and no error of the handshake.
+//! As in the kubelet, a client may present any certificate: one of another authority authenticates nobody, but the handshake
+//! succeeds.
 
 mod client_authority;
 
@@ -30,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Settings;
 pub(crate) use client_authority::ClientAuthority;
 
-/// Why the server has no certificate to serve with.
+/// The certificate or the client authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -38,7 +39,7 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A file cannot be written.
@@ -50,7 +51,7 @@ pub enum TlsError {
         #[source]
         source: io::Error,
     },
-    /// No certificate can be made.
+    /// No certificate can be generated.
     #[error("failed to make a certificate")]
     Make(#[from] rcgen::Error),
     /// The certificate cannot be served.
@@ -67,7 +68,7 @@ pub enum TlsError {
     Authority {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
@@ -75,17 +76,17 @@ pub enum TlsError {
 /// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPairFiles {
-    /// The certificate, with those of the authorities above it, in PEM.
+    /// The certificate and its intermediate authorities, in PEM.
     pub certificate: PathBuf,
     /// The key, in PEM.
     pub key: PathBuf,
 }
 
 impl KeyPairFiles {
-    /// The files in a directory, where a certificate is made for these names unless there is one already.
+    /// The files in a directory. Generates a certificate for these names unless one exists.
     ///
     /// # Errors
-    /// If it cannot be made or written.
+    /// If the certificate cannot be generated or written.
     pub fn own(directory: &Path, names: &[String]) -> Result<Self, TlsError> {
         let files =
             Self { certificate: directory.join("kubelet.crt"), key: directory.join("kubelet.key") };
@@ -111,7 +112,7 @@ impl KeyPairFiles {
     }
 }
 
-/// Writes a file that only its owner may read; it is there as a whole or not at all.
+/// Atomically writes a file that only its owner may read.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut options = fs::File::options();
@@ -120,7 +121,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// What verifies client certificates by the authorities in a file.
+/// A verifier of client certificates with the authorities in a file.
 pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let problem = |problem: String| TlsError::Authority { path: path.to_owned(), problem };
     let mut roots = RootCertStore::empty();
@@ -133,7 +134,7 @@ pub(crate) fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>
     Ok(built)
 }
 
-/// TLS of the server's connections: with the certificate and the client authorities as they are when a connection begins.
+/// The TLS settings of new connections, with the current certificate and client authorities.
 pub(crate) struct Tls {
     served: Arc<dyn ResolvesServerCert>,
     authority: Option<Arc<ClientAuthority>>,
@@ -141,7 +142,7 @@ pub(crate) struct Tls {
     last: Mutex<Last>,
 }
 
-/// The last acceptor, and the verifier whose authorities it names to clients.
+/// The last acceptor, and the verifier whose authorities it sends to clients.
 struct Last {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     acceptor: TlsAcceptor,
@@ -159,7 +160,8 @@ impl Tls {
         Ok(Self { served, authority, settings: settings.clone(), last })
     }
 
-    /// What shakes hands with the next client. Clients such as Go's show no certificate of an authority that is not named to them.
+    /// The acceptor for the next client. It must send the current authorities: clients such as Go's present only certificates of
+    /// these.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(authority) = &self.authority {
@@ -176,7 +178,7 @@ impl Tls {
     }
 }
 
-/// Serves with a certificate, and asks clients for theirs if there is something to verify it with.
+/// Creates an acceptor that serves the certificate, and requests a client certificate if there is a verifier.
 fn acceptor(
     served: Arc<dyn ResolvesServerCert>,
     verifier: Option<&Arc<dyn ClientCertVerifier>>,
@@ -198,7 +200,7 @@ fn acceptor(
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// What has these cipher suites of TLS 1.2, and all of TLS 1.3; without names all of both.
+/// A provider with these TLS 1.2 cipher suites and all of TLS 1.3; without names, with all suites.
 fn with_suites(names: &[String]) -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     if names.is_empty() {
@@ -206,7 +208,7 @@ fn with_suites(names: &[String]) -> Arc<CryptoProvider> {
     }
     let is_named = |suite: &SupportedCipherSuite| {
         let own = format!("{:?}", suite.suite());
-        // Go has names of its own for these.
+        // Go uses shorter names for these.
         let short = own.strip_suffix("_SHA256").filter(|own| own.ends_with("_POLY1305"));
         names.iter().any(|name| *name == own || Some(name.as_str()) == short)
     };
@@ -218,7 +220,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Reads a file of PEM, which is read again when it is replaced.
+/// Reads a PEM file, which another program may replace.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     named_text::read_nonblocking(path, MOST)
         .map_err(|error| TlsError::Read { path: path.to_owned(), problem: error.to_string() })
@@ -235,7 +237,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// Takes any certificate whose key the client has. Whose it is, is decided for each request.
+/// Accepts any certificate whose key the client has. Each request verifies the certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<dyn ClientCertVerifier>);
 
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(certificates(&files.certificate).unwrap().len(), 1);
         assert_eq!(KeyPairFiles::own(&pki, &names).unwrap(), files);
         assert_eq!(fs::read(&files.certificate).unwrap(), first);
-        // A start that was killed before the certificate was written.
+        // As after a process that was killed before it wrote the certificate.
         fs::remove_file(&files.certificate).unwrap();
         KeyPairFiles::own(&pki, &names).unwrap();
         client_verifier(&files.certificate).map(drop).unwrap();
@@ -341,7 +343,7 @@ mod tests {
         assert_eq!(error, expected);
     }
 
-    /// A client without a certificate, which notes how many authorities are named to it.
+    /// A client without a certificate, which records the number of authorities that the server sends.
     #[derive(Debug, Default)]
     struct Named(Mutex<Vec<usize>>);
 
@@ -406,7 +408,7 @@ mod tests {
             (connected.unwrap(), accepted.unwrap())
         };
         drop(shake_hands().await);
-        // It is longer now.
+        // The file's length changes.
         fs::write(&file, authority() + &authority()).unwrap();
         drop(shake_hands().await);
         assert_eq!(*named.0.lock().unwrap(), [1, 2]);

@@ -1,5 +1,5 @@
-//! Exec, attach and port-forward: the runtime gives a URL, and what the client and the runtime's server say to each other there
-//! passes through unread, unless it is translated.
+//! Exec, attach and port-forward: the runtime provides a URL, and the bytes between client and runtime pass through unchanged, or
+//! are translated to SPDY.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apimachinery/pkg/util/proxy/upgradeaware.go.
 
@@ -27,38 +27,38 @@ use super::answer::{Body, Refusal, whole};
 use super::metrics::http::InFlight;
 use translate::Translation;
 
-/// How long the runtime's server may take to answer.
+/// The timeout of the runtime's stream server.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a side has to close after the other one has.
+/// The time that one side has to close after the other side has closed.
 const LINGER: Duration = Duration::from_secs(30);
-/// How much of a refusal of the runtime is passed on, in bytes.
+/// The maximum length of the runtime's error response that is passed on, in bytes.
 const LONGEST_REFUSAL: usize = 64 << 10;
-/// What says who the client is, or how this connection carries a body: nothing of it is the runtime's business.
+/// Headers that are not forwarded to the runtime: the client's credentials, and headers of this connection.
 const OWN: [http::HeaderName; 6] =
     [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, HOST, CONTENT_LENGTH, TRANSFER_ENCODING];
 
-/// Two upgraded connections, when the client has been answered.
+/// Two connections that are upgraded after the response to the client.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     client: OnUpgrade,
     runtime: OnUpgrade,
-    /// The connection to the runtime, until it is upgraded.
+    /// Drives the connection to the runtime until it is upgraded.
     _driving: JoinSet<()>,
-    /// For a runtime that speaks only SPDY.
+    /// The translation, for a runtime that supports only SPDY.
     translation: Option<Translation>,
-    /// The request, which lasts as long.
+    /// Counts the request as in flight while the tunnel exists.
     in_flight: Option<InFlight>,
 }
 
-/// Whether a request asks for an upgrade.
+/// Whether a request has an upgrade header.
 pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     let asked = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let mut words = asked.flat_map(|value| value.split(','));
     headers.contains_key(UPGRADE) && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Asks the runtime's server at a URL what the client asked, or for SPDY with a translation. Its answer is the client's; with an
-/// upgrade, there is a tunnel.
+/// Forwards the client's request to the runtime's URL, or requests SPDY if there is a translation. Returns the runtime's response
+/// and, after an upgrade, a tunnel.
 pub(crate) async fn open(
     request: &mut Request<Incoming>,
     url: &str,
@@ -78,7 +78,7 @@ async fn asked(
     url: &str,
     translation: Option<Translation>,
 ) -> Result<(Response<Body>, Option<Tunnel>), Refusal> {
-    // The path has a secret, which no message may show.
+    // The path contains a secret, so it must not be in an error message.
     let (authority, path) = parts(url).ok_or_else(|| {
         Refusal::internal("the runtime's stream URL cannot be used: only http://HOST:PORT/PATH is")
     })?;
@@ -88,13 +88,13 @@ async fn asked(
         ))
     };
     let stream = TcpStream::connect(&authority).await.map_err(|error| failed(error.to_string()))?;
-    // Keystrokes are small, and are waited for.
+    // Send without delay: exec streams carry single keystrokes.
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
     let mut driving = JoinSet::new();
     driving.spawn(tasks::boxed(async move {
-        // The answer, or the upgraded connection, says what has failed.
+        // The request, or the upgraded connection, reports the error.
         let _ = connection.with_upgrades().await;
     }));
     let mut forwarded = Request::new(Empty::<Bytes>::new());
@@ -150,7 +150,7 @@ fn parts(url: &str) -> Option<(String, Uri)> {
 }
 
 impl Tunnel {
-    /// Counts a request until the tunnel has ended.
+    /// Counts a request as in flight until the tunnel has ended.
     pub(crate) fn hold(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
     }
@@ -172,16 +172,17 @@ impl Tunnel {
     }
 }
 
-/// A side that has closed gets what the other one still sends, and the other one is given a while to close too. A connection is
-/// not closed while its client sends: the kernel would reset it, and what the client has not read would be lost.
+/// After one side closes, it still receives the other side's data until that side closes or a timeout passes. The runtime's end
+/// is drained even if the runtime reads no more: if the agent closed a connection with unread data, the kernel would reset it,
+/// and the client could lose output.
 async fn carry(client: impl AsyncRead + AsyncWrite, runtime: impl AsyncRead + AsyncWrite) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_runtime, mut to_runtime) = split(runtime);
-    // Errors are those of a side that has gone: the other direction ends by itself.
+    // Errors mean that a side has closed: the other direction ends by itself.
     let up = async {
         let _ = copy(&mut from_client, &mut to_runtime).await;
         let _ = to_runtime.shutdown().await;
-        // What the runtime no longer takes.
+        // Drain the bytes that the runtime no longer accepts.
         let _ = copy(&mut from_client, &mut sink()).await;
     };
     let down = async {
@@ -231,7 +232,7 @@ mod tests {
         });
         let mut bytes = vec![0; 1000];
         let mut length = 0;
-        // As with the window updates of SPDY, every read is answered.
+        // Like the window updates of SPDY, every read gets a response.
         loop {
             match client.read(&mut bytes).await.unwrap() {
                 0 => break,
@@ -245,7 +246,7 @@ mod tests {
         tokio::time::timeout(LINGER / 2, carrying).await.unwrap().unwrap();
     }
 
-    /// Reads to the end of the headers: what follows is not HTTP.
+    /// Reads up to the end of the headers; the bytes after them are not HTTP.
     async fn head(io: &mut TcpStream) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {

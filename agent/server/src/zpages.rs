@@ -1,4 +1,4 @@
-//! ◆ `/statusz` and `/flagz`: what the process is, and with which flags it runs, as text or as an object. Pure.
+//! ◆ `/statusz` and `/flagz`: status and flags of the process, as text or as an object. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/statusz, k8s.io/apiserver/pkg/server/flagz, with the gates ComponentStatusz
 //! and ComponentFlagz. There, text has one of four separators, by chance.
@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The name under which a kubelet shows itself.
+/// The component name of the kubelet.
 const COMPONENT: &str = "kubelet";
 const GROUP: &str = "config.k8s.io";
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
-/// What a kubelet lists of its paths.
+/// The paths that the kubelet lists.
 const PATHS: [&str; 5] = ["/configz", "/debug", "/flagz", "/healthz", "/metrics"];
-/// Flags whose values may be secrets.
+/// Flags whose values may be secret.
 const CLASSIFIED: [&str; 1] = ["manifest-url-header"];
 
-/// In which form a page is wanted.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// For people.
+    /// Plain text.
     Text,
     /// An object of this version.
     Json(Version),
-    /// The same: each JSON is YAML.
+    /// The same: JSON is valid YAML.
     Yaml(Version),
 }
 
-/// The version of an object.
+/// The API version of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     /// Deprecated.
@@ -46,12 +46,13 @@ impl Form {
         }
     }
 
-    /// Whether clients are told to ask for another version.
+    /// Whether the response has a deprecation warning.
     pub(crate) fn is_deprecated(self) -> bool {
         matches!(self, Self::Json(Version::V1Alpha1) | Self::Yaml(Version::V1Alpha1))
     }
 
-    /// The first form that an Accept header takes; an object's `kind` must be said. `None`: there is none.
+    /// The most preferred supported format in an Accept header; an object's `kind` must be included. `None` if no format is
+    /// supported.
     pub(crate) fn accepted(header: Option<&str>, kind: &str) -> Option<Self> {
         let Some(header) = header.filter(|header| !header.trim().is_empty()) else {
             return Some(Self::Text);
@@ -62,7 +63,7 @@ impl Form {
     }
 }
 
-/// A part of an Accept header.
+/// A clause of an Accept header.
 struct Clause<'h> {
     media_type: &'h str,
     parameters: Vec<(&'h str, &'h str)>,
@@ -109,7 +110,7 @@ impl<'h> Clause<'h> {
     }
 }
 
-/// The answer to a client that takes no form.
+/// The response to a client that accepts no supported format.
 pub(crate) fn not_acceptable() -> String {
     let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
     let status = json!({
@@ -124,7 +125,7 @@ pub(crate) fn not_acceptable() -> String {
     status.to_string()
 }
 
-/// `/statusz` of a process with the version `v1.36.2+crib0.1.0` that was started then.
+/// `/statusz` of a process with the version `v1.36.2+crib0.1.0` and this start time.
 pub(crate) fn statusz(form: Form, version: &str, started_at: Timestamp, now: Timestamp) -> String {
     let version = version.trim_start_matches('v');
     let emulated: Vec<&str> = version.split('.').take(2).collect();
@@ -143,7 +144,7 @@ pub(crate) fn statusz(form: Form, version: &str, started_at: Timestamp, now: Tim
         }
         Form::Json(of) | Form::Yaml(of) => {
             let mut object = object(of, "Statusz");
-            // There is no Go.
+            // There is no Go version.
             object["goVersion"] = "".into();
             object["startTime"] = started_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
             object["uptimeSeconds"] = seconds.into();
@@ -179,7 +180,7 @@ fn object(version: Version, kind: &str) -> Value {
     json!({"kind": kind, "apiVersion": version, "metadata": {"name": COMPONENT}})
 }
 
-/// The flags that were given on a command line without other arguments, and their values.
+/// The flags of a command line without other arguments, and their values.
 pub(crate) fn flags(arguments: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
     let mut flags = BTreeMap::new();
     let mut arguments = arguments.into_iter().peekable();
@@ -195,7 +196,7 @@ pub(crate) fn flags(arguments: impl IntoIterator<Item = String>) -> BTreeMap<Str
             }
         };
         let value = if CLASSIFIED.contains(&name) { "CLASSIFIED".to_owned() } else { value };
-        // One that may be repeated has all its values.
+        // A repeated flag has all its values.
         let known: &mut String = flags.entry(name.to_owned()).or_default();
         if !known.is_empty() {
             known.push(',');

@@ -1,5 +1,5 @@
-//! ◆ `/metrics/cadvisor`: the runtime's own metrics, which have cAdvisor's names; or those that its statistics suffice for. Those of
-//! the node are of its summary. Pure.
+//! ◆ `/metrics/cadvisor`: the runtime's own metrics, which have cAdvisor's names, or else metrics derived from its statistics.
+//! The node's metrics are derived from its summary. Pure.
 //!
 //! Source: cAdvisor 0.56, metrics/prometheus.go and prometheus_machine.go; Kubernetes 1.36, pkg/kubelet/metrics/collectors/cri_metrics.go.
 
@@ -66,7 +66,7 @@ const SCRAPE_ERROR: Description<'_> = gauge(
     "1 if there was an error while getting container metrics, 0 otherwise",
 );
 
-/// Pressure: waiting is that of some processes, stalled that of all.
+/// Pressure: time in which some tasks wait, and in which all tasks are stalled.
 const PRESSURE: [[Description<'_>; 2]; 3] = [
     [
         counter(
@@ -100,20 +100,21 @@ const PRESSURE: [[Description<'_>; 2]; 3] = [
     ],
 ];
 
-/// What the machine has.
+/// The machine's capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MachineSize {
     pub(crate) processors: Option<u64>,
     pub(crate) memory: Option<u64>,
     pub(crate) swap: Option<u64>,
-    /// How often a process was killed because there was no memory left.
+    /// The number of processes that the kernel's OOM killer has killed.
     pub(crate) oom_kills: Option<u64>,
 }
 
-/// What the runtime has of metrics: their descriptors and values; `None`: it has none.
+/// The runtime's own metrics: descriptors and values; `None` if the runtime has none.
 pub(crate) type RuntimeMetrics = Option<(Vec<MetricDescriptor>, Vec<Metric>)>;
 
-/// All metrics; `summary` is `None` if it could not be made, and `is_complete` whether nothing is missing. `image` tells the image of a container by namespace, pod and name.
+/// All metrics. `summary` is `None` if it could not be collected. `is_complete`: nothing is missing. `image` returns a
+/// container's image by namespace, pod and container name.
 pub(crate) fn metrics(
     runtime: &RuntimeMetrics,
     summary: Option<&Summary>,
@@ -150,7 +151,7 @@ pub(crate) fn metrics(
     metrics
 }
 
-/// Passes the runtime's metrics on. One that has no descriptor, or other labels than that says, is left out.
+/// Adds the runtime's own metrics. Skips a metric without a descriptor, or with another number of labels than its descriptor.
 fn add_runtime(metrics: &mut Metrics, descriptors: &[MetricDescriptor], values: &[Metric]) {
     let descriptors: HashMap<&str, &MetricDescriptor> =
         descriptors.iter().map(|one| (one.name.as_str(), one)).collect();

@@ -1,4 +1,4 @@
-//! ◆ How long it takes to have ResourceClaims prepared, and how many are, with a kubelet's names. Pure.
+//! ◆ Durations of ResourceClaim preparation, and numbers of prepared claims, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/cm/dra/claiminfo.go.
 
@@ -19,7 +19,7 @@ const IN_USE: Description<'_> = gauge(
     "[ALPHA] ResourceClaims that are prepared on the node, by driver; all of them with the driver <any>",
 );
 
-/// Adds all of them.
+/// Adds these metrics.
 pub(crate) fn add(metrics: &mut Metrics, measures: &ClaimMeasures) {
     for (operation, durations) in &measures.operations {
         let is_error = if operation.failed { "true" } else { "false" };

@@ -1,4 +1,4 @@
-//! ◆ How often things happened to containers, images and pods, with a kubelet's names. Pure.
+//! ◆ Counters of events of containers, images and pods, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/kubelet.go recordAdmissionRejection.
 
@@ -61,7 +61,7 @@ const EPHEMERAL: Description<'_> = gauge(
     "[ALPHA] Ephemeral containers of the pods of all sources",
 );
 
-/// Counts without labels, which are shown from the beginning.
+/// Counters without labels, which are present from the start.
 const PLAIN: [(Counted, Description<'_>); 10] = [
     (
         Counted::HookFellBackToHttp,
@@ -138,7 +138,7 @@ const WORKING: Description<'_> = gauge(
     "[ALPHA] Pods that have a worker: by what it does, and whether a source has the pod",
 );
 
-/// The reasons that have a value of their own. A pod's author can make others up.
+/// The reasons with their own label value. The author of a pod can invent others.
 const REASONS: [&str; 21] = [
     "AppArmor",
     "Evicted",
@@ -173,9 +173,9 @@ fn reason(reason: &str) -> &str {
     }
 }
 
-/// Adds how often things happened, and how long pulls took.
+/// Adds the counters, and the durations of image pulls.
 pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
-    // Several reasons may have one value.
+    // Several reasons may share a label value.
     let mut rejected: Map<&str, u64> = Map::new();
     for (happened, count) in &measured.counts {
         let value = *count as f64;
@@ -235,7 +235,7 @@ pub(crate) fn add(metrics: &mut Metrics, measured: &Measured) {
     }
 }
 
-/// Adds the starts of sandboxes. crib's calls are not told apart by their handler.
+/// Adds the sandbox starts. crib does not count calls by runtime handler.
 pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str, Operation>) {
     let Some(run) = operations.get("run_podsandbox") else { return };
     let labels = [("runtime_handler", "")];
@@ -245,7 +245,7 @@ pub(crate) fn add_sandboxes(metrics: &mut Metrics, operations: &Map<&'static str
     }
 }
 
-/// Adds what is measured of managers.
+/// Adds the metrics of the managers.
 pub(crate) fn add_managers(metrics: &mut Metrics, measured: &[ManagerMetric]) {
     for ManagerMetric { name, labels, help, value } in measured {
         let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -261,7 +261,7 @@ pub(crate) fn add_managers(metrics: &mut Metrics, measured: &[ManagerMetric]) {
     }
 }
 
-/// Adds what becomes of pods: `pods` are those of the sources.
+/// Adds the pods by lifecycle. `pods` are the pods of all sources.
 pub(crate) fn add_workers(metrics: &mut Metrics, pods: &[Pod], reports: &Reports) {
     let uid = |pod: &Pod| PodUid::new(pod.metadata.uid.clone().unwrap_or_default());
     let mut mirrors = 0_u32;
@@ -370,7 +370,7 @@ mod tests {
             .map(|(uid, finished)| (PodUid::new(uid), report(uid, finished)))
             .into_iter()
             .collect();
-        // The last one has no worker yet.
+        // The last pod has no worker yet.
         let pods = [
             pod("a", "api", "Running"),
             pod("b", "api", "Succeeded"),

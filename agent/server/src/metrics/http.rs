@@ -1,4 +1,4 @@
-//! `kubelet_http_…`: requests of clients, from their heads to the ends of their answers.
+//! `kubelet_http_…`: requests of clients, each from its head to the end of its response.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/metrics/metrics.go, pkg/kubelet/server/server.go ServeHTTP.
 
@@ -22,7 +22,7 @@ const DURATION: Description<'_> = histogram(
 const IN_FLIGHT: Description<'_> =
     gauge("kubelet_http_inflight_requests", "[ALPHA] Number of the inflight http requests");
 
-/// Paths that have a name of their own.
+/// The paths with their own label value.
 const PATHS: [&str; 19] = [
     "attach",
     "checkpoint",
@@ -44,23 +44,23 @@ const PATHS: [&str; 19] = [
     "stats",
     "statusz",
 ];
-/// Those whose requests last.
+/// The long-running requests.
 const LONG_RUNNING: [&str; 3] = ["attach", "debug", "exec"];
 const OTHER: &str = "other";
 
-/// Which of the node's servers is asked.
+/// The node's server that received the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServerType {
-    /// The one that anyone may ask.
+    /// The server without authentication.
     ReadOnly,
-    /// The other one.
+    /// The server with authentication.
     ReadWrite,
 }
 
 /// Method, path and server.
 type Key = (&'static str, &'static str, ServerType);
 
-/// What is counted. Clones share it.
+/// The counts. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HttpCounts(Arc<Mutex<Map<Key, Counts>>>);
 
@@ -71,7 +71,7 @@ struct Counts {
     durations: Histogram,
 }
 
-/// A request that has no whole answer yet.
+/// A request whose response is not complete.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     counts: HttpCounts,
@@ -80,7 +80,7 @@ pub(crate) struct InFlight {
 }
 
 impl HttpCounts {
-    /// Counts a request until what is returned is dropped.
+    /// Counts a request as in flight until the returned value is dropped.
     pub(crate) fn begin(&self, method: &Method, path: &str, server: ServerType) -> InFlight {
         let key = (method_label(method), path_label(path), server);
         let mut all = self.lock();
@@ -127,14 +127,14 @@ impl Drop for InFlight {
     }
 }
 
-/// ◆ Methods that HTTP has, so that clients make no labels.
+/// ◆ The method's label: only HTTP's own methods, so that clients cannot create label values.
 fn method_label(method: &Method) -> &'static str {
     const METHODS: [&str; 8] =
         ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
     METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER)
 }
 
-/// ◆ The first part of a path, or the first two of metrics, if a path begins so.
+/// ◆ The path's label: its first segment, or the first two below `metrics`, if the path is known.
 fn path_label(path: &str) -> &'static str {
     let mut parts = path.trim_start_matches('/').splitn(3, '/');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());

@@ -1,4 +1,4 @@
-//! ◆ `/metrics` and `/metrics/probes`: what the agent counts itself, with a kubelet's names. Pure.
+//! ◆ `/metrics` and `/metrics/probes`: the agent's own metrics, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/prober/prober_manager.go,
 //! k8s.io/component-base/metrics/version.go, metrics/prometheus/feature; process_* of Prometheus' client_golang.
@@ -85,21 +85,21 @@ const PROBES: Description<'_> = counter(
 const PROBE_DURATION: Description<'_> =
     histogram("prober_probe_duration_seconds", "[ALPHA] Duration in seconds for a probe response.");
 
-/// What `/metrics` is made of.
+/// The inputs of `/metrics`.
 #[derive(Debug)]
 pub(crate) struct Own<'a> {
     pub(crate) node: &'a str,
-    /// The version of Kubernetes, as of the node's status: `v1.36.2+crib0.1.0`.
+    /// The Kubernetes version, as in the node's status: `v1.36.2+crib0.1.0`.
     pub(crate) version: &'a str,
-    /// The feature gates that the agent follows.
+    /// The feature gates that the agent uses.
     pub(crate) gates: &'a [GateState],
-    /// All sandboxes and containers; `None`: the runtime did not list them.
+    /// All sandboxes and containers; `None` if the runtime did not list them.
     pub(crate) lists: Option<&'a Lists>,
     /// The pods of all sources.
     pub(crate) pods: &'a [Pod],
     pub(crate) pod_starts: &'a Starts,
     pub(crate) cgroup_version: Option<u8>,
-    /// When pods were last ended before the machine.
+    /// The times of the last graceful node shutdown.
     pub(crate) shutdown: ShutdownTimes,
     pub(crate) process: &'a Process,
 }
@@ -155,7 +155,7 @@ fn state(state: ListedState) -> &'static str {
     }
 }
 
-/// Whether a pod is not from an API server.
+/// Whether a pod comes from another source than the API server.
 pub(super) fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let source = annotations.and_then(|all| all.get("kubernetes.io/config.source"));
@@ -167,7 +167,7 @@ pub(super) fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What is not known of the build is empty: there is no Go, and no Kubernetes that was built.
+/// Labels about Go and the Kubernetes build are empty.
 fn add_build(metrics: &mut Metrics, version: &str) {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -209,7 +209,7 @@ fn add_process(metrics: &mut Metrics, process: &Process) {
     }
 }
 
-/// Adds when the process was started.
+/// Adds the start time of the process.
 pub(crate) fn add_process_start(metrics: &mut Metrics, process: &Process) {
     if let Some(started_at) = process.started_at {
         metrics.add(&START, &[], started_at);
@@ -228,7 +228,7 @@ pub(crate) fn probes(counts: &[(ProbeName, ProbeCount)], process: &Process) -> M
             ("namespace", &name.namespace),
         ];
         for (result, number) in [("successful", count.successful), ("failed", count.failed)] {
-            // As of a kubelet, a result that did not come up is no metric.
+            // As in the kubelet, a result that has not occurred is absent.
             if number > 0 {
                 let more = [("result", result), ("pod_uid", name.uid.as_str())];
                 let labels: Vec<(&str, &str)> = of_probe.iter().copied().chain(more).collect();

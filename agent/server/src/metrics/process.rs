@@ -1,9 +1,9 @@
-//! ◆ What the process of the agent uses, from its files in `/proc`. Pure.
+//! ◆ Resource usage of the agent's process, from its files in `/proc`. Pure.
 
-/// How many clock ticks a second has in `/proc` (USER_HZ).
+/// Clock ticks per second in `/proc` (USER_HZ).
 const TICKS: f64 = 100.0;
 
-/// What a process uses.
+/// The resource usage of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Process {
     pub(crate) cpu_seconds: Option<f64>,
@@ -15,7 +15,7 @@ pub(crate) struct Process {
     pub(crate) max_fds: Option<f64>,
 }
 
-/// The files of a process, and when the machine was started, in seconds since 1970.
+/// The content of a process's files, and the machine's boot time in seconds since 1970.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files<'t> {
     pub(crate) stat: &'t str,
@@ -25,9 +25,9 @@ pub(crate) struct Files<'t> {
     pub(crate) boot: Option<u64>,
 }
 
-/// What the files say.
+/// Parses the files.
 pub(crate) fn process(files: &Files<'_>) -> Process {
-    // The name of the program, in parentheses, may have anything in it. State is the first field after it.
+    // The command name in parentheses may contain any character. The first field after it is the state.
     let fields = files.stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let field = |at: usize| fields.get(at)?.parse::<f64>().ok();

@@ -1,4 +1,4 @@
-//! ◆ Resizes of pods in place, with a kubelet's names. Pure.
+//! ◆ In-place resizes of pods, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go; pkg/kubelet/status/status_manager.go.
 
@@ -34,14 +34,14 @@ const IN_PROGRESS: Description<'_> = gauge(
     "[ALPHA] Pods whose resize is granted and not complete",
 );
 
-/// Adds how often sources asked for a change.
+/// Adds the requested resizes.
 pub(super) fn add_requests(metrics: &mut Metrics, of: &ResizeRequest, count: f64) {
     let ResizeRequest { resource, requirement, operation } = of;
     let labels = [("resource", *resource), ("requirement", requirement), ("operation", operation)];
     metrics.add(&REQUESTED, &labels, count);
 }
 
-/// Adds how long resizes took, and the resizes that are not complete.
+/// Adds the durations of resizes, and the resizes in progress.
 pub(crate) fn add(metrics: &mut Metrics, measured: &Measured, reports: &Reports) {
     for (succeeded, durations) in &measured.resizes {
         let labels = [("success", if *succeeded { "true" } else { "false" })];

@@ -1,4 +1,4 @@
-//! ◆ `/metrics/resource`: what metrics-server reads, from a summary. Pure.
+//! ◆ `/metrics/resource`: the metrics that metrics-server reads, from a summary. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/collectors/resource_metrics.go. `scrape_error`, deprecated since 1.29, is hidden there.
 
@@ -52,7 +52,7 @@ const ERROR: Description<'_> = gauge(
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );
 
-/// The metrics of a summary; `None`: it could not be made.
+/// The metrics of a summary; `None` if it could not be collected.
 pub(crate) fn metrics(summary: Option<&Summary>) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.add(&ERROR, &[], if summary.is_some() { 0.0 } else { 1.0 });
@@ -135,7 +135,7 @@ fn add(
     }
 }
 
-/// Seconds since 1970; `None` for no time after it.
+/// Seconds since 1970; `None` for an earlier time.
 pub(super) fn since_1970(at: Timestamp) -> Option<f64> {
     (at.as_second() > 0).then(|| at.as_nanosecond() as f64 / 1e9)
 }
@@ -167,7 +167,7 @@ mod tests {
             swap: swap.clone(),
             ..ContainerStats::default()
         };
-        // Of this one nothing is known.
+        // No measurement of this container exists.
         let other = ContainerStats { name: "other".to_owned(), ..ContainerStats::default() };
         let pod_ref =
             PodReference { name: "p".to_owned(), namespace: "ns".to_owned(), uid: "u".to_owned() };

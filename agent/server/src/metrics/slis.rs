@@ -1,4 +1,4 @@
-//! `/metrics/slis`: what checks of the health have said, each time that they were asked.
+//! `/metrics/slis`: counts the results of health checks.
 //!
 //! Source: Kubernetes 1.36, k8s.io/component-base/metrics/prometheus/slis.
 
@@ -18,7 +18,7 @@ const ALL: Description<'_> = counter(
     "[STABLE] This metric records the results of all healthcheck.",
 );
 
-/// What the checks have said.
+/// The results of each check.
 #[derive(Debug, Default)]
 pub(crate) struct Slis(Mutex<Map<&'static str, Results>>);
 
@@ -30,7 +30,7 @@ struct Results {
 }
 
 impl Slis {
-    /// Counts what a check said.
+    /// Counts a result of a check.
     pub(crate) fn observe(&self, check: Check, is_well: bool) {
         let mut all = self.lock();
         let results = all.entry(check.name()).or_default();
@@ -39,7 +39,7 @@ impl Slis {
         *count += 1;
     }
 
-    /// Forgets all.
+    /// Resets all counts.
     pub(crate) fn reset(&self) {
         self.lock().clear();
     }

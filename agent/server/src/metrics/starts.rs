@@ -1,5 +1,5 @@
-//! How long pods take to start: from when the agent saw them first until they run, and from their creation until all their
-//! containers are reported as running.
+//! Durations of pod starts: from when the agent first saw a pod until it runs, and from its creation until all its containers are
+//! reported as running.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,25 @@ use api::pod::PodUid;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus, Volume};
 
-/// The upper bounds of durations of pods' starts, in seconds.
+/// The upper bounds of the buckets of start durations, in seconds.
 const BOUNDS: &[f64] = &[
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
     300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// The annotation with the time at which the agent saw a pod first.
+/// The annotation with the time at which the agent first saw a pod.
 const SEEN: &str = "kubernetes.io/config.seen";
 
-/// How many seconds pods took to start.
+/// The start durations of pods in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts {
-    /// From when the agent saw a pod first to when it ran.
+    /// From when the agent first saw a pod to when it ran.
     pub(crate) since_seen: Histogram,
-    /// From its creation to when all its containers were reported as running.
+    /// From the pod's creation to when all its containers were reported as running.
     pub(crate) since_creation: Histogram,
-    /// The same without pulls of images and init containers, for pods that are not stateful.
+    /// The same without image pulls and init containers, for pods that are not stateful.
     pub(crate) without_pulls: Histogram,
-    /// That of the first of these that had a network of its own; 0 before.
+    /// The first of these durations for a pod without host network; 0 before.
     pub(crate) first_with_network: f64,
 }
 
@@ -58,11 +58,11 @@ impl Starts {
     }
 }
 
-/// The durations of an agent's pods. Clones share them.
+/// The start durations of an agent's pods. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodStarts(Arc<Mutex<Starts>>);
 
-/// The pods that are counted already.
+/// The pods that are already counted.
 #[derive(Debug, Default)]
 struct Counted {
     running: HashSet<PodUid>,
@@ -123,17 +123,17 @@ impl PodStarts {
     }
 }
 
-/// The start of a pod all of whose containers are reported as running.
+/// The start of a pod whose containers are all reported as running.
 #[derive(Clone, Debug, PartialEq)]
 struct ReportedStart {
-    /// Seconds since its creation.
+    /// Seconds since the pod's creation.
     took: f64,
     /// The same without pulls and init containers; `None` for a stateful pod.
     without_pulls: Option<f64>,
     host_network: bool,
 }
 
-/// ◆ The start of a pod whose images took so long to pull; `None` for one that ran before the agent saw it.
+/// ◆ The start of a pod whose image pulls took `pulls`; `None` if the pod ran before the agent saw it.
 fn reported_start(
     pod: &Pod,
     status: &PodStatus,
@@ -152,7 +152,7 @@ fn reported_start(
     Some(ReportedStart { took, without_pulls, host_network })
 }
 
-/// Whether all containers of a pod run.
+/// Whether all containers of a pod are running.
 fn all_run(status: &PodStatus) -> bool {
     let mut containers = status.container_statuses.iter().flatten().peekable();
     let runs = |container: &ContainerStatus| {
@@ -161,14 +161,14 @@ fn all_run(status: &PodStatus) -> bool {
     containers.peek().is_some() && containers.all(runs)
 }
 
-/// How many seconds a container ran that has ended.
+/// The run time of a terminated container in seconds.
 fn run_time(container: &ContainerStatus) -> Option<f64> {
     let ended = container.state.as_ref()?.terminated.as_ref()?;
     let (from, to) = (ended.started_at.as_ref()?.0, ended.finished_at.as_ref()?.0);
     Some(to.duration_since(from).as_secs_f64().max(0.0))
 }
 
-/// Whether a pod has a volume of a kind that may hold data of its own.
+/// Whether a pod has a volume that may hold earlier data.
 fn is_stateful(pod: &Pod) -> bool {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let is_empty_at_first = |volume: &Volume| {
@@ -181,14 +181,14 @@ fn is_stateful(pod: &Pod) -> bool {
     !volumes.into_iter().all(is_empty_at_first)
 }
 
-/// ◆ How long a pod that runs now took to start; `None` for one that ran before the agent saw it.
+/// ◆ The time that a running pod took to start; `None` if it ran before the agent saw it.
 fn took(pod: &Pod, status: &PodStatus, now: Timestamp) -> Option<SignedDuration> {
     let seen = pod.metadata.annotations.as_ref()?.get(SEEN)?;
     let seen: Timestamp = seen.parse().ok()?;
     let containers = status.container_statuses.iter().flatten();
     let states = containers.filter_map(|container| container.state.as_ref()?.running.as_ref());
     let first = states.filter_map(|running| Some(running.started_at.as_ref()?.0)).min();
-    // Times in statuses may be whole seconds.
+    // Status times may be truncated to whole seconds.
     let is_new = first.is_none_or(|first| first.as_second() >= seen.as_second());
     is_new.then(|| now.duration_since(seen).max(SignedDuration::ZERO))
 }

@@ -1,4 +1,4 @@
-//! ◆ Prometheus' text format 0.0.4, as Go's client writes it. Pure.
+//! ◆ The Prometheus text format 0.0.4, as Go's client writes it. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,18 +9,18 @@ use jiff::Timestamp;
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric's values mean.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It only goes up.
+    /// Only increases.
     Counter,
-    /// It goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// Durations.
+    /// A distribution, here of durations.
     Histogram,
 }
 
-/// What is fixed of a metric.
+/// The constant part of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Description<'t> {
     pub(crate) name: &'t str,
@@ -40,10 +40,10 @@ pub(crate) const fn histogram<'t>(name: &'t str, help: &'t str) -> Description<'
     Description { name, help, kind: Kind::Histogram }
 }
 
-/// Names and values.
+/// Label names and values.
 pub(crate) type Labels<'l> = [(&'l str, &'l str)];
 
-/// Metrics, in the order of their names.
+/// Metrics, sorted by name.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics(Map<String, Family>);
 
@@ -62,12 +62,12 @@ enum Value {
 }
 
 impl Metrics {
-    /// Adds a value that is of now.
+    /// Adds a value without a timestamp.
     pub(crate) fn add(&mut self, what: &Description<'_>, labels: &Labels<'_>, value: f64) {
         self.insert(what, labels, Value::Number(value, None));
     }
 
-    /// Adds a value that was measured at a time.
+    /// Adds a value with the time of its measurement.
     pub(crate) fn add_at(
         &mut self,
         what: &Description<'_>,
@@ -78,7 +78,7 @@ impl Metrics {
         self.insert(what, labels, Value::Number(value, at));
     }
 
-    /// Adds durations.
+    /// Adds a histogram of durations.
     pub(crate) fn add_histogram(
         &mut self,
         what: &Description<'_>,
@@ -88,8 +88,8 @@ impl Metrics {
         self.insert(what, labels, Value::Histogram(durations.clone()));
     }
 
-    /// Of values with the same labels the first one counts, since no reader takes two. Names that Prometheus does not take are left
-    /// out: a runtime may have any.
+    /// The first of several values with the same labels wins, because readers reject duplicates. Metrics with names that are
+    /// invalid in Prometheus are skipped: the runtime's may be.
     fn insert(&mut self, what: &Description<'_>, labels: &Labels<'_>, value: Value) {
         let are_names = labels.iter().all(|(name, _)| is_name(name) && !name.contains(':'));
         if !is_name(what.name) || !are_names {
@@ -106,7 +106,7 @@ impl Metrics {
         family.values.entry(labels).or_insert(value);
     }
 
-    /// The text.
+    /// Formats the metrics.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (name, family) in &self.0 {
@@ -116,7 +116,7 @@ impl Metrics {
                 Kind::Histogram => "histogram",
             };
             let help = family.help.replace('\\', r"\\").replace('\n', r"\n");
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
             for (labels, value) in &family.values {
                 match value {
@@ -173,7 +173,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(is_part)
 }
 
-/// A number as Go formats it (strconv.FormatFloat with 'g' and the shortest precision): with an exponent below -4 and from 6 on.
+/// Formats a number like Go's strconv.FormatFloat with 'g' and the shortest precision: with an exponent below -4 and from 6 on.
 fn number(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -187,7 +187,7 @@ fn number(value: f64) -> String {
     if (-4..6).contains(&exponent) { format!("{value}") } else { go_exponent(digits, exponent) }
 }
 
-/// Go writes two digits of an exponent, and its sign.
+/// Go writes an exponent's sign and at least two digits.
 fn go_exponent(digits: &str, exponent: i32) -> String {
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.unsigned_abs())

@@ -1,4 +1,4 @@
-//! ◆ `/metrics`: what the agent measures of its work with the runtime and the API server, with a kubelet's names. Pure.
+//! ◆ `/metrics`: the agent's calls of the runtime and the API server, with the kubelet's names. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/metrics/collectors/volume_stats.go,
 //! k8s.io/component-base/metrics/prometheus/restclient, cmd/kubelet/app/server.go, pkg/kubelet/certificate/kubelet.go.
@@ -166,7 +166,7 @@ const ABNORMAL: Description<'_> = gauge(
     "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy",
 );
 
-/// Adds the calls of the runtime.
+/// Adds the CRI calls.
 pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Operation>) {
     for (name, operation) in all {
         let labels = [("operation_type", *name)];
@@ -177,19 +177,19 @@ pub(crate) fn add_operations(metrics: &mut Metrics, all: &Map<&'static str, Oper
         }
         metrics.add_histogram(&OPERATION_DURATION, &labels, &operation.durations);
     }
-    // A pod is started by a sandbox.
+    // A sandbox start counts as a pod start.
     let (started, failed) =
         all.get("run_podsandbox").map_or((0, 0), |run| (run.durations.count(), run.errors));
     metrics.add(&STARTED_PODS, &[], started as f64);
     metrics.add(&STARTED_PODS_ERRORS, &[], failed as f64);
 }
 
-/// Adds how long statuses of pods waited to be written.
+/// Adds the delays of status writes.
 pub(crate) fn add_write_delays(metrics: &mut Metrics, delays: &Histogram) {
     metrics.add_histogram(&WRITE_DELAYS, &[], delays);
 }
 
-/// Adds how long the parts of the node's start took.
+/// Adds the durations of the node's start.
 pub(crate) fn add_startup(metrics: &mut Metrics, startup: &StartupDurations) {
     metrics.add(&STARTUP_BEFORE_AGENT, &[], startup.before_agent);
     metrics.add(&STARTUP_BEFORE_REGISTRATION, &[], startup.before_registration);
@@ -198,7 +198,7 @@ pub(crate) fn add_startup(metrics: &mut Metrics, startup: &StartupDurations) {
     metrics.add(&STARTUP, &[], startup.whole);
 }
 
-/// Adds what the agent measures of itself.
+/// Adds the agent's own measurements.
 pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     metrics.add_histogram(&RELIST_DURATION, &[], &measured.relist_durations);
     metrics.add_histogram(&RELIST_INTERVAL, &[], &measured.relist_intervals);
@@ -236,7 +236,7 @@ pub(crate) fn add_measured(metrics: &mut Metrics, measured: &Measured) {
     add_volume_counts(metrics, measured.volumes.values().flatten());
 }
 
-/// Adds how many volumes there are of each plugin.
+/// Adds the number of volumes by plugin.
 fn add_volume_counts<'a>(metrics: &mut Metrics, volumes: impl Iterator<Item = &'a (String, bool)>) {
     let mut counts: Map<(&str, &str), u64> = Map::new();
     for (plugin, is_mounted) in volumes {
@@ -250,7 +250,7 @@ fn add_volume_counts<'a>(metrics: &mut Metrics, volumes: impl Iterator<Item = &'
     }
 }
 
-/// Adds the requests to the API server.
+/// Adds the counts of requests to the API server.
 pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCounts) {
     for ((code, method), count) in &counts.answers {
         let labels = [("code", code.as_str()), ("host", host), ("method", method.as_str())];
@@ -262,7 +262,7 @@ pub(crate) fn add_requests(metrics: &mut Metrics, host: &str, counts: &RequestCo
     }
 }
 
-/// Adds when certificates expire, and how often a renewal failed. Without a certificate the value is that of one that never expires.
+/// Adds the expiry of certificates, and the failed renewals. Without a certificate, the expiry is infinite.
 pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, now: Timestamp) {
     let left = |ends: Option<Timestamp>| {
         ends.map_or(f64::INFINITY, |ends| ends.duration_since(now).as_secs() as f64)
@@ -277,14 +277,14 @@ pub(crate) fn add_certificates(metrics: &mut Metrics, state: CertificateState, n
     }
 }
 
-/// Adds how old serving certificates were when they were replaced, if the cluster signs them.
+/// Adds the ages of replaced serving certificates, if the cluster signs them.
 pub(crate) fn add_replaced_certificates(metrics: &mut Metrics, ages: Option<&Histogram>) {
     if let Some(ages) = ages {
         metrics.add_histogram(&SERVER_AGES, &[], ages);
     }
 }
 
-/// Adds what volumes of claims have. A claim that several pods use counts once.
+/// Adds the usage of volumes with claims. A claim that several pods use counts once.
 pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
     let mut seen = Set::new();
     for volume in volumes {
@@ -312,7 +312,7 @@ pub(crate) fn add_volumes(metrics: &mut Metrics, volumes: &[VolumeStats]) {
     }
 }
 
-/// Adds how long calls of CSI drivers took. Volumes of other kinds are not migrated to drivers.
+/// Adds the durations of CSI calls. The label for migrated volumes is always false: other volume types are not migrated to CSI.
 pub(crate) fn add_driver_calls(metrics: &mut Metrics, calls: &DriverCalls) {
     for (call, durations) in calls {
         let labels = [

@@ -1,5 +1,5 @@
-//! What a cgroup of the machine uses: that of the agent, of the runtime, the one above all pods, and that of a pod which the runtime does
-//! not measure.
+//! Resource usage of a cgroup: the agent's, the runtime's, the parent of all pods, or that of a pod that the runtime does not
+//! measure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/summary_sys_containers.go, pkg/kubelet/cm/container_manager_linux.go getContainer;
 //! cAdvisor's numbers come from the same files.
@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use super::proc;
 use super::summary::{ContainerStats, CpuStats, IoStats, MemoryStats, Time};
 
-/// A limit from which on there is none: the kernel's largest one depends on the size of pages.
+/// Limits from this value on mean unlimited: the kernel's maximum depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
 
-/// The files of cgroups of this machine.
+/// The cgroup files of this machine.
 pub(crate) struct Cgroups {
     /// `/sys/fs/cgroup`
     root: PathBuf,
@@ -27,27 +27,27 @@ impl Cgroups {
         Self::at(Path::new("/sys/fs/cgroup"), Path::new("/proc"))
     }
 
-    /// Those of a machine whose files are in these directories.
+    /// The cgroup files in these directories.
     pub(super) fn at(root: &Path, proc: &Path) -> Self {
         Self { root: root.to_owned(), proc: proc.to_owned() }
     }
 
-    /// What a pod uses, by its cgroup below that of all pods; `None` if it has none there.
+    /// The usage of a pod's cgroup below `pods`; `None` if there is no such cgroup.
     pub(crate) fn of_pod(&self, pods: &Path, uid: &str, now: Timestamp) -> Option<ContainerStats> {
         pod_cgroups(pods, uid).iter().find_map(|path| self.stats(path, now))
     }
 
-    /// The cgroup of a process; `None` if it has none of its own, or others for the processor than for memory.
+    /// The cgroup of a process; `None` for the root cgroup, and if the CPU and memory controllers use different cgroups.
     pub(crate) fn of_process(&self, pid: u32) -> Option<PathBuf> {
         let text = std::fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).ok()?;
         of_text(&text, self.is_unified())
     }
 
-    /// What a cgroup uses; `None` if there is no such cgroup.
+    /// The usage of a cgroup; `None` if it does not exist.
     pub(crate) fn stats(&self, path: &Path, now: Timestamp) -> Option<ContainerStats> {
         let relative = path.strip_prefix("/").unwrap_or(path);
         let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
-        // The directory was made with the cgroup.
+        // The kernel creates the directory together with the cgroup.
         let begin = |directory: PathBuf| {
             let made = directory.metadata().and_then(|metadata| metadata.modified());
             Time(made.ok().and_then(|at| Timestamp::try_from(at).ok()))
@@ -108,7 +108,7 @@ fn either(
     is_known.then(|| ContainerStats { cpu, memory, io, start_time, ..ContainerStats::default() })
 }
 
-/// What the files of a cgroup say.
+/// The values of a cgroup's files.
 struct Usage {
     nanoseconds: Option<u64>,
     bytes: Option<u64>,
@@ -143,7 +143,7 @@ impl Usage {
     }
 }
 
-/// ◆ Where the cgroup of a pod may be below that of all pods: it depends on the QoS class. Slices have the names of those above them.
+/// ◆ The possible cgroups of a pod below `pods`, one per QoS class. The name of a slice includes the names of its parents.
 fn pod_cgroups(pods: &Path, uid: &str) -> [PathBuf; 3] {
     let own = format!("pod{uid}");
     let name = pods.file_name().unwrap_or_default().to_string_lossy();
@@ -166,7 +166,7 @@ fn pod_cgroups(pods: &Path, uid: &str) -> [PathBuf; 3] {
     }
 }
 
-/// ◆ The cgroup that `/proc/PID/cgroup` names. The machine's root is that of all processes, and shows none of them.
+/// ◆ The cgroup in `/proc/PID/cgroup`; `None` for the root cgroup, whose values cover all processes.
 fn of_text(text: &str, is_unified: bool) -> Option<PathBuf> {
     let of = |wanted: &str| {
         let mut lines = text.lines().filter_map(|line| {
@@ -182,7 +182,7 @@ fn of_text(text: &str, is_unified: bool) -> Option<PathBuf> {
         let (cpu, memory) = (of("cpuacct")?, of("memory")?);
         (cpu == memory).then_some(cpu)?
     };
-    // Of another cgroup namespace.
+    // The process is outside this cgroup namespace.
     let is_outside = path.split('/').any(|part| part == "..");
     (path != "/" && path.starts_with('/') && !is_outside).then(|| PathBuf::from(path))
 }

@@ -1,4 +1,4 @@
-//! ◆ Statistics of the CRI, and measurements of the machine, in the form of the Summary API. Pure.
+//! ◆ Converts CRI statistics and measurements of the machine to the Summary API. Pure.
 
 use agent::cri::stats as cri;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use super::summary::{
     CpuStats, FsStats, InterfaceStats, IoStats, MemoryStats, NetworkStats, Psi, PsiData, SwapStats,
 };
 
-/// The interface that a kubelet takes for a node's default one.
+/// The interface that the kubelet assumes to be a node's default interface.
 const DEFAULT_INTERFACE: &str = "eth0";
 
 pub(crate) fn cpu(from: &cri::CpuStats) -> CpuStats {
@@ -45,7 +45,7 @@ pub(crate) fn swap(from: &cri::SwapStats) -> SwapStats {
     }
 }
 
-/// What a layer takes of a file system, which is measured too if it is on this machine.
+/// The usage of a container's layer, with the size of its file system if that is on this machine.
 pub(crate) fn layer(from: &cri::LayerStats, whole: Option<&FsStats>) -> FsStats {
     let whole = whole.cloned().unwrap_or_default();
     FsStats {
@@ -73,7 +73,7 @@ pub(crate) fn network(from: &cri::NetworkStats) -> NetworkStats {
     }
 }
 
-/// Takes another measurement of the same where there is none, or its pressure where that is missing.
+/// Uses another measurement if the first is missing, or its pressure if only that is missing.
 pub(crate) fn complete<T>(
     known: &mut Option<T>,
     mut other: Option<T>,
@@ -100,19 +100,19 @@ fn psi(from: cri::Pressure) -> Psi {
     Psi { full: data(from.full), some: data(from.some) }
 }
 
-/// A pod's processor time as that of its containers together, for a runtime that does not measure pods.
+/// The CPU usage of a pod as the sum of its containers, for a runtime that does not measure pods.
 pub(crate) fn cpu_of_all<'c>(all: impl Iterator<Item = &'c CpuStats>) -> Option<CpuStats> {
     let sum = |sum: CpuStats, one: &CpuStats| CpuStats {
         time: sum.time.max(one.time),
         usage_nano_cores: plus(sum.usage_nano_cores, one.usage_nano_cores),
         usage_core_nano_seconds: plus(sum.usage_core_nano_seconds, one.usage_core_nano_seconds),
-        // What waits together cannot be added up.
+        // Pressure cannot be summed, because waiting times overlap.
         psi: None,
     };
     all.fold(None, |so_far, one| Some(sum(so_far.unwrap_or_default(), one)))
 }
 
-/// The same of memory. What is left of limits of containers says nothing of the pod.
+/// The memory usage of a pod as the sum of its containers. The containers' remaining limits do not determine the pod's.
 pub(crate) fn memory_of_all<'c>(all: impl Iterator<Item = &'c MemoryStats>) -> Option<MemoryStats> {
     let sum = |sum: MemoryStats, one: &MemoryStats| MemoryStats {
         time: sum.time.max(one.time),
@@ -127,7 +127,7 @@ pub(crate) fn memory_of_all<'c>(all: impl Iterator<Item = &'c MemoryStats>) -> O
     all.fold(None, |so_far, one| Some(sum(so_far.unwrap_or_default(), one)))
 }
 
-/// The same of swap, which the CRI has for containers alone.
+/// The swap usage of a pod as the sum of its containers: the CRI has swap only for containers.
 pub(crate) fn swap_of_all<'c>(all: impl Iterator<Item = &'c SwapStats>) -> Option<SwapStats> {
     let sum = |sum: SwapStats, one: &SwapStats| SwapStats {
         time: sum.time.max(one.time),
@@ -137,7 +137,7 @@ pub(crate) fn swap_of_all<'c>(all: impl Iterator<Item = &'c SwapStats>) -> Optio
     all.fold(None, |so_far, one| Some(sum(so_far.unwrap_or_default(), one)))
 }
 
-/// What several take of a file system.
+/// The usage of a file system as a sum.
 pub(crate) fn fs_of_all<'c>(
     all: impl Iterator<Item = &'c FsStats>,
     whole: Option<&FsStats>,
@@ -159,7 +159,7 @@ fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The processor time of the machine.
+/// The machine's CPU usage.
 pub(crate) fn cpu_of_machine(load: &Load, nano_cores: Option<u64>) -> Option<CpuStats> {
     Some(CpuStats {
         time: load.at.into(),
@@ -169,7 +169,7 @@ pub(crate) fn cpu_of_machine(load: &Load, nano_cores: Option<u64>) -> Option<Cpu
     })
 }
 
-/// The memory of the machine.
+/// The machine's memory usage.
 pub(crate) fn memory_of_machine(load: &Load) -> Option<MemoryStats> {
     let memory = &load.memory;
     Some(MemoryStats {
@@ -184,7 +184,7 @@ pub(crate) fn memory_of_machine(load: &Load) -> Option<MemoryStats> {
     })
 }
 
-/// The swap of the machine.
+/// The machine's swap usage.
 pub(crate) fn swap_of_machine(load: &Load) -> Option<SwapStats> {
     Some(SwapStats {
         time: load.at.into(),
@@ -193,7 +193,7 @@ pub(crate) fn swap_of_machine(load: &Load) -> Option<SwapStats> {
     })
 }
 
-/// The network of the machine; `None` if it has none.
+/// The machine's network usage; `None` if it has no interfaces.
 pub(crate) fn network_of_machine(
     interfaces: Vec<InterfaceStats>,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! What logs of containers take of the disk.
+//! The disk usage of container logs.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use super::summary::PodReference;
 /// The unit of [`MetadataExt::blocks`].
 const BLOCK: u64 = 512;
 
-/// The directory of a container's logs; `None` if the runtime's names are no names of files.
+/// The directory of a container's logs; `None` if a name from the runtime is not a valid file name.
 pub(super) fn log_directory(logs: &Path, pod: &PodReference, container: &str) -> Option<PathBuf> {
     let of_pod = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
     let names = [of_pod.as_str(), container];
@@ -22,13 +22,13 @@ pub(super) fn log_directory(logs: &Path, pod: &PodReference, container: &str) ->
     names.iter().all(is_name).then(|| logs.join(&of_pod).join(container))
 }
 
-/// What the files in a directory take; `None` if it cannot be read.
+/// The disk usage of the files in a directory; `None` if it cannot be read.
 pub(super) fn logs(directory: &Path) -> Option<LayerStats> {
     let files = std::fs::read_dir(directory).ok()?;
     let mut sum = LayerStats { at: Timestamp::now(), ..LayerStats::default() };
     let (mut bytes, mut inodes) = (0_u64, 0_u64);
     for file in files {
-        // A file that is rotated away meanwhile takes nothing. Links are not followed.
+        // A file may have been rotated away; it counts as empty. Symbolic links are not followed.
         if let Ok(metadata) = file.and_then(|file| file.metadata()) {
             bytes = bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK));
             inodes += 1;

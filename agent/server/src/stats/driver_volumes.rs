@@ -1,4 +1,4 @@
-//! Volumes of drivers: the driver measures them, not their file system.
+//! Volumes of CSI drivers: the driver measures them, not the agent.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_metrics.go; pkg/kubelet/server/stats/volume_stat_calculator.go.
 
@@ -14,17 +14,17 @@ use kube_node::{ClusterVolume, VolumePlace};
 
 use super::summary::{ClaimReference, FsStats, VolumeHealth, VolumeStats};
 
-/// The drivers of a node, for its statistics.
+/// The CSI drivers of a node, for its statistics.
 pub(crate) struct DriverVolumes {
     pub(crate) drivers: Arc<dyn VolumeDrivers>,
-    /// Where it is recorded that a volume is abnormal.
+    /// Records events about abnormal volumes.
     pub(crate) view: AgentView,
-    /// Whether the conditions of volumes are shown (gate CSIVolumeHealth).
+    /// Whether to include the conditions of volumes (gate CSIVolumeHealth).
     pub(crate) shows_health: bool,
 }
 
 impl DriverVolumes {
-    /// Has the drivers of a pod measure its volumes, one after another. Those that they do not measure are left out.
+    /// Requests the usage of a pod's volumes from their drivers, one after another. Volumes without a measurement are omitted.
     pub(super) async fn measure(
         &self,
         root_dir: &Path,
@@ -65,7 +65,7 @@ impl DriverVolumes {
     }
 }
 
-/// ◆ What a driver measured. What it does not say is absent, unlike in a kubelet, whose value is 0.
+/// ◆ Converts a driver's measurement. Missing values are absent; the kubelet reports them as 0.
 fn fs(usage: &DriverUsage, at: Timestamp) -> FsStats {
     FsStats {
         time: at.into(),

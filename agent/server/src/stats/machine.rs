@@ -1,4 +1,4 @@
-//! What the whole machine uses, from `/proc` and its file systems.
+//! Resource usage of the whole machine, from `/proc` and its file systems.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use jiff::Timestamp;
 use super::proc::{self, Load};
 use super::summary::{FsStats, InterfaceStats};
 
-/// Tells what the machine uses.
+/// Measures the machine.
 pub(crate) trait Machine: Send + Sync {
-    /// Processor time, memory and pressure.
+    /// CPU time, memory and pressure.
     fn load(&self) -> Load;
-    /// The interfaces that lead out of the machine.
+    /// The external network interfaces.
     fn interfaces(&self) -> Vec<InterfaceStats>;
-    /// Size and use of the file system that has this path.
+    /// Size and usage of the file system at this path.
     fn fs(&self, path: &Path) -> Option<FsStats>;
-    /// How many tasks there may be, and how many there are.
+    /// The maximum and the current number of tasks.
     fn tasks(&self) -> (Option<u64>, Option<u64>);
 }
 
-/// The machine that this process is on.
+/// The machine that this process runs on.
 pub(crate) struct ProcMachine {
     root: PathBuf,
 }

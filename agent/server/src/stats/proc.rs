@@ -1,4 +1,4 @@
-//! ◆ What files of `/proc` say of the whole machine. Pure.
+//! ◆ Parses the files of `/proc` about the whole machine. Pure.
 //!
 //! Source: cAdvisor's numbers for the root cgroup, which come from the same files (runc, cgroups/fs2/memory.go
 //! rootStatsFromMeminfo), and Kubernetes 1.36, pkg/kubelet/stats/pidlimit/pidlimit_linux.go.
@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use super::summary::{InterfaceStats, Psi, PsiData};
 
-/// How many clock ticks a second has in `/proc`: the kernel shows no other number to programs (USER_HZ).
+/// Nanoseconds per clock tick in `/proc`: the kernel always reports 100 ticks per second (USER_HZ).
 const TICK_NANOSECONDS: u64 = 10_000_000;
-/// Interfaces that are of the machine's inside: loopback, and the ends of those of pods.
+/// Prefixes of internal interfaces: loopback, and the host's ends of pods' veth pairs.
 const INNER: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
 /// Memory and swap, in bytes.
@@ -25,15 +25,15 @@ pub(crate) struct Memory {
     pub(crate) swap_free: Option<u64>,
 }
 
-/// Processor time, memory and pressure of the machine.
+/// CPU time, memory and pressure of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Load {
-    /// When it was measured.
+    /// The time of the measurement.
     pub(crate) at: Timestamp,
-    /// When the machine was started.
+    /// The machine's boot time.
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) processors: Option<u64>,
-    /// Nanoseconds that all processors were busy.
+    /// The busy time of all CPUs in nanoseconds.
     pub(crate) busy: Option<u64>,
     pub(crate) memory: Memory,
     pub(crate) page_faults: Option<u64>,
@@ -52,7 +52,7 @@ pub(crate) fn memory(meminfo: &str) -> Memory {
     };
     let total = bytes("MemTotal");
     let usage = less(total, bytes("MemFree"));
-    // What can be reclaimed at once is no part of it.
+    // File pages on the inactive list can be reclaimed, so they do not count.
     let working_set = less(usage, bytes("Inactive(file)"));
     let (swap_total, swap_free) = (bytes("SwapTotal"), bytes("SwapFree"));
     Memory {
@@ -71,11 +71,11 @@ fn less(whole: Option<u64>, part: Option<u64>) -> Option<u64> {
     Some(whole?.saturating_sub(part?))
 }
 
-/// Nanoseconds that all processors were busy, of `/proc/stat`: idle time and waiting for devices are not.
+/// The busy time of all CPUs in nanoseconds, from `/proc/stat`: neither idle nor waiting for I/O.
 pub(crate) fn busy(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; those of guests are in user and nice.
+    // The fields are: user nice system idle iowait irq softirq steal. user and nice include the time of guests.
     let [user, nice, system, _, _, rest @ ..] = fields.as_slice() else {
         return None;
     };
@@ -90,12 +90,12 @@ pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// When the machine was started, in seconds since 1970, of `/proc/stat`.
+/// The boot time in seconds since 1970, from `/proc/stat`.
 pub(crate) fn boot(stat: &str) -> Option<u64> {
     number(stat, "btime")
 }
 
-/// How many processors `/proc/stat` has.
+/// The number of CPUs in `/proc/stat`.
 pub(crate) fn processors(stat: &str) -> Option<u64> {
     let is_one = |line: &&str| {
         let rest = line.strip_prefix("cpu");
@@ -105,7 +105,7 @@ pub(crate) fn processors(stat: &str) -> Option<u64> {
     u64::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// The interfaces of `/proc/net/dev` that lead out of the machine.
+/// The external interfaces in `/proc/net/dev`.
 pub(crate) fn interfaces(dev: &str) -> Vec<InterfaceStats> {
     let interface = |line: &str| {
         let (name, fields) = line.split_once(':')?;
@@ -124,16 +124,16 @@ pub(crate) fn interfaces(dev: &str) -> Vec<InterfaceStats> {
             tx_errors: field(10),
         })
     };
-    // Two lines of headings have no colon before a number.
+    // Skip the two header lines.
     dev.lines().skip(2).filter_map(interface).collect()
 }
 
-/// How many tasks there are, of `/proc/loadavg`.
+/// The number of tasks, from `/proc/loadavg`.
 pub(crate) fn tasks(loadavg: &str) -> Option<u64> {
     loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// A file of `/proc/pressure`, which has microseconds. That of the processor has no `full` in older kernels.
+/// Parses a file of `/proc/pressure`, in microseconds. In older kernels that of the CPU has no `full` line.
 pub(crate) fn pressure(text: &str) -> Option<Psi> {
     let line = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;

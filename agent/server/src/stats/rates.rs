@@ -1,4 +1,4 @@
-//! ◆ How much processor time is used of late, from two measurements. Pure.
+//! ◆ Computes recent CPU usage from two measurements. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/stats/cri_stats_provider.go getAndUpdateContainerUsageNanoCores.
 
@@ -6,9 +6,9 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A measurement is replaced when it is so old: several clients that ask at different times see the same rate.
+/// The age at which a measurement is replaced. Within a period, all clients get the same rate.
 const PERIOD: SignedDuration = SignedDuration::from_secs(10);
-/// What was not measured for so long is forgotten.
+/// The age at which a measurement is removed.
 const FORGET: SignedDuration = SignedDuration::from_mins(10);
 
 /// Measurements by name.
@@ -19,12 +19,12 @@ pub(crate) struct Rates(HashMap<String, Sample>);
 struct Sample {
     at: Timestamp,
     total: u64,
-    /// The rate before it.
+    /// The rate at this sample.
     rate: Option<u64>,
 }
 
 impl Rates {
-    /// Takes a measurement of nanoseconds, and returns billionths of a processor; `None` for a first one.
+    /// Records the total CPU time in nanoseconds, and returns the usage in billionths of a CPU; `None` for a first measurement.
     pub(crate) fn rate(&mut self, name: &str, at: Timestamp, total: u64) -> Option<u64> {
         let last = self.0.get(name).copied().filter(|last| last.total <= total);
         let sample = Sample { at, total, rate: None };
@@ -43,7 +43,7 @@ impl Rates {
         Some(rate)
     }
 
-    /// Forgets what was not measured for long.
+    /// Removes old measurements.
     pub(crate) fn forget(&mut self, now: Timestamp) {
         self.0.retain(|_, sample| now.duration_since(sample.at) <= FORGET);
     }
@@ -70,11 +70,11 @@ mod tests {
         assert_eq!(rates.rate("a", at(0), 5), None, "no time has passed");
         assert_eq!(rates.rate("a", at(2), second), Some(second / 2));
         assert_eq!(rates.rate("a", at(10), second), Some(second / 10));
-        // Until the next period the rate stays.
+        // Within a period the rate does not change.
         assert_eq!(rates.rate("a", at(12), 3 * second), Some(second / 10));
         assert_eq!(rates.rate("a", at(20), 11 * second), Some(second));
         assert_eq!(rates.rate("b", at(20), 1), None);
-        // It was started anew.
+        // The counter was reset.
         assert_eq!(rates.rate("a", at(40), 0), None);
         rates.forget(at(700));
         assert_eq!(rates.0.len(), 0);

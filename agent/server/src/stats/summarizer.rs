@@ -1,4 +1,4 @@
-//! Sums up what the runtime and the machine say.
+//! Combines the measurements of the runtime and the machine into a summary.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/stats/cri_stats_provider.go (listPodStatsStrictlyFromCRI, with
 //! listPodStatsPartiallyFromCRI for a runtime that does not measure pods).
@@ -23,33 +23,33 @@ use super::summary::{
 use super::volumes::Volumes;
 use super::{convert, disk};
 
-/// The name of the node's own measurements among [`Rates`].
+/// The key of the node itself in [`Rates`].
 const NODE: &str = "/";
 
-/// Where what is measured is found.
+/// The node's name, and the locations to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// The node's name.
     pub(crate) node: String,
-    /// The agent's directory, whose file system is the node's.
+    /// The agent's directory, which determines the node's file system.
     pub(crate) root_dir: PathBuf,
-    /// The directory of logs of pods.
+    /// The directory of the pods' logs.
     pub(crate) logs: PathBuf,
-    /// The cgroup of all pods, if there is one.
+    /// The parent cgroup of all pods, if there is one.
     pub(crate) pods_cgroup: Option<PathBuf>,
 }
 
-/// What the runtime said.
+/// The runtime's answers.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) lists: Lists,
     pub(super) pods: Vec<cri_stats::SandboxStats>,
     pub(super) images: Option<FsUsage>,
-    /// Its process.
+    /// The runtime's process ID.
     pub(super) runtime: Option<u32>,
 }
 
-/// Sums up. It may block.
+/// Computes summaries. It may block.
 pub(crate) struct Summarizer {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) places: Places,
@@ -84,7 +84,7 @@ impl Summarizer {
         }
         let mut disks = Disks { machine: self.machine.as_ref(), known: HashMap::new() };
         let mut pods = Vec::new();
-        // In a constant order.
+        // Sorted, for a stable order.
         let ready = sandboxes.into_iter().filter(|sandbox| sandbox.ready);
         let ready: Map<_, _> =
             ready.map(|sandbox| ((sandbox.pod.clone(), sandbox.created_at), sandbox)).collect();
@@ -154,7 +154,7 @@ impl Summarizer {
         cpu
     }
 
-    /// Adds what the last container of a pod takes of file systems.
+    /// Adds the file system usage of the pod's last container.
     fn add_storage(
         &self,
         pod: &mut PodStats,
@@ -173,7 +173,7 @@ impl Summarizer {
         }
     }
 
-    /// Adds what the volumes of a pod take, and what it takes of the node's disk in all.
+    /// Adds the usage of the pod's volumes, and the pod's total usage of the node's disk.
     fn add_volumes(&self, pod: &mut PodStats, disks: &mut Disks<'_>, now: Timestamp) {
         let whole = disks.fs(&self.places.root_dir);
         let (volumes, measured_at) = self.volumes.of(&pod.pod_ref.uid);
@@ -185,7 +185,7 @@ impl Summarizer {
                 inodes_used: Some(volume.inodes),
                 ..cri_stats::LayerStats::default()
             };
-            // The size of what is in memory is not that of a file system of its own.
+            // A memory-backed volume has no capacity of the node's file system.
             let fs = convert::layer(&used, whole.as_ref().filter(|_| volume.on_disk));
             if volume.on_disk {
                 on_disk.push(fs.clone());
@@ -199,7 +199,7 @@ impl Summarizer {
         pod.ephemeral_storage = Some(sum).filter(|fs| fs.used_bytes.is_some());
     }
 
-    /// Adds what a pod uses as a whole, as the runtime says or else its cgroup, or else its containers together.
+    /// Adds the usage of the pod as a whole: the runtime's measurement, or else its cgroup's, or else the sum of its containers.
     fn add_usage(
         &self,
         pod: &mut PodStats,
@@ -228,7 +228,7 @@ impl Summarizer {
         pod.processes = from.processes.map(|count| ProcessStats { process_count: Some(count) });
     }
 
-    /// What the cgroup of a pod says, if it is below that of all pods.
+    /// The usage of the pod's cgroup, if it is below the parent cgroup of all pods.
     fn of_cgroup(&self, uid: &str, id: &str, now: Timestamp) -> Option<ContainerStats> {
         let pods = self.places.pods_cgroup.as_deref()?;
         let mut stats = self.cgroups.of_pod(pods, uid, now)?;
@@ -278,7 +278,7 @@ impl Summarizer {
             io: io.map(|psi| IoStats { time: load.at.into(), psi: Some(psi) }),
             network: convert::network_of_machine(self.machine.interfaces(), now),
             fs: disks.fs(&self.places.root_dir),
-            // A kubelet's CRI provider has one file system for both.
+            // The kubelet's CRI provider also uses one file system for both.
             runtime: images.map(|images| RuntimeStats {
                 container_fs: Some(images.clone()),
                 image_fs: Some(images),
@@ -288,7 +288,7 @@ impl Summarizer {
         }
     }
 
-    /// What the agent, the runtime and all pods use, as far as they have cgroups of their own.
+    /// The usage of the agent, the runtime and all pods, if they have their own cgroups.
     fn system_containers(
         &self,
         runtime: Option<u32>,
@@ -321,7 +321,7 @@ impl Summarizer {
     }
 }
 
-/// File systems, each measured once for a summary.
+/// File systems, each measured once per summary.
 struct Disks<'m> {
     machine: &'m dyn Machine,
     known: HashMap<PathBuf, Option<FsStats>>,

@@ -1,11 +1,11 @@
-//! ◆ The kubelet's Summary API: what a node and its pods use, as JSON. A value that is not known is absent. Pure.
+//! ◆ The kubelet's Summary API: resource usage of a node and its pods, as JSON. Unknown values are absent. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go: the same fields in the same order.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// The whole.
+/// The summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) node: NodeStats,
@@ -89,7 +89,7 @@ pub(crate) struct PodReference {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ContainerStats {
-    /// The runtime's id, which the API does not have.
+    /// The runtime's ID of the container, which the API does not have.
     #[serde(skip)]
     pub(crate) id: String,
     pub(crate) name: String,
@@ -245,7 +245,7 @@ pub(crate) struct ClaimReference {
     pub(crate) namespace: String,
 }
 
-/// A time as Kubernetes writes it: whole seconds, or null if it is not known.
+/// A time in Kubernetes' format: whole seconds, or null if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(pub(crate) Option<Timestamp>);
 

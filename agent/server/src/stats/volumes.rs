@@ -1,5 +1,5 @@
-//! What volumes of pods take: measured now and then, for that reads every file of theirs, or waits for the file system of a claim.
-//! Drivers answer when they can; one that does not answer delays nothing else.
+//! Usage of the pods' volumes. They are measured periodically, because that reads every file, or waits for the file system of a
+//! claim. CSI drivers are called concurrently, so that one without an answer delays nothing else.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/server/stats/volume_stat_calculator.go.
 
@@ -16,7 +16,7 @@ use super::driver_volumes::claim;
 use super::machine::Machine;
 use super::summary::VolumeStats;
 
-/// How often volumes are measured at most (`volumeStatsAggPeriod`).
+/// The shortest interval between measurements (`volumeStatsAggPeriod`).
 const PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// The latest measurements.
@@ -28,26 +28,26 @@ struct Known {
     is_measuring: bool,
     measured_at: Option<Timestamp>,
     by_uid: HashMap<String, Measured>,
-    /// What drivers answered last, by the pods' uids.
+    /// The last answers of drivers, by pod uid.
     of_drivers: HashMap<String, Vec<VolumeStats>>,
-    /// The uids of pods whose drivers have yet to answer.
+    /// The uids of pods with a pending call of a driver.
     asked: HashSet<String>,
 }
 
-/// What was measured of a pod.
+/// The measurements of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
-    /// The volumes that the agent keeps.
+    /// The volumes in the agent's own directory.
     pub(super) own: Vec<VolumeUsage>,
-    /// The others.
+    /// The other volumes: local ones of the cluster, and those of CSI drivers.
     pub(super) of_cluster: Vec<VolumeStats>,
 }
 
-/// A pod with its local volumes and those of drivers.
+/// A pod with its local volumes and its CSI volumes.
 pub(super) type PodVolumes = (Pod, Vec<ClusterVolume>);
 
 impl Volumes {
-    /// Whether it is time to measure. The caller that gets true has to measure.
+    /// Whether a measurement is due. If it returns true, the caller must measure.
     pub(super) fn begin(&self, now: Timestamp) -> bool {
         let mut known = self.lock();
         let is_due = known.measured_at.is_none_or(|at| now.duration_since(at) >= PERIOD);
@@ -56,7 +56,7 @@ impl Volumes {
         begins
     }
 
-    /// Measures the volumes of all pods that are on file systems, one after another.
+    /// Measures all volumes on file systems, pod by pod.
     pub(super) fn measure(&self, root_dir: &Path, machine: &dyn Machine, pods: &[PodVolumes]) {
         let measured = pods.iter().map(|(pod, volumes)| {
             let own = of_volumes(root_dir, pod);
@@ -75,7 +75,7 @@ impl Volumes {
         (known.is_measuring, known.measured_at) = (false, Some(Timestamp::now()));
     }
 
-    /// The pods with volumes of drivers that are to be asked now. Forgets what was known of other pods. The caller has to call
+    /// The pods with CSI volumes and without a pending call. Removes the results of other pods. The caller must call
     /// [`Volumes::answered`] for each.
     pub(super) fn to_ask(&self, pods: &[PodVolumes]) -> Vec<PodVolumes> {
         let known = &mut *self.lock();
@@ -89,14 +89,14 @@ impl Volumes {
         to_ask.cloned().collect()
     }
 
-    /// Takes what the drivers of a pod measured.
+    /// Records the measurements of a pod's drivers.
     pub(super) fn answered(&self, pod: &Pod, volumes: Vec<VolumeStats>) {
         let mut known = self.lock();
         known.asked.remove(&uid(pod));
         known.of_drivers.insert(uid(pod), volumes);
     }
 
-    /// What was measured last of a pod, and when.
+    /// The last measurements of a pod, and their time.
     pub(super) fn of(&self, uid: &str) -> (Measured, Option<Timestamp>) {
         let known = self.lock();
         let mut measured = known.by_uid.get(uid).cloned().unwrap_or_default();
@@ -104,7 +104,7 @@ impl Volumes {
         (measured, known.measured_at)
     }
 
-    /// What was measured last of all volumes that are not the agent's own.
+    /// The last measurements of all volumes outside the agent's own directory.
     pub(super) fn of_cluster(&self) -> Vec<VolumeStats> {
         let known = self.lock();
         let local = known.by_uid.values().flat_map(|measured| &measured.of_cluster);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(uids(volumes.to_ask(&all)), ["u1"]);
         assert_eq!(volumes.of("u1").0.of_cluster, std::slice::from_ref(&measured));
         assert_eq!(volumes.of_cluster(), [measured]);
-        // A pod that is gone has no volumes.
+        // A pod that no longer exists has no volumes.
         assert_eq!(uids(volumes.to_ask(&[of("u2")])), [""; 0]);
         assert_eq!(volumes.of_cluster(), []);
     }

@@ -1,7 +1,8 @@
-//! The authorities that verify client certificates: those of the file as it is now. Another program may replace the file.
+//! The authorities that verify client certificates. The file is read again when another program replaces it.
 //!
-//! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/dynamiccertificates/dynamic_cafile_content.go (gate ReloadKubeletClientCAFile). A
-//! kubelet watches the file and compares it each minute; here each use looks at it, so that no change is late.
+//! Source: Kubernetes 1.36, k8s.io/apiserver/pkg/server/dynamiccertificates/dynamic_cafile_content.go (gate
+//! ReloadKubeletClientCAFile). The kubelet watches the file and compares it each minute. This server checks it at each use, so
+//! that a change applies to the next connection.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,14 +12,14 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::{TlsError, client_verifier};
 
-/// What tells a file from one that was there before: device, inode, size, and when it was changed.
+/// Identifies a version of a file: device, inode, size and modification time.
 type Stamp = (u64, u64, u64, i64, i64);
 
 /// The authorities in a file.
 #[derive(Debug)]
 pub(crate) struct ClientAuthority {
     file: PathBuf,
-    /// Whether the file is read again when it changes.
+    /// Whether to read the file again when it changes.
     reloads: bool,
     now: Mutex<Now>,
 }
@@ -37,12 +38,12 @@ impl ClientAuthority {
         Ok(Self { file, reloads, now: Mutex::new(now) })
     }
 
-    /// What verifies client certificates now. It is another one only if the file is.
+    /// The current verifier of client certificates. It is replaced only if the file changes.
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = if self.reloads { stamp(&self.file) } else { None };
         if stamp.is_some() && stamp != now.stamp {
-            // A file that cannot be used is not read again before it changes.
+            // An invalid file is not read again until it changes.
             now.stamp = stamp;
             match client_verifier(&self.file) {
                 Ok(verifier) => {
@@ -62,7 +63,7 @@ impl ClientAuthority {
     }
 }
 
-/// `None` if there is no file, which a program may be about to replace.
+/// `None` if the file is missing, because a program may be replacing it.
 fn stamp(path: &Path) -> Option<Stamp> {
     let file = std::fs::metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
@@ -97,14 +98,14 @@ mod tests {
         params.signed_by(&KeyPair::generate().unwrap(), issuer).unwrap().der().clone()
     }
 
-    /// Replaces the file by another one, so that its inode differs.
+    /// Replaces the file with a new one, so that its inode differs.
     fn replace(path: &Path, text: &str) {
         let new = path.with_extension("new");
         fs::write(&new, text).unwrap();
         fs::rename(&new, path).unwrap();
     }
 
-    /// Which of the clients are verified.
+    /// Whether each client is verified.
     fn verified(authority: &ClientAuthority, clients: &[CertificateDer<'static>]) -> Vec<bool> {
         let verifier = authority.verifier();
         let is_good = |client| verifier.verify_client_cert(client, &[], UnixTime::now()).is_ok();

@@ -1,4 +1,4 @@
-//! Translates the WebSocket of a client for a runtime whose stream server speaks only SPDY, as containerd's.
+//! Translates a client's WebSocket for a runtime whose stream server supports only SPDY, such as containerd's.
 //!
 //! | the client's protocol | the runtime's protocol |
 //! |---|---|
@@ -22,7 +22,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role as End;
 
-/// Names the protocol within SPDY.
+/// The header with the protocol within SPDY.
 const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 const SPDY: &str = "SPDY/3.1";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
@@ -32,11 +32,11 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// How long a client has to close after a command has ended.
+/// The time that a client has to close after a command has ended.
 const LINGER: Duration = Duration::from_secs(5);
-/// Limit on the status of a command, in bytes.
+/// The maximum length of a command's status, in bytes.
 const LONGEST_STATUS: usize = 64 << 10;
-/// The status of a command whose runtime reported none. A kubelet reports success then, which may be wrong.
+/// The status of a command if the runtime reported none. The kubelet reports success then, which may be wrong.
 const LOST: &str = concat!(
     r#"{"metadata":{},"status":"Failure","#,
     r#""message":"Internal error occurred: the runtime closed the stream without a status","#,
@@ -45,12 +45,12 @@ const LOST: &str = concat!(
     r#""code":500}"#
 );
 
-/// How a client's WebSocket is translated.
+/// The translation of a client's WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Translation {
-    /// Channels to the streams of a command.
+    /// WebSocket channels to the SPDY streams of a command.
     Command(StreamOptions),
-    /// Messages to the bytes of SPDY.
+    /// WebSocket messages to the bytes of SPDY.
     PortForward,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     is(headers, UPGRADE.as_str(), "websocket")
 }
 
-/// Whether a WebSocket is to carry SPDY for a port-forward.
+/// Whether a WebSocket carries SPDY for a port-forward.
 pub(crate) fn is_tunnel(headers: &HeaderMap) -> bool {
     offers(headers, TUNNEL)
 }
@@ -76,7 +76,7 @@ fn offers(headers: &HeaderMap, protocol: &str) -> bool {
 }
 
 impl Translation {
-    /// The translation of a client's request, if there is one. A port-forward has no options.
+    /// The translation of a client's request, if one is possible. A port-forward has no options.
     pub(crate) fn of(headers: &HeaderMap, options: Option<StreamOptions>) -> Option<Self> {
         let translation = options.map_or(Self::PortForward, Self::Command);
         let has_handshake = is(headers, SEC_WEBSOCKET_VERSION.as_str(), "13")
@@ -99,7 +99,7 @@ impl Translation {
         }
     }
 
-    /// Replaces the WebSocket's headers of a request with those for SPDY.
+    /// Replaces the WebSocket headers of a request with those for SPDY.
     pub(crate) fn request_spdy(self, headers: &mut HeaderMap) {
         for name in [
             SEC_WEBSOCKET_EXTENSIONS,
@@ -119,7 +119,7 @@ impl Translation {
         is(answer, UPGRADE.as_str(), SPDY) && is(answer, STREAM_PROTOCOL, self.runtime_protocol())
     }
 
-    /// The headers of the answer to the client's request, which has a key.
+    /// The headers of the response to the client, whose request has a key.
     pub(crate) fn answer(self, request: &HeaderMap) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -139,7 +139,7 @@ async fn websocket<C: AsyncRead + AsyncWrite + Unpin>(client: C) -> WebSocketStr
     WebSocketStream::from_raw_socket(client, End::Server, Some(websocket_config())).await
 }
 
-/// The SPDY within a client's WebSocket.
+/// The SPDY connection within a client's WebSocket.
 pub(crate) async fn tunnelled<C: AsyncRead + AsyncWrite + Unpin>(client: C) -> stream::Tunnel<C> {
     stream::Tunnel::new(websocket(client).await)
 }
@@ -171,7 +171,7 @@ where
             tokio::join!(pass(stdin), pass(resize));
             pending::<()>().await;
         };
-        // The status comes last, as from a kubelet: some clients stop reading after it.
+        // The status comes last, as in the kubelet: some clients stop reading after it.
         let output = async { tokio::join!(pass(stdout), pass(stderr), status(error)).2 };
         tokio::select! {
             status = output => {
@@ -184,13 +184,13 @@ where
         if let Err(error) = driver.run().await {
             tracing::debug!(%error, "the runtime's stream connection failed");
         }
-        // Ends the streams after what they have received.
+        // Ends the streams after the data that they have received.
         drop(connection);
         pending::<()>().await;
     };
     let driven = channels.run();
     tokio::pin!(driven);
-    // Not polled again after it has ended.
+    // It must not be polled again after completion.
     tokio::select! {
         ended = &mut driven => {
             if let Err(error) = ended {

@@ -11,7 +11,7 @@ use super::*;
 use crate::stats::proc::{Load, Memory};
 use crate::stats::summary::InterfaceStats;
 
-/// A machine with these numbers, whose file systems are those of the paths below `/`.
+/// A machine with these values. Its file systems are named after the paths below `/`.
 #[derive(Default)]
 struct FakeMachine {
     load: Load,
@@ -107,7 +107,7 @@ fn container_stats(id: &str, nanoseconds: u64) -> cri_stats::ContainerStats {
     }
 }
 
-/// A runtime with a pod that runs, one that has ended, and one that nobody measured.
+/// A runtime with a running pod, one that has ended, and one without measurements.
 fn answers(measures_pods: bool) -> Answers {
     let containers = vec![
         container_stats("c-web-app", 5),
@@ -182,7 +182,7 @@ fn pod_is_the_sum_of_its_containers_for_a_runtime_that_measures_those_alone() {
     assert_eq!((&pod.io, &pod.network, &pod.processes), (&None, &None, &None));
 }
 
-/// Writes the files of cgroup v2 of a pod. Each pressure file has another total.
+/// Writes the cgroup v2 files of a pod. Each pressure file has a different total.
 fn write_cgroup(directory: &Path) {
     fs::create_dir_all(directory).unwrap();
     let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
@@ -220,7 +220,7 @@ fn pod_has_the_pressure_of_its_cgroup_if_the_runtime_does_not_say() {
     let pod = summary(Some("/kubepods"), answers(true));
     assert_eq!(pressure(&pod), of_cgroup);
     assert_eq!(pod.cpu.unwrap().usage_core_nano_seconds, Some(20), "the rest is the runtime's");
-    // A runtime that measures containers alone.
+    // A runtime that measures only containers.
     let pod = summary(Some("/kubepods"), answers(false));
     assert_eq!(pressure(&pod), of_cgroup);
     assert_eq!(pod.cpu.unwrap().usage_core_nano_seconds, Some(5000));
@@ -294,7 +294,7 @@ fn rate_of_processors_comes_with_the_second_summary() {
     let summarizer = summarizer(FakeMachine::default(), none);
     let rate =
         |summary: &Summary| summary.pods[0].containers[0].cpu.as_ref().unwrap().usage_nano_cores;
-    // Old measurements are forgotten, by the clock.
+    // Old measurements are removed by the clock.
     let first = Timestamp::now();
     let measured = |at: Timestamp, total: u64| {
         let mut answers = answers(true);
