@@ -1,4 +1,4 @@
-//! What this package needs of the node's cluster. The package of the node implements it; a test's own stands in for it.
+//! The interface to the node's cluster. The node's package implements it; tests use their own implementation.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::Value;
 
-/// A driver on the node, as it says of itself.
+/// A driver's information about the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDriver {
-    /// Its name.
+    /// The driver's name.
     pub name: String,
-    /// The driver's id of the node.
+    /// The node's ID in the driver.
     pub node_id: String,
-    /// How many volumes it can attach to the node; 0: any number.
+    /// The maximum number of volumes that it can attach to the node; 0: no limit.
     pub max_volumes: i64,
-    /// The labels of the node by which it chooses where volumes are.
+    /// The node's topology labels in the driver.
     pub topology: BTreeMap<String, String>,
 }
 
-/// The cluster of a node. Errors are words of its API server, or why that cannot be asked.
+/// The cluster of a node. Errors are messages of its API server, or the reason that a request failed.
 #[async_trait]
 pub trait VolumeCluster: Send + Sync {
-    /// The object of a driver; `None`: it has none.
+    /// Gets a driver's CSIDriver object; `None` if there is none.
     async fn driver(&self, name: &str) -> Result<Option<CSIDriver>, String>;
 
-    /// The attachment of this name; `None`: there is none.
+    /// Gets the VolumeAttachment of this name; `None` if there is none.
     async fn attachment(&self, name: &str) -> Result<Option<VolumeAttachment>, String>;
 
-    /// A secret that a volume names.
+    /// Gets a secret that a volume names.
     async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, String>;
 
-    /// A claim, as the server has it.
+    /// Gets a claim, as the server has it.
     async fn claim(&self, namespace: &str, name: &str) -> Result<Value, String>;
 
-    /// Changes the status of a claim from what it was `before` to what it is `after`, and leaves what others wrote. With `is_current`
-    /// only if nobody has changed the claim meanwhile. Returns the claim.
+    /// Patches the status of a claim from `before` to `after`. Other clients' fields remain. With `is_current` it fails if the
+    /// claim has changed since. Returns the claim.
     async fn set_claim_status(
         &self,
         before: &Value,
@@ -46,18 +46,18 @@ pub trait VolumeCluster: Send + Sync {
         is_current: bool,
     ) -> Result<Value, String>;
 
-    /// A token of the service account of a pod.
+    /// Requests a token of a pod's service account.
     async fn token(&self, wanted: &TokenRequest) -> Result<IssuedToken, String>;
 
-    /// Shows that the node has a driver: on the node's own object, and in its CSINode.
+    /// Publishes a driver in the node's object and in its CSINode.
     async fn install(&self, driver: &NodeDriver) -> Result<(), String>;
 
-    /// Shows that the node does not have a driver any more.
+    /// Removes a driver from the node's object and its CSINode.
     async fn uninstall(&self, name: &str) -> Result<(), String>;
 
-    /// Shows which attachable volumes are in use, by their unique names: they are not detached.
+    /// Reports the unique names of the attachable volumes in use, which must not be detached.
     fn set_in_use(&self, volumes: Set<String>);
 
-    /// Waits until the node's status has shown that a volume is in use. Cancel-safe.
+    /// Waits until the node's status lists a volume as in use. Cancel-safe.
     async fn in_use_is_shown(&self, volume: &str);
 }

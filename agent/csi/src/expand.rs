@@ -1,4 +1,4 @@
-//! Has drivers expand volumes whose PersistentVolume has become larger: when they are mounted, and while pods use them.
+//! Requests expansions from drivers if a PersistentVolume has grown: after a volume is mounted, and while pods use it.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/util/operationexecutor/node_expander.go; pkg/volume/csi/expander.go.
 
@@ -20,7 +20,7 @@ use crate::request::{Capabilities, Claimed, Wanted};
 use crate::volumes::Volumes;
 
 impl Volumes {
-    /// Has a volume expanded that has just been mounted, if its claim is smaller than its PersistentVolume.
+    /// Expands a volume that was just mounted, if its claim is smaller than its PersistentVolume.
     pub(crate) async fn expand_mounted(
         &self,
         wanted: &Wanted,
@@ -41,7 +41,7 @@ impl Volumes {
         self.expand_claim(wanted, target, claimed, claim).await
     }
 
-    /// Has a volume expanded that the pod with this directory has mounted, if it is smaller than its PersistentVolume.
+    /// Expands a volume that is mounted in the pod with this directory, if it is smaller than its PersistentVolume.
     pub(crate) async fn expand_online(
         &self,
         pod: &Pod,
@@ -69,7 +69,7 @@ impl Volumes {
             return Ok(Expansion::Unchanged);
         }
         let claim = self.claim(claimed).await;
-        // Whether there is something to expand cannot be decided without a known size.
+        // Without a known size, the error must be reported: an expansion may be needed.
         let claim = claim.map_err(|error| failed(error, known.size.is_none()))?;
         if known.size.is_none() {
             let size = Some(capacity(&claim));
@@ -87,7 +87,7 @@ impl Volumes {
         found.map_err(|error| format!("mountVolume.NodeExpandVolume get PVC failed : {error}"))
     }
 
-    /// Has the volume of a claim expanded, if it is the node's turn.
+    /// Expands the volume of a claim, if the claim's status allows it.
     async fn expand_claim(
         &self,
         wanted: &Wanted,

@@ -1,4 +1,4 @@
-//! ◆ Whether a volume is expanded on the node, what follows from a driver's answer, and what the status of the claim says of it. Pure.
+//! ◆ Decides whether the node expands a volume, how it handles the driver's answer, and which status the claim gets. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/util/operationexecutor/{node_expander,operation_generator}.go; pkg/volume/util/resize_util.go;
 //! pkg/volume/csi/expander.go.
@@ -7,62 +7,63 @@ use api::quantity::Quantity;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// Set on a claim whose volumes need no expansion on nodes.
+/// The annotation of a claim whose volume needs no expansion on nodes.
 const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
-/// States of an expansion, in the status of a claim.
+/// The states of an expansion in a claim's status.
 const PENDING: &str = "NodeResizePending";
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 
-/// The conditions of a claim that are of its expansion.
+/// The conditions of a claim that concern its expansion.
 const CONDITIONS: [&str; 4] =
     ["FileSystemResizePending", "Resizing", "ControllerResizeError", "NodeResizeError"];
 
-/// What the node knows of the size of a volume that is mounted.
+/// The known size of a mounted volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownSize {
-    /// `None`: it has to be looked up.
+    /// `None` until it is looked up.
     pub(crate) size: Option<Quantity>,
-    /// Its driver does not expand it while it is in use.
+    /// The driver does not expand the volume while it is in use.
     pub(crate) is_in_use: bool,
-    /// Its driver has failed to expand it.
+    /// The driver has failed to expand it.
     pub(crate) has_failed: bool,
 }
 
 impl KnownSize {
-    /// Whether a mounted volume may have to be expanded to `wanted`.
+    /// Whether a mounted volume may need an expansion to `wanted`.
     pub(crate) fn may_grow(&self, wanted: Quantity) -> bool {
         !self.is_in_use && self.size.is_none_or(|size| !size.is_zero() && size < wanted)
     }
 }
 
-/// The amount that a field has; zero if it is absent or no quantity.
+/// The quantity in a field; zero if it is absent or malformed.
 pub(crate) fn quantity(field: &Value) -> Quantity {
     let parsed = field.as_str().and_then(|text| Quantity::parse(text).ok());
     parsed.unwrap_or(Quantity::ZERO)
 }
 
-/// The size that a claim's volume has, as its status says.
+/// The size of a claim's volume, according to its status.
 pub(crate) fn capacity(claim: &Value) -> Quantity {
     quantity(&claim["status"]["capacity"]["storage"])
 }
 
-/// Who keeps account of an expansion, and how.
+/// How an expansion is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Account {
-    /// The claim's status says that the node is at work. `gives_up`: a failure is the end of it, since another size is wanted by now.
+    /// In the claim's status, as an expansion on the node. `gives_up`: a failure is final, because the claim requests another
+    /// size by now.
     Claim { gives_up: bool },
-    /// The claim has the size: another node expanded its mount of the volume first.
+    /// The claim already has the size: another node expanded the volume first.
     OtherNode,
-    /// A controller that leaves no states in the claim's status.
+    /// By an older controller, which records no states in the claim's status.
     OlderController,
 }
 
-/// An expansion that a driver is to be asked for.
+/// An expansion to request from a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// The new size, as it is written.
+    /// The new size, as the API has it.
     pub(crate) size: String,
     account: Account,
 }
@@ -77,7 +78,7 @@ impl Order {
         Quantity::parse(&self.size).unwrap_or(Quantity::ZERO)
     }
 
-    /// Whether the claim's status says that the node is at work.
+    /// Whether the claim's status must show the expansion on the node as in progress.
     pub(crate) fn is_marked(&self) -> bool {
         matches!(self.account, Account::Claim { .. })
     }
@@ -88,17 +89,17 @@ impl Order {
     }
 }
 
-/// What the node does about a volume that is larger than the node knows.
+/// The decision about a volume that is larger than its known size.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// The volume has this size, and needs nothing.
+    /// The volume has this size already.
     Has(Quantity),
-    /// It is not the node's turn: the controller has yet to expand it, or has to try something else.
+    /// The node must wait: the controller has not expanded the volume yet, or must recover from a failure.
     Wait,
     Expand(Order),
 }
 
-/// Decides about the volume of a claim. `of_volume`: the capacity of the PersistentVolume.
+/// Decides about a claim's volume. `of_volume` is the capacity of the PersistentVolume.
 pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decision {
     let status = &claim["status"];
     let state = status["allocatedResourceStatuses"]["storage"].as_str().unwrap_or_default();
@@ -125,19 +126,19 @@ pub(crate) fn decide(claim: &Value, of_volume: &str, has_failed: bool) -> Decisi
     Decision::Expand(Order { size: text, account })
 }
 
-/// Why a volume was not expanded, in a kubelet's words.
+/// The reason that a volume was not expanded, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExpandError {
-    /// The driver is not registered at present.
+    /// The driver is not registered.
     #[error("{0}")]
     Away(String),
-    /// The driver expands no volumes on nodes.
+    /// The driver does not expand volumes on nodes.
     #[error("{0}")]
     NotSupported(String),
-    /// The driver does not expand a volume that is in use.
+    /// The driver does not expand a volume in use.
     #[error("Expander.NodeExpand failed to expand the volume : {0}")]
     InUse(String),
-    /// The driver can never do that.
+    /// The driver can never satisfy the request.
     #[error("Expander.NodeExpand failed to expand the volume {0}")]
     Infeasible(String),
     #[error("Expander.NodeExpand failed to expand the volume : {0}")]
@@ -147,7 +148,7 @@ pub(crate) enum ExpandError {
 }
 
 impl ExpandError {
-    /// Why NodeExpandVolume failed with this code, as Go names it.
+    /// The error of NodeExpandVolume with this code, by its Go name.
     pub(crate) fn of_call(code: &str, error: String) -> Self {
         match code {
             "FailedPrecondition" => Self::InUse(error),
@@ -157,27 +158,27 @@ impl ExpandError {
     }
 }
 
-/// What follows from a failure.
+/// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
-    /// The volume needs no expansion on the node.
+    /// None: the volume needs no expansion on the node.
     Finished,
-    /// It is not tried again while the volume is mounted.
+    /// No retry while the volume is mounted.
     InUse,
-    /// It is tried again.
+    /// Retry.
     Retry,
 }
 
-/// What the status of the claim says of a failure.
+/// How the claim's status shows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// A condition.
+    /// As a condition.
     Failed,
-    /// The condition, and that the controller has to do something else.
+    /// As a condition, and as infeasible, so that the controller recovers.
     Infeasible,
 }
 
-/// What follows from the failure of an expansion, and what the claim's status says of it.
+/// The reaction to a failed expansion, and how the claim's status shows it.
 pub(crate) fn after_failure(order: &Order, error: &ExpandError) -> (Consequence, Option<Mark>) {
     let consequence = match (error, order.account) {
         (ExpandError::NotSupported(_), Account::OtherNode | Account::OlderController) => {
@@ -196,14 +197,14 @@ pub(crate) fn after_failure(order: &Order, error: &ExpandError) -> (Consequence,
     (consequence, mark)
 }
 
-/// The claim while the node is at work.
+/// The claim with the expansion on the node in progress.
 pub(crate) fn in_progress(claim: &Value) -> Value {
     let mut claim = claim.clone();
     claim["status"]["allocatedResourceStatuses"]["storage"] = json!(IN_PROGRESS);
     claim
 }
 
-/// The claim once its volume has this size.
+/// The claim after its volume got this size.
 pub(crate) fn finished(claim: &Value, size: &str) -> Value {
     let mut claim = claim.clone();
     let status = &mut claim["status"];
@@ -236,7 +237,7 @@ pub(crate) fn failed(claim: &Value, mark: Mark, error: &str, now: Timestamp) -> 
         "message": format!("failed to expand pvc with {error}"),
     });
     match known.and_then(|at| conditions.get_mut(at)) {
-        // One that is true stays as it is, with its message.
+        // An existing true condition keeps its message.
         Some(known) if known["status"] == "True" => {}
         Some(known) => *known = condition,
         None => conditions.push(condition),
@@ -253,7 +254,7 @@ fn is_of_expansion(condition: &Value) -> bool {
     condition["type"].as_str().is_some_and(|kind| CONDITIONS.contains(&kind))
 }
 
-/// Removes what an API server leaves out.
+/// Removes the empty fields, which the API server omits.
 fn remove_empty(status: &mut Map<String, Value>) {
     for field in ["conditions", "allocatedResourceStatuses"] {
         let value = status.get(field);

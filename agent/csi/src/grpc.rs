@@ -1,6 +1,6 @@
-//! Calls of drivers over their sockets. No other file of the package names wire types.
+//! Calls drivers over their sockets. No other file of the package names wire types.
 //!
-//! Each call has a connection of its own, as in a kubelet: a driver that was replaced is reached by the next one.
+//! Each call opens its own connection, as in the kubelet, so that a call after a driver's restart reaches the new driver.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_client.go.
 
@@ -28,10 +28,10 @@ use crate::cluster::NodeDriver;
 use crate::request::{AccessKind, AccessMode, Capabilities, Capability, Strings};
 use crate::stats::{Stats, UsageUnit};
 
-/// How long a driver may take for a call (csiTimeout).
+/// The timeout of a call (csiTimeout).
 const CALL: Duration = Duration::from_secs(120);
 
-/// How long the calls of all drivers took. Clones share it.
+/// The durations of the calls of all drivers. Clones share them.
 ///
 /// Source: Kubernetes 1.36, pkg/volume/csi/csi_metrics.go RecordMetricsInterceptor.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl CallTimes {
     }
 }
 
-/// The node service of a driver.
+/// A driver's node service.
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
     name: String,
@@ -61,7 +61,7 @@ pub(crate) struct Driver {
     times: CallTimes,
 }
 
-/// What NodeStageVolume is asked.
+/// The parameters of NodeStageVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub(crate) handle: String,
@@ -72,12 +72,12 @@ pub(crate) struct Stage {
     pub(crate) context: Strings,
 }
 
-/// What NodePublishVolume is asked.
+/// The parameters of NodePublishVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Publish {
     pub(crate) handle: String,
     pub(crate) publish_context: Strings,
-    /// Where the volume is prepared, if the driver does that.
+    /// The staging path, if the driver stages volumes.
     pub(crate) staging: Option<PathBuf>,
     pub(crate) target: PathBuf,
     pub(crate) capability: Capability,
@@ -86,26 +86,26 @@ pub(crate) struct Publish {
     pub(crate) context: Strings,
 }
 
-/// What NodeExpandVolume is asked.
+/// The parameters of NodeExpandVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Expand {
     pub(crate) handle: String,
     pub(crate) target: PathBuf,
-    /// Where the volume is prepared, if the driver does that.
+    /// The staging path, if the driver stages volumes.
     pub(crate) staging: Option<PathBuf>,
-    /// The size that it is to have at least.
+    /// The minimum size.
     pub(crate) bytes: i64,
     pub(crate) capability: Capability,
     pub(crate) secrets: Strings,
 }
 
 impl Driver {
-    /// The driver of this name with this socket, whose calls are counted.
+    /// Creates a client of the driver with this name and socket, whose calls are measured.
     pub(crate) fn new(name: &str, endpoint: PathBuf, times: CallTimes) -> Self {
         Self { name: name.to_owned(), endpoint, times }
     }
 
-    /// Makes the call with this path.
+    /// Makes a call. `path` names its method.
     async fn call<T, F: Future<Output = Result<tonic::Response<T>, Status>>>(
         &self,
         path: &'static str,
@@ -120,7 +120,7 @@ impl Driver {
         Ok(answered?.into_inner())
     }
 
-    /// What the driver says of the node.
+    /// Gets the driver's information about the node.
     pub(crate) async fn node(&self) -> Result<NodeDriver, CallError> {
         let asked = self.call("/csi.v1.Node/NodeGetInfo", |mut node| async move {
             node.node_get_info(csi::NodeGetInfoRequest {}).await
@@ -225,7 +225,7 @@ impl Driver {
         expanded.await.map(drop)
     }
 
-    /// Has a volume measured that is published at `target`.
+    /// Gets the usage of a volume that is published at `target`.
     pub(crate) async fn stats(&self, handle: &str, target: &Path) -> Result<Stats, CallError> {
         let request = csi::NodeGetVolumeStatsRequest {
             volume_id: handle.to_owned(),

@@ -1,27 +1,27 @@
-//! Has drivers of the Container Storage Interface (CSI) mount the volumes of pods, as a kubelet does.
+//! Mounts the volumes of pods through drivers of the Container Storage Interface (CSI), as the kubelet does.
 //!
 //! | file | what |
 //! |---|---|
-//! | `registration` | registers drivers whose sockets the watcher of plugins finds, and forgets them (`registry`; `version` ◆) |
-//! | `volumes`, `unmount` | have volumes prepared, mounted, unmounted; `request` ◆ decides what drivers are asked for, `grpc` asks |
-//! | `uses`, `record`, `place`, `locks` | which pods use which volumes, on the disk and in memory; one operation at a time for each volume |
-//! | `names` ◆ | directories, handles and names, as a kubelet has them |
-//! | `expand` | has volumes expanded; `expansion` ◆ decides which, and what their claims say of that; `sizes` is what is known |
-//! | `stats` ◆ | what drivers measure of volumes |
-//! | `tokens` | tokens of service accounts for drivers |
-//! | [`VolumeCluster`] | what is needed of the cluster, which another package implements |
+//! | `registration` | registers and deregisters the drivers whose sockets the plugin watcher finds (`registry`; `version` ◆) |
+//! | `volumes`, `unmount` | stage, publish, unpublish and unstage volumes; `request` ◆ builds the requests, `grpc` sends them |
+//! | `uses`, `record`, `place`, `locks` | which pods use which volumes, on disk and in memory; one operation at a time per volume |
+//! | `names` ◆ | directories, handles and names in the kubelet's format |
+//! | `expand` | expands volumes; `expansion` ◆ decides which, and computes the status of their claims; `sizes` has the known sizes |
+//! | `stats` ◆ | the usage of volumes, as drivers measure it |
+//! | `tokens` | service account tokens for drivers |
+//! | [`VolumeCluster`] | the interface to the cluster, which another package implements |
 //!
 //! # Invariants
-//! - No volume is mounted that no record on the disk names, and no record is removed while its mount point has a mount. A block device
+//! - No volume is mounted without a record on disk, and no record is removed while its mount point has a mount. A block device
 //!   counts as mounted where its driver publishes it.
-//! - No two calls about one volume are under way at the same time.
-//! - No volume is unstaged that a pod uses, or may use because a record cannot be read.
+//! - Calls of one volume never run concurrently.
+//! - No volume is unstaged while a pod uses it, or may use it because a record cannot be read.
 //!
 //! # Tasks
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | upkeep | nothing | what no pod uses any more, registrations, time | NodeUnstageVolume |
+//! | upkeep | nothing | unused volumes, registrations, time | NodeUnstageVolume |
 //! | an operation, one for each call of the agent | the lock of its volume | the call | records, calls of the driver |
 
 mod cluster;
@@ -63,24 +63,25 @@ pub use cluster::{NodeDriver, VolumeCluster};
 use registration::DriverHandler;
 use volumes::Volumes;
 
-/// How often a driver that wants that mounts its volumes again. A kubelet does with each sync of a pod, which is as often.
+/// The interval at which volumes with `requiresRepublish` are published again. The kubelet does so at each sync of a pod, which
+/// is as often.
 const RENEWAL: Duration = Duration::from_secs(60);
 
-/// How soon a volume that could not be unstaged is tried again, at first and at most. Each is twice the one before.
+/// The first delay before a failed unstage is retried, and the maximum. The delay doubles each time.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(122);
 
-/// The drivers of a node. Clones are the same.
+/// The drivers of a node. Clones share them.
 #[derive(Clone)]
 pub struct CsiDrivers {
     volumes: Arc<Volumes>,
     cluster: Arc<dyn VolumeCluster>,
-    /// Whether it is known which volumes are mounted.
+    /// Whether the mounted volumes are known.
     volumes_are_known: watch::Sender<bool>,
 }
 
 impl CsiDrivers {
-    /// The drivers of the node of this name, whose agent has this directory. Nothing is done before [`CsiDrivers::run`].
+    /// Creates the drivers of a node, with the agent's directory. Nothing happens before [`CsiDrivers::run`].
     #[must_use]
     pub fn new(
         root_dir: &Path,
@@ -93,7 +94,7 @@ impl CsiDrivers {
         Self { volumes, cluster, volumes_are_known: watch::Sender::new(false) }
     }
 
-    /// Registers drivers, once [`CsiDrivers::run`] knows which volumes are mounted.
+    /// The handler that registers drivers, once [`CsiDrivers::run`] has found the mounted volumes.
     #[must_use]
     pub fn plugin_handler(&self) -> Arc<dyn PluginHandler> {
         Arc::new(DriverHandler {
@@ -103,7 +104,7 @@ impl CsiDrivers {
         })
     }
 
-    /// Has volumes unstaged that no pod uses, until the future is dropped.
+    /// Unstages unused volumes until the future is dropped.
     pub async fn run(self) {
         self.volumes.find().await;
         self.volumes_are_known.send_replace(true);
@@ -121,13 +122,13 @@ impl CsiDrivers {
             tokio::select! {
                 () = sleep(wait), if is_left => wait = wait.saturating_mul(2).min(RETRY_MAX),
                 () = self.volumes.uses.may_be_left(), if !is_left => {}
-                // Its sender lives as long as this.
+                // It cannot fail: `self` owns the sender.
                 Ok(()) = registrations.changed() => {}
             }
         }
     }
 
-    /// Runs an operation to its end, also if nobody waits for it any more: a driver does not stop either.
+    /// Runs an operation to completion even if its caller is dropped, because the driver does not stop either.
     async fn to_the_end<T: Send + 'static>(
         &self,
         step: DriverStep,

@@ -1,11 +1,11 @@
-//! One operation at a time for each volume, which the interface wants of its callers, and for each pod.
+//! Locks for volumes and pods: CSI requires callers to serialize the calls of a volume.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use compact::Map;
 use tokio::sync::OwnedMutexGuard;
 
-/// What has operations under way.
+/// The keys with operations in progress.
 #[derive(Debug)]
 pub(crate) struct Locks<K> {
     held: Mutex<Map<K, Arc<tokio::sync::Mutex<()>>>>,
@@ -18,11 +18,11 @@ impl<K> Default for Locks<K> {
 }
 
 impl<K: Clone + Ord> Locks<K> {
-    /// Waits for the operations that began before.
+    /// Acquires the lock of a key, after all earlier callers.
     pub(crate) async fn lock(&self, key: &K) -> OwnedMutexGuard<()> {
         let lock = {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody holds or awaits what is here alone.
+            // Remove locks that only this map references: no operation holds or awaits them.
             held.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(held.entry(key.clone()).or_default())
         };

@@ -1,5 +1,5 @@
-//! ◆ The names and directories of volumes, as a kubelet has them: a kubelet in the agent's place finds what is mounted, and the
-//! other way round. Pure.
+//! ◆ The names and directories of volumes, in the kubelet's format, so that a kubelet that replaces the agent finds the mounts,
+//! and vice versa. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter,csi_plugin,csi_util}.go; pkg/volume/util/util.go
 //! GetUniqueVolumeName.
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use agent::storage::drivers::DIRECTORY;
 use sha2::{Digest as _, Sha256};
 
-/// The directory of what drivers have prepared for the node, in the agent's own.
+/// The directory of staged volumes, below the agent's.
 pub(crate) const STAGING: &str = "plugins/kubernetes.io/csi";
 
-/// The directory of volumes that are block devices, in the agent's own. A volume has the directory of its PersistentVolume's name.
+/// The directory of block volumes, below the agent's. Each has a directory with the name of its PersistentVolume.
 const DEVICES: &str = "plugins/kubernetes.io/csi/volumeDevices";
 
-/// Directories in [`DEVICES`] that are not those of volumes.
+/// Directories in [`DEVICES`] that do not belong to a volume.
 const DEVICE_STAGING: &str = "staging";
 const DEVICE_PUBLISH: &str = "publish";
 
-/// The directory in [`STAGING`] in which a volume is prepared.
+/// The staging path of a volume, below its directory in [`STAGING`].
 const GLOBAL_MOUNT: &str = "globalmount";
 
 /// A volume of a driver.
@@ -28,29 +28,29 @@ const GLOBAL_MOUNT: &str = "globalmount";
 pub(crate) struct VolumeKey {
     /// The driver's name.
     pub(crate) driver: String,
-    /// What the driver calls the volume.
+    /// The volume's handle in the driver.
     pub(crate) handle: String,
-    /// The name of the PersistentVolume, if pods have it as a block device.
+    /// The name of the PersistentVolume, if it is a block volume.
     pub(crate) device: Option<String>,
 }
 
 impl VolumeKey {
-    /// The name of an attachable volume in the status of a node.
+    /// The name of an attachable volume in the node's status.
     pub(crate) fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 
-    /// The name of the VolumeAttachment that attaches it to a node.
+    /// The name of the VolumeAttachment for a node.
     pub(crate) fn attachment(&self, node: &str) -> String {
         format!("csi-{}", sha256(&[&self.handle, &self.driver, node]))
     }
 
-    /// Driver and handle: what calls are about.
+    /// Driver and handle, which identify the volume in calls.
     pub(crate) fn of_driver(&self) -> (String, String) {
         (self.driver.clone(), self.handle.clone())
     }
 
-    /// Where it is prepared for the node, in the agent's directory.
+    /// The staging path, below the agent's directory.
     pub(crate) fn staging(&self, root: &Path) -> PathBuf {
         if let Some(name) = &self.device {
             return root.join(DEVICES).join(DEVICE_STAGING).join(name);
@@ -60,47 +60,47 @@ impl VolumeKey {
     }
 }
 
-/// The handle of a volume that is made for one pod.
+/// The handle of an inline volume.
 pub(crate) fn inline_handle(pod_uid: &str, name: &str) -> String {
     format!("csi-{}", sha256(&[pod_uid, name]))
 }
 
-/// Where a pod has the volumes of drivers, given its directory.
+/// The directory of CSI volumes below a pod's directory.
 pub(crate) fn volumes_of_pod(pod_dir: &Path) -> PathBuf {
     pod_dir.join("volumes").join(DIRECTORY)
 }
 
-/// Where a volume is mounted for a pod. Its parent has the record.
+/// The target path of a volume in a pod. Its parent directory has the record.
 pub(crate) fn target(pod_dir: &Path, spec_name: &str) -> PathBuf {
     volumes_of_pod(pod_dir).join(spec_name.replace('/', "~")).join("mount")
 }
 
-/// Where the record of a block device is, given the name of its PersistentVolume.
+/// The directory of the record of a block volume, by the name of its PersistentVolume.
 pub(crate) fn device_record(root: &Path, name: &str) -> PathBuf {
     root.join(DEVICES).join(name).join("data")
 }
 
-/// Where a block device is published for pods. The file of a pod has its uid as the name.
+/// The directory in which a block device is published for pods. Each pod's file has the pod's uid as name.
 pub(crate) fn device_targets(root: &Path, name: &str) -> PathBuf {
     root.join(DEVICES).join(DEVICE_PUBLISH).join(name)
 }
 
-/// Where a pod with this directory has its block devices: links to where they are published.
+/// The directory of a pod's block devices: links to the published devices.
 pub(crate) fn devices_of_pod(pod_dir: &Path) -> PathBuf {
     pod_dir.join("volumeDevices").join(DIRECTORY)
 }
 
-/// The directory that has those of block devices, and whether a name in it is that of a volume.
+/// The directory of block volumes, and a predicate for names in it that belong to a volume.
 pub(crate) fn devices(root: &Path) -> (PathBuf, fn(&str) -> bool) {
     (root.join(DEVICES), |name| !matches!(name, DEVICE_STAGING | DEVICE_PUBLISH))
 }
 
-/// Whether a name can be that of a file, and leads nowhere else: manifests have others only if no API server has checked them.
+/// Whether a name is a single path component. Only manifests that no API server has validated contain other names.
 pub(crate) fn is_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
-/// The digest of the texts, one after another, in hexadecimal digits.
+/// The hexadecimal digest of the concatenated texts.
 fn sha256(texts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for text in texts {
@@ -108,7 +108,7 @@ fn sha256(texts: &[&str]) -> String {
     }
     let mut digits = String::with_capacity(64);
     for byte in hasher.finalize() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(digits, "{byte:02x}");
     }
     digits
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// The digests are those of sha256sum(1) for `vol-1d.examplen1`, `vol-1` and `u1data`.
+    /// The digests are sha256sum(1)'s for `vol-1d.examplen1`, `vol-1` and `u1data`.
     #[test]
     fn names_are_those_of_a_kubelet() {
         let key =

@@ -1,8 +1,8 @@
-//! Where a volume is published for a pod, and what on the disk says so before it is: the record beside a mount point; for a block
-//! device the record of the volume, and a link in the pod's directory, which its containers are given.
+//! The target path of a volume in a pod, and the record that is written before it is published: next to a mount point, or, for a
+//! block device, the record of the volume and a link in the pod's directory, which the containers get.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/csi/csi_block.go; pkg/volume/util/volumepathhandler. A kubelet also mounts the device in the
-//! directory `dev` of the volume, which locks it against its removal; nothing is mounted here.
+//! Source: Kubernetes 1.36, pkg/volume/csi/csi_block.go; pkg/volume/util/volumepathhandler. The kubelet also bind mounts the
+//! device in the volume's directory `dev`, which protects it from removal; the agent mounts nothing.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,10 +15,10 @@ use crate::names::{VolumeKey, device_record, device_targets, devices, devices_of
 use crate::record::{self, Found, Record, directories, gone};
 use crate::request::Wanted;
 
-/// The place of a pod's volume.
+/// The location of a pod's volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Where its driver publishes it.
+    /// The target path, at which the driver publishes it.
     pub(crate) target: PathBuf,
     device: Option<DevicePlace>,
 }
@@ -33,7 +33,7 @@ struct DevicePlace {
 }
 
 impl Place {
-    /// That of a volume for the pod with this directory.
+    /// The location of a volume in the pod with this directory.
     pub(crate) fn of(root: &Path, pod_dir: &Path, wanted: &Wanted) -> Self {
         match &wanted.key.device {
             Some(name) => Self::of_device(root, pod_dir, name),
@@ -41,14 +41,14 @@ impl Place {
         }
     }
 
-    /// That of a volume with a file system.
+    /// The location of a file system volume.
     pub(crate) fn of_mount(pod_dir: &Path, spec_name: &str) -> Self {
         Self { target: target(pod_dir, spec_name), device: None }
     }
 
-    /// That of the block device of a PersistentVolume.
+    /// The location of the block device of a PersistentVolume.
     pub(crate) fn of_device(root: &Path, pod_dir: &Path, name: &str) -> Self {
-        // The pod's uid.
+        // The directory's name is the pod's uid.
         let uid = pod_dir.file_name().unwrap_or_default();
         Self {
             target: device_targets(root, name).join(uid),
@@ -60,12 +60,12 @@ impl Place {
         }
     }
 
-    /// What containers of the pod are given.
+    /// The path that the pod's containers get.
     pub(crate) fn shown(&self) -> &Path {
         self.device.as_ref().map_or(&self.target, |device| &device.link)
     }
 
-    /// The step that unmounts the volume, and the path that names it.
+    /// The step that unmounts the volume, and the path that identifies it.
     pub(crate) fn teardown(&self) -> (DriverStep, &Path) {
         match &self.device {
             None => (DriverStep::TearDown, parent(&self.target)),
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    /// What is recorded of the volume.
+    /// Reads the record of the volume.
     pub(crate) fn read(&self) -> Found {
         let Some(device) = &self.device else {
             return record::read(parent(&self.target));
@@ -84,7 +84,7 @@ impl Place {
             Ok(_) => {}
         }
         match read_device(&device.record, &device.name) {
-            // The volume is, or may be, published, and it is not known which one it is.
+            // The link exists, so the volume may be published, but the missing record does not tell which volume it is.
             Found::Nothing => Found::Unreadable(io::ErrorKind::NotFound.into()),
             found @ (Found::Record(_) | Found::Unreadable(_)) => found,
         }
@@ -111,12 +111,12 @@ impl Place {
         symlink(&self.target, &device.link)
     }
 
-    /// Where mounts are looked for: in the directory of the record, for a mount point may be on a file system that does not answer.
+    /// The directory to search for mounts: that of the record, because the mount point itself may be on a file system that hangs.
     pub(crate) fn may_have_mounts(&self) -> &Path {
         if self.device.is_some() { &self.target } else { parent(&self.target) }
     }
 
-    /// Removes what is left of a volume that is not published any more.
+    /// Removes the files of an unpublished volume.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match &self.device {
             None => record::remove(&self.target),
@@ -128,7 +128,7 @@ impl Place {
     }
 }
 
-/// Records that a volume may be prepared for the node, and makes the directory for that.
+/// Records that a volume may be staged, and creates its staging directory.
 pub(crate) fn prepare_staging(wanted: &Wanted, root: &Path, node: &str) -> io::Result<()> {
     let staging = wanted.key.staging(root);
     make_directory(&staging)?;
@@ -140,7 +140,7 @@ pub(crate) fn prepare_staging(wanted: &Wanted, root: &Path, node: &str) -> io::R
     record::write_device(wanted, &directory, node)
 }
 
-/// Removes what is left of a volume that is not prepared for the node any more, and that no pod has.
+/// Removes the files of an unstaged volume that no pod uses.
 pub(crate) fn remove_staging(key: &VolumeKey, root: &Path) -> io::Result<()> {
     let staging = key.staging(root);
     let Some(name) = &key.device else {
@@ -150,13 +150,13 @@ pub(crate) fn remove_staging(key: &VolumeKey, root: &Path) -> io::Result<()> {
     remove_device(root, name)
 }
 
-/// Removes the directories of a block device that no pod has.
+/// Removes the directories of a block device that no pod uses.
 pub(crate) fn remove_device(root: &Path, name: &str) -> io::Result<()> {
     let record = device_record(root, name);
     gone(fs::remove_dir(device_targets(root, name)))?;
     record::remove_record(&record)?;
     let directory = parent(&record);
-    // A kubelet's.
+    // A kubelet may have created it.
     gone(fs::remove_dir(directory.join("dev")))?;
     gone(fs::remove_dir(directory))
 }
@@ -172,7 +172,7 @@ fn read_device(directory: &Path, name: &str) -> Found {
     }
 }
 
-/// The places of all volumes of the pod with this directory.
+/// The locations of all volumes in the pod with this directory.
 pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<Place>> {
     let mounts = record::of_pod(pod_dir)?.into_iter();
     let mounts = mounts.map(|directory| Place { target: directory.join("mount"), device: None });
@@ -184,7 +184,7 @@ pub(crate) fn of_pod(root: &Path, pod_dir: &Path) -> io::Result<Vec<Place>> {
     Ok(mounts.chain(devices).collect())
 }
 
-/// The block devices that have a record.
+/// The block volumes with a record.
 pub(crate) fn recorded_devices(root: &Path) -> io::Result<Vec<VolumeKey>> {
     let (directory, is_volume) = devices(root);
     let mut found = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
         fs::write(wanted.key.staging(root).join("of-driver"), "").unwrap();
         for uid in ["u1", "u2"] {
             place(uid).prepare(&wanted, "n1").unwrap();
-            // Again, as after an agent that was killed.
+            // Again, as after a crash of the agent.
             place(uid).prepare(&wanted, "n1").unwrap();
             assert_eq!(place(uid).key(), Some(wanted.key.clone()));
             assert_eq!(of_pod(root, &pod(uid)).unwrap(), [place(uid)]);

@@ -1,5 +1,5 @@
-//! The record of a volume beside its mount point (`vol_data.json`), in a kubelet's form: written before a driver is asked to mount,
-//! removed after it has unmounted, so that nothing is mounted that no record names.
+//! The record of a volume next to its mount point (`vol_data.json`), in the kubelet's format. It is written before the driver
+//! mounts, and removed after the driver has unmounted, so that each mount has a record.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_util.go saveVolumeData, csi_plugin.go volDataKey.
 
@@ -12,28 +12,28 @@ use serde_json::{Value, json};
 use crate::names::{STAGING, VolumeKey, volumes_of_pod};
 use crate::request::Wanted;
 
-/// The file's name.
+/// The file name.
 const FILE: &str = "vol_data.json";
 
-/// A record that was found.
+/// An existing record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: VolumeKey,
-    /// Whether a claim is bound to the volume: others are never prepared for the node.
+    /// Whether the volume is bound to a claim: other volumes are never staged.
     pub(crate) is_persistent: bool,
 }
 
-/// What a directory that may have a record has.
+/// The result of a search for a record in a directory.
 #[derive(Debug)]
 pub(crate) enum Found {
     Record(Record),
     /// There is no record.
     Nothing,
-    /// It cannot be read, or does not say which volume.
+    /// The record cannot be read, or does not identify a volume.
     Unreadable(io::Error),
 }
 
-/// Records that a volume is mounted for a pod at `target` of this node.
+/// Records that a volume is published at `target` for a pod on this node.
 pub(crate) fn write_published(wanted: &Wanted, target: &Path, node: &str) -> io::Result<()> {
     write(
         target,
@@ -48,12 +48,12 @@ pub(crate) fn write_published(wanted: &Wanted, target: &Path, node: &str) -> io:
     )
 }
 
-/// Records that a volume is prepared for the node at `staging`.
+/// Records that a volume is staged at `staging`.
 pub(crate) fn write_staged(key: &VolumeKey, staging: &Path) -> io::Result<()> {
     write(staging, &json!({"volumeHandle": key.handle, "driverName": key.driver}))
 }
 
-/// Records in a directory that a volume is, or may be, given to pods of this node as a block device.
+/// Records in a directory that a volume is, or may be, published as a block device for pods on this node.
 pub(crate) fn write_device(wanted: &Wanted, directory: &Path, node: &str) -> io::Result<()> {
     write_in(
         directory,
@@ -67,12 +67,12 @@ pub(crate) fn write_device(wanted: &Wanted, directory: &Path, node: &str) -> io:
     )
 }
 
-/// Writes the record beside a mount point.
+/// Writes the record next to a mount point.
 fn write(mount_point: &Path, record: &Value) -> io::Result<()> {
     write_in(parent(mount_point), record)
 }
 
-/// Writes the record in a directory, whole or not at all.
+/// Atomically writes the record in a directory.
 fn write_in(directory: &Path, record: &Value) -> io::Result<()> {
     let new = directory.join(format!(".{FILE}.new"));
     fs::write(&new, format!("{record}\n"))?;
@@ -107,21 +107,21 @@ pub(crate) fn read(directory: &Path) -> Found {
     }
 }
 
-/// Removes what is left beside a mount point at which nothing is mounted: the mount point, the record and their directory. What is
-/// not empty stays, and is an error.
+/// Removes the files of a mount point without a mount: the mount point, the record and their directory. Fails if a directory is
+/// not empty.
 pub(crate) fn remove(mount_point: &Path) -> io::Result<()> {
     gone(fs::remove_dir(mount_point))?;
     remove_record(parent(mount_point))
 }
 
-/// Removes a record, and its directory.
+/// Removes a record and its directory.
 pub(crate) fn remove_record(directory: &Path) -> io::Result<()> {
     gone(fs::remove_file(directory.join(FILE)))?;
     gone(fs::remove_file(directory.join(format!(".{FILE}.new"))))?;
     gone(fs::remove_dir(directory))
 }
 
-/// What is gone already counts as removed.
+/// Treats a missing file as removed.
 pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -129,7 +129,7 @@ pub(crate) fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The directories in which a pod has, or may have, volumes of drivers.
+/// The directories of a pod that have, or may have, CSI volumes.
 pub(crate) fn of_pod(pod_dir: &Path) -> io::Result<Vec<PathBuf>> {
     directories(&volumes_of_pod(pod_dir))
 }
@@ -139,7 +139,7 @@ pub(crate) fn pods(root: &Path) -> io::Result<Vec<PathBuf>> {
     directories(&root.join("pods"))
 }
 
-/// The directories in which volumes are, or may be, prepared for the node.
+/// The directories of volumes that are, or may be, staged.
 pub(crate) fn staged(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for driver in directories(&root.join(STAGING))? {
@@ -148,11 +148,11 @@ pub(crate) fn staged(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// What is in a directory; nothing if it does not exist.
+/// The entries of a directory; none if it does not exist.
 pub(crate) fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        // A file where a directory is expected has nothing in it.
+        // A file in place of a directory has no entries.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         entries => entries?,
     };

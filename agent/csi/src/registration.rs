@@ -1,4 +1,4 @@
-//! Registers drivers that the watcher of plugins finds, and shows on the node that they are there.
+//! Registers the drivers that the plugin watcher finds, and publishes them in the node's object and CSINode.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_plugin.go RegisterPlugin, DeRegisterPlugin.
 
@@ -12,11 +12,11 @@ use crate::cluster::VolumeCluster;
 use crate::registry::Registry;
 use crate::version::accept;
 
-/// Keeps the registry of drivers.
+/// Adds and removes drivers in the registry.
 pub(crate) struct DriverHandler {
     pub(crate) registry: Arc<Registry>,
     pub(crate) cluster: Arc<dyn VolumeCluster>,
-    /// Whether it is known which volumes are mounted: no driver is used before.
+    /// Whether the mounted volumes are known. No driver is used before that.
     pub(crate) volumes_are_known: watch::Receiver<bool>,
 }
 
@@ -47,7 +47,7 @@ impl PluginHandler for DriverHandler {
     }
 
     async fn register(&self, plugin: &PluginInfo) -> Result<(), String> {
-        // Its sender lives as long as the drivers.
+        // It cannot fail: the drivers own the sender.
         let _ = self.volumes_are_known.clone().wait_for(|are_known| *are_known).await;
         let added = self.add(plugin).await;
         match &added {

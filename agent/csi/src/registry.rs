@@ -1,4 +1,4 @@
-//! The drivers that are registered at present, and their sockets.
+//! The registered drivers and their sockets.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::version::Version;
 struct Registered {
     /// The socket of its node service.
     endpoint: PathBuf,
-    /// The socket by which it was registered.
+    /// The registration socket.
     socket: PathBuf,
     version: Version,
 }
@@ -24,13 +24,13 @@ struct Registered {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     drivers: Mutex<Map<String, Registered>>,
-    /// Counts the registrations.
+    /// The number of registrations.
     registrations: watch::Sender<u64>,
     times: CallTimes,
 }
 
 impl Registry {
-    /// A driver's node service, or that it is not registered, in a kubelet's words.
+    /// A driver's node service, or the kubelet's error if the driver is not registered.
     pub(crate) fn driver(&self, name: &str) -> Result<Driver, String> {
         Ok(self.driver_at(name, self.endpoint(name)?))
     }
@@ -40,7 +40,7 @@ impl Registry {
         Driver::new(name, endpoint, self.times.clone())
     }
 
-    /// How long the calls of all drivers took.
+    /// The durations of the calls of all drivers.
     pub(crate) fn call_durations(&self) -> DriverCalls {
         self.times.all()
     }
@@ -52,24 +52,24 @@ impl Registry {
         })
     }
 
-    /// The highest version that a driver of this name is registered with.
+    /// The highest version of the registered driver of this name.
     pub(crate) fn version(&self, driver: &str) -> Option<Version> {
         self.lock().get(driver).map(|driver| driver.version)
     }
 
-    /// Registers a driver, in the place of one of the same name.
+    /// Registers a driver. It replaces one of the same name.
     pub(crate) fn add(&self, driver: &str, endpoint: &Path, socket: &Path, version: Version) {
         let registered =
             Registered { endpoint: endpoint.to_owned(), socket: socket.to_owned(), version };
         self.lock().insert(driver.to_owned(), registered);
     }
 
-    /// Announces that a driver can be used that was added.
+    /// Announces that an added driver can be used.
     pub(crate) fn announce(&self) {
         self.registrations.send_modify(|count| *count += 1);
     }
 
-    /// Forgets the driver that was registered by this socket. Returns its name, unless another one has taken its place.
+    /// Removes the driver with this registration socket. Returns its name, unless another driver has replaced it.
     pub(crate) fn remove(&self, socket: &Path) -> Option<String> {
         let mut drivers = self.lock();
         let found = drivers.iter().find(|(_, driver)| driver.socket == socket);
@@ -78,7 +78,7 @@ impl Registry {
         Some(name)
     }
 
-    /// Sees that drivers are registered, from now on.
+    /// Notifies of later registrations.
     pub(crate) fn registrations(&self) -> watch::Receiver<u64> {
         self.registrations.subscribe()
     }

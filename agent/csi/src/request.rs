@@ -1,4 +1,4 @@
-//! ◆ What a driver is asked for, from the volume, the pod, the driver's object in the cluster and what the driver can do. Pure.
+//! ◆ Builds the requests to drivers, from the volume, the pod, the driver's CSIDriver object and its capabilities. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_mounter.go SetUpAt, csi_attacher.go MountDevice, csi_util.go.
 
@@ -12,47 +12,47 @@ use k8s_openapi::api::storage::v1::{CSIDriver, TokenRequest};
 
 use crate::names::{VolumeKey, inline_handle, is_file_name};
 
-/// Strings by names: attributes, contexts, secrets.
+/// Strings by name: attributes, contexts, secrets.
 pub(crate) type Strings = BTreeMap<String, String>;
 
-/// What the node's half of a driver can do.
+/// The capabilities of a driver's node service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// It prepares volumes for the node before it mounts them for pods.
+    /// It stages volumes (STAGE_UNSTAGE_VOLUME).
     pub(crate) stages: bool,
-    /// It tells several pods of a node with one volume from one pod.
+    /// It supports the single-node access modes for one and for several writers (SINGLE_NODE_MULTI_WRITER).
     pub(crate) several_writers: bool,
-    /// It gives volumes to groups.
+    /// It applies the pod's `fsGroup` itself (VOLUME_MOUNT_GROUP).
     pub(crate) gives_groups: bool,
-    /// It measures volumes.
+    /// It measures volumes (GET_VOLUME_STATS).
     pub(crate) measures: bool,
-    /// It says whether volumes are abnormal when it measures them.
+    /// Its measurements include the volume's condition (VOLUME_CONDITION).
     pub(crate) has_condition: bool,
-    /// It expands volumes.
+    /// It expands volumes (EXPAND_VOLUME).
     pub(crate) expands: bool,
 }
 
-/// How a driver is used: its CSIDriver object, or the defaults of a driver without one.
+/// The settings of a driver: its CSIDriver object, or the defaults without one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DriverRules {
-    /// `None`: it has no object.
+    /// The lifecycle modes; `None` without an object.
     modes: Option<Vec<String>>,
-    /// Volumes are attached to the node before they are mounted.
+    /// Volumes must be attached to the node before they are mounted.
     pub(crate) attaches: bool,
     shows_pods: bool,
     groups: GroupPolicy,
-    /// The tokens of the pod's service account that it gets.
+    /// The service account tokens that the driver gets.
     pub(crate) tokens: Vec<TokenRequest>,
-    /// They are among the secrets, not in the volume's context.
+    /// The tokens are passed as secrets, not in the volume context.
     pub(crate) tokens_are_secrets: bool,
-    /// Volumes are mounted again from time to time.
+    /// Volumes are published again periodically (`requiresRepublish`).
     pub(crate) renews: bool,
 }
 
-/// Whether the agent gives a volume's files to the pod's `fsGroup`.
+/// Whether the agent changes the group of a volume's files to the pod's `fsGroup`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum GroupPolicy {
-    /// If it has a file system type, and one node writes to it.
+    /// If the volume has a file system type, and its access mode is for a single node.
     #[default]
     ReadWriteOnceWithFsType,
     Always,
@@ -60,7 +60,7 @@ enum GroupPolicy {
 }
 
 impl DriverRules {
-    /// The rules of a driver with this object.
+    /// The settings in this object.
     pub(crate) fn of(driver: Option<&CSIDriver>) -> Self {
         let Some(driver) = driver else {
             return Self { attaches: true, ..Self::default() };
@@ -85,7 +85,7 @@ impl DriverRules {
         }
     }
 
-    /// Whether the driver takes a volume, or why not, in a kubelet's words.
+    /// Checks that the driver supports the volume's lifecycle mode. Errors are in the kubelet's words.
     pub(crate) fn check(&self, volume: &Wanted) -> Result<(), String> {
         let (mode, driver) = (volume.mode(), &volume.key.driver);
         match &self.modes {
@@ -104,7 +104,7 @@ impl DriverRules {
         }
     }
 
-    /// Whether the agent has to give the volume's files to a group.
+    /// Whether the agent must change the group of the volume's files.
     pub(crate) fn takes_group(&self, volume: &Wanted, can: Capabilities) -> bool {
         let is_for_one_node = match &volume.persistent {
             Some(persistent) => persistent
@@ -123,7 +123,7 @@ impl DriverRules {
     }
 }
 
-/// The modes of volumes: a pod's own, and one that a claim is bound to.
+/// The lifecycle modes: of inline volumes, and of PersistentVolumes.
 const EPHEMERAL: &str = "Ephemeral";
 const PERSISTENT: &str = "Persistent";
 
@@ -137,14 +137,14 @@ pub(crate) struct Wanted {
     pub(crate) readonly: bool,
     /// The pod's `fsGroup`.
     pub(crate) group: Option<i64>,
-    /// Namespace and name of the secret with which it is mounted for a pod.
+    /// Namespace and name of the secret for publishing.
     pub(crate) publish_secret: Option<(String, String)>,
-    /// `None`: it is made for the pod.
+    /// `None` for an inline volume.
     pub(crate) persistent: Option<Persistent>,
     pod: Strings,
 }
 
-/// The steps in which a volume is mounted.
+/// The steps of mounting a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Steps {
     pub(crate) first: DriverStep,
@@ -152,25 +152,25 @@ pub(crate) struct Steps {
     pub(crate) expand: DriverStep,
 }
 
-/// What only a PersistentVolume has.
+/// The fields of a PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Persistent {
     pub(crate) access_modes: Vec<String>,
     pub(crate) mount_options: Vec<String>,
-    /// Namespace and name of the secret with which it is prepared for the node.
+    /// Namespace and name of the secret for staging.
     pub(crate) stage_secret: Option<(String, String)>,
-    /// Namespace and name of the secret with which it is expanded.
+    /// Namespace and name of the secret for expansion.
     pub(crate) expand_secret: Option<(String, String)>,
-    /// The claim that it is bound to, if it has a size.
+    /// The bound claim, if the volume has a capacity.
     pub(crate) claimed: Option<Claimed>,
 }
 
-/// The claim of a volume, which may want more of it.
+/// The claim of a volume, which may request an expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The volume's capacity, as it is written.
+    /// The volume's capacity, as the API has it.
     pub(crate) capacity: String,
 }
 
@@ -181,14 +181,14 @@ impl Claimed {
         Some(Self { namespace: claim.namespace.clone()?, name: claim.name.clone()?, capacity })
     }
 
-    /// The volume's capacity; zero if it cannot be read.
+    /// The volume's capacity; zero if it is malformed.
     pub(crate) fn capacity(&self) -> Quantity {
         Quantity::parse(&self.capacity).unwrap_or(Quantity::ZERO)
     }
 }
 
 impl Wanted {
-    /// The volume of a pod; `None` if it is no driver's.
+    /// The volume of a pod; `None` if it is not a CSI volume.
     pub(crate) fn of(pod: &Pod, volume: &DriverVolume) -> Option<Self> {
         let security = pod.spec().security_context.as_ref();
         let group = security.and_then(|security| security.fs_group);
@@ -243,14 +243,14 @@ impl Wanted {
         })
     }
 
-    /// Whether it names a driver and a volume, and nothing that leads elsewhere.
+    /// Whether the names of driver, volume and device are present and cannot escape their directories.
     pub(crate) fn has_names(&self) -> bool {
         let VolumeKey { driver, handle, device } = &self.key;
         let is_name = |name: &String| is_file_name(name);
         is_name(driver) && !handle.is_empty() && device.iter().all(is_name)
     }
 
-    /// What the steps are called in which it is mounted.
+    /// The names of the steps for this volume.
     pub(crate) fn steps(&self) -> Steps {
         use DriverStep::{ExpandMapped, ExpandMounted, MapDevice, MountDevice, SetUp, SetUpDevice};
         let (first, publish, expand) = match (&self.key.device, &self.persistent) {
@@ -261,12 +261,12 @@ impl Wanted {
         Steps { first, publish, expand }
     }
 
-    /// Its mode, as records and messages name it.
+    /// The lifecycle mode, as in records and messages.
     pub(crate) fn mode(&self) -> &'static str {
         if self.persistent.is_some() { PERSISTENT } else { EPHEMERAL }
     }
 
-    /// How the volume is mounted, for a driver that can do this.
+    /// The volume capability for a driver with these capabilities.
     pub(crate) fn capability(&self, can: Capabilities) -> Capability {
         let persistent = self.persistent.as_ref();
         let mode = persistent.and_then(|persistent| persistent.access_modes.first());
@@ -284,7 +284,7 @@ impl Wanted {
         Capability { access, kind }
     }
 
-    /// The volume's attributes with the fields of the pod that its driver wants, without tokens.
+    /// The volume context: the attributes and, if the driver requests it, the pod's fields. It has no tokens.
     pub(crate) fn context(&self, rules: &DriverRules) -> Strings {
         let mut context = self.attributes.clone();
         if rules.shows_pods {
@@ -294,7 +294,7 @@ impl Wanted {
     }
 }
 
-/// What a driver may be told of a pod.
+/// The fields of a pod for a driver.
 fn shown(pod: &Pod, is_ephemeral: bool) -> Strings {
     let account = pod.spec().service_account_name.clone().unwrap_or_default();
     [
@@ -309,7 +309,7 @@ fn shown(pod: &Pod, is_ephemeral: bool) -> Strings {
     .collect()
 }
 
-/// How a volume is given to pods.
+/// A volume capability.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Capability {
     pub(crate) access: AccessMode,
@@ -317,7 +317,7 @@ pub(crate) struct Capability {
 }
 
 impl Capability {
-    /// The same without a group.
+    /// The same capability without a group.
     pub(crate) fn without_group(mut self) -> Self {
         if let AccessKind::Mount { group, .. } = &mut self.kind {
             *group = None;
@@ -326,22 +326,22 @@ impl Capability {
     }
 }
 
-/// As what pods have a volume.
+/// The access type of a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AccessKind {
-    /// As a block device.
+    /// A block device.
     Block,
-    /// As a file system.
+    /// A file system.
     Mount {
-        /// Empty: the driver's choice.
+        /// Empty: the driver's default.
         fs_type: String,
         flags: Vec<String>,
-        /// The group that the driver gives the volume to.
+        /// The group that the driver applies.
         group: Option<String>,
     },
 }
 
-/// Who uses a volume, as the interface names it.
+/// The access mode of a volume, by its CSI name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMode {
     Unknown,
@@ -371,7 +371,7 @@ mod tests;
 pub(crate) mod fixtures {
     use super::{Persistent, Strings, VolumeKey, Wanted};
 
-    /// A block device of the PersistentVolume of this name.
+    /// A block volume of the PersistentVolume of this name.
     pub(crate) fn wanted_device(name: &str) -> Wanted {
         let (driver, handle) = ("d".to_owned(), "h".to_owned());
         Wanted {

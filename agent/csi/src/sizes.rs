@@ -1,4 +1,4 @@
-//! What the node knows of the sizes of volumes that are mounted.
+//! The known sizes of mounted volumes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use compact::Map;
 use crate::expansion::KnownSize;
 use crate::names::VolumeKey;
 
-/// See the module.
+/// The known sizes of mounted volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes(Mutex<Map<VolumeKey, KnownSize>>);
 
@@ -16,7 +16,7 @@ impl Sizes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a volume.
+    /// The known size of a volume.
     pub(crate) fn get(&self, key: &VolumeKey) -> KnownSize {
         self.lock().get(key).copied().unwrap_or_default()
     }
@@ -25,7 +25,7 @@ impl Sizes {
         change(self.lock().entry(key.clone()).or_default());
     }
 
-    /// Forgets a volume that no pod uses any more.
+    /// Removes a volume that no pod uses.
     pub(crate) fn forget(&self, key: &VolumeKey) {
         self.lock().remove(key);
     }

@@ -1,4 +1,4 @@
-//! ◆ What a driver's answer to NodeGetVolumeStats says of a volume. Pure.
+//! ◆ Evaluates a driver's response to NodeGetVolumeStats. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/{csi_metrics,csi_client}.go NodeGetVolumeStats.
 
@@ -6,14 +6,14 @@ use agent::storage::drivers::{Amount, DriverCondition, DriverUsage};
 
 use crate::request::Capabilities;
 
-/// What an amount counts.
+/// The unit of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageUnit {
     Bytes,
     Inodes,
 }
 
-/// A driver's answer, without amounts of other units.
+/// A driver's response, without amounts in unknown units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     pub(crate) amounts: Vec<(UsageUnit, Amount)>,
@@ -21,14 +21,14 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// The use of the volume, of a driver that can do this. An answer that says nothing is an error.
+    /// The usage of the volume, for a driver with these capabilities. An empty response is an error.
     pub(crate) fn usage(self, can: Capabilities) -> Result<DriverUsage, String> {
         let last = |wanted: UsageUnit| {
             let mut amounts = self.amounts.iter().rev();
             amounts.find(|(unit, _)| *unit == wanted).map(|(_, amount)| *amount)
         };
         let (bytes, inodes) = (last(UsageUnit::Bytes), last(UsageUnit::Inodes));
-        // A volume whose driver has nothing to say of its condition is not abnormal.
+        // Without a condition in the response, the volume is not abnormal.
         let condition = can.has_condition.then(|| self.condition.clone().unwrap_or_default());
         if self.amounts.is_empty() && condition.is_none() {
             return Err("failed to get usage from response. usage is nil".to_owned());

@@ -1,4 +1,4 @@
-//! The tokens of service accounts that drivers get.
+//! Service account tokens for drivers.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/csi_mounter.go podServiceAccountTokenAttrs; pkg/kubelet/token/token_manager.go
 //! GetServiceAccountToken.
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::cluster::VolumeCluster;
 use crate::request::Strings;
 
-/// The name under which a driver gets the tokens.
+/// The key of the tokens in a request.
 const NAME: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 /// The API's default of `expirationSeconds`.
@@ -33,7 +33,7 @@ impl Tokens {
         Self { cluster, kept: Mutex::default() }
     }
 
-    /// The tokens of a pod that a driver wants, as it gets them; nothing if it wants none.
+    /// The pod's tokens for a driver in the format of the request; empty if the driver requests none.
     pub(crate) async fn of(&self, pod: &Pod, wanted: &[DriverToken]) -> Result<Strings, String> {
         if wanted.is_empty() {
             return Ok(Strings::new());
@@ -57,8 +57,8 @@ impl Tokens {
         Ok(Strings::from([(NAME.to_owned(), Value::Object(tokens).to_string())]))
     }
 
-    /// A token that was issued, or another one once it is to be replaced. An old one is used for as long as it is good if the cluster
-    /// issues no other.
+    /// Returns a cached token, or requests a new one if it is due for renewal. If the request fails, the cached token is used
+    /// until it expires.
     async fn get(&self, request: TokenRequest, now: Timestamp) -> Result<KeptToken, String> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let old = kept().get(&request).cloned();
@@ -83,7 +83,7 @@ impl Tokens {
         Ok(new)
     }
 
-    /// Forgets the tokens of a pod.
+    /// Removes the tokens of a pod.
     pub(crate) fn forget(&self, uid: &str) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|request, _| request.uid.as_str() != uid);

@@ -1,4 +1,4 @@
-//! Has drivers unmount volumes: those of pods that have ended, and what was prepared for the node once no pod uses it.
+//! Unmounts volumes through their drivers: unpublishes those of ended pods, and unstages those that no pod uses.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter,csi_block}.go; pkg/kubelet/volumemanager/reconciler.
 
@@ -15,7 +15,7 @@ use crate::volumes::Volumes;
 impl Volumes {
     /// Unmounts all volumes of the pod with this directory. Returns the first error; the others are logged.
     pub(crate) async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError> {
-        // What mounts for the pod although nobody waits for it any more is unmounted too.
+        // A mount operation may still run after its caller was dropped. Wait for it, so that its volume is unmounted too.
         let _after_mounts = self.pods.lock(&pod_dir.to_owned()).await;
         let failed = |step, volume: &Path, message: String| {
             let volume = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -44,18 +44,18 @@ impl Volumes {
         }
         for key in self.uses.unused() {
             if self.unstage_unused(&key).await.is_err() {
-                // It is tried again beside the pod, which has ended.
+                // The upkeep task retries it.
                 self.uses.retry_unstaging();
             }
         }
         Ok(())
     }
 
-    /// Unmounts the volume that is, or may be, published at this place of a pod.
+    /// Unpublishes the volume that is, or may be, published at this location of a pod.
     async fn unmount_one(&self, pod_dir: &Path, place: &Place) -> Result<(), String> {
         let key = match place.read() {
             Found::Record(record) => record.key,
-            // Nothing was ever mounted there, but by someone who keeps no records.
+            // The agent never mounted there. Another program may have.
             Found::Nothing => return self.has_no_mounts(place),
             Found::Unreadable(error) => {
                 return self.has_no_mounts(place).map_err(|mounted| {
@@ -84,7 +84,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether nothing is mounted at a place, or what is.
+    /// Checks that nothing is mounted at a location.
     fn has_no_mounts(&self, place: &Place) -> Result<(), String> {
         let mounts = self.machine.mounts_below(place.may_have_mounts());
         match mounts.map_err(|error| error.to_string())?.first() {
@@ -96,7 +96,7 @@ impl Volumes {
         }
     }
 
-    /// Whether a driver has left nothing mounted in a directory, or what.
+    /// Checks that a driver has left no mounts in a directory.
     fn has_left_no_mounts(&self, directory: &Path) -> Result<(), String> {
         let mounts = self.machine.mounts_below(directory).map_err(|error| error.to_string())?;
         match mounts.first() {
@@ -105,14 +105,14 @@ impl Volumes {
         }
     }
 
-    /// Removes what is left at a place, unless something is mounted there.
+    /// Removes the files at a location, unless something is mounted there.
     pub(crate) fn remove_left(&self, place: &Place) -> Result<(), String> {
         self.has_left_no_mounts(place.may_have_mounts())?;
         let removed = place.remove();
         removed.map_err(|error| format!("failed to remove {}: {error}", place.target.display()))
     }
 
-    /// Removes what is left of a volume that was prepared for the node, unless something is mounted there.
+    /// Removes the files of a staged volume, unless something is mounted there.
     pub(crate) fn remove_staging(&self, key: &VolumeKey) -> Result<(), String> {
         let staging = key.staging(&self.root);
         match &key.device {
@@ -126,7 +126,7 @@ impl Volumes {
         removed.map_err(|error| format!("failed to remove {}: {error}", staging.display()))
     }
 
-    /// Removes the directories of a block device that no pod uses and that is not prepared for the node.
+    /// Removes the directories of a block device that no pod uses and that is not staged.
     async fn remove_unused_device(&self, key: &VolumeKey) {
         let Some(name) = &key.device else {
             return;
@@ -144,7 +144,7 @@ impl Volumes {
         }
     }
 
-    /// Has drivers undo their preparation of volumes that no pod uses any more. Returns whether something is left to do.
+    /// Unstages all volumes that no pod uses. Returns whether a retry is necessary.
     pub(crate) async fn unstage_all_unused(&self) -> bool {
         let mut is_left = false;
         for key in self.uses.unused() {
@@ -174,7 +174,7 @@ impl Volumes {
         })?;
         if key.device.is_some() {
             self.has_left_no_mounts(&staging)?;
-            // Drivers may keep files beside a device.
+            // Drivers may leave files next to a device.
             let removed = remove_tree(&staging);
             removed.map_err(|error| format!("failed to remove {}: {error}", staging.display()))?;
         }
@@ -183,7 +183,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Has a driver measure a volume of the pod with this directory; `None`: it measures none, or the pod does not have it.
+    /// Gets the usage of a volume in the pod with this directory; `None` if the driver does not measure volumes, or the pod does
+    /// not have it.
     pub(crate) async fn usage(
         &self,
         pod_dir: &Path,
@@ -196,7 +197,7 @@ impl Volumes {
             return Ok(None);
         };
         let _one_at_a_time = self.locks.lock(&key.of_driver()).await;
-        // It may have been unmounted meanwhile.
+        // The volume may have been unpublished meanwhile.
         if place.key().as_ref() != Some(&key) {
             return Ok(None);
         }
@@ -209,7 +210,7 @@ impl Volumes {
         stats.map_err(|error| error.to_string())?.usage(can).map(Some)
     }
 
-    /// Finds what an earlier agent, or a kubelet, has had mounted.
+    /// Finds the volumes that an earlier agent or a kubelet has mounted.
     pub(crate) async fn find(&self) {
         let found = self.uses.find(&self.root).and_then(|()| place::recorded_devices(&self.root));
         match found {

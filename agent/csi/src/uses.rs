@@ -1,4 +1,4 @@
-//! Which pods use which volumes, and which volumes are prepared for the node: found on the disk first, and kept as they change.
+//! Tracks which pods use which volumes, and which volumes are staged. The initial state is read from disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,30 +12,30 @@ use crate::names::VolumeKey;
 use crate::place;
 use crate::record::{self, Found};
 
-/// See the module.
+/// Which pods use which volumes, and which volumes are staged.
 pub(crate) struct Uses {
     state: Mutex<State>,
     cluster: Arc<dyn VolumeCluster>,
-    /// A volume that no pod uses is still prepared.
+    /// Notified when a staged volume may have become unused.
     left: Notify,
 }
 
-/// ◆ What is known of volumes.
+/// ◆ The known state of volumes.
 #[derive(Debug, Default)]
 struct State {
-    /// The directories of the pods that have, or are to have, a volume.
+    /// The directories of the pods that use, or are about to use, a volume.
     users: Map<VolumeKey, Set<PathBuf>>,
-    /// Where this agent has had volumes mounted.
+    /// The target paths that this agent has published.
     published: Set<PathBuf>,
-    /// Whether this agent knows that a volume is prepared, of those that may be.
+    /// The volumes that are or may be staged. True: this agent has staged the volume.
     staged: Map<VolumeKey, bool>,
-    /// Whether a driver's volumes are attached to nodes.
+    /// Whether a driver's volumes must be attached to nodes.
     attaches: Map<String, bool>,
-    /// Volumes that are not attached to the node, whatever their driver does with others: those that are made for pods.
+    /// Volumes that are not attached, regardless of their driver: inline volumes.
     unattached: Set<VolumeKey>,
-    /// What is on the disk is known.
+    /// Whether the state on disk has been read.
     is_found: bool,
-    /// Directories with records that cannot be read: whose volumes they have is not known.
+    /// Directories with unreadable records: it is unknown which volumes they use.
     unreadable: Set<PathBuf>,
 }
 
@@ -49,7 +49,7 @@ impl State {
         attached.map(VolumeKey::unique_name).collect()
     }
 
-    /// Whether a volume is, or may be, prepared, and no pod uses it.
+    /// Whether a volume is, or may be, staged, and no pod uses it.
     fn is_unused(&self, key: &VolumeKey) -> bool {
         self.is_found
             && self.unreadable.is_empty()
@@ -67,7 +67,7 @@ impl Uses {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the records below the agent's directory. It blocks.
+    /// Reads the records below the agent's directory. Blocks.
     pub(crate) fn find(&self, root: &Path) -> io::Result<()> {
         let mut found = State { is_found: true, ..State::default() };
         for pod in record::pods(root)? {
@@ -102,7 +102,7 @@ impl Uses {
             }
         }
         let mut state = self.lock();
-        // Pods may have got volumes meanwhile.
+        // Pods may have started to use volumes meanwhile.
         for (key, pods) in found.users {
             state.users.entry(key).or_default().extend(pods);
         }
@@ -117,7 +117,7 @@ impl Uses {
         Ok(())
     }
 
-    /// The drivers of which is not known whether their volumes are attached.
+    /// The drivers for which it is unknown whether their volumes are attached.
     pub(crate) fn drivers_of_unknown_kind(&self) -> Set<String> {
         let state = self.lock();
         let keys = state.users.keys().chain(state.staged.keys());
@@ -125,12 +125,12 @@ impl Uses {
         drivers.filter(|driver| !state.attaches.contains_key(*driver)).cloned().collect()
     }
 
-    /// Notes whether a driver's volumes are attached to nodes.
+    /// Records whether a driver's volumes are attached to nodes.
     pub(crate) fn set_attaches(&self, driver: &str, attaches: bool) {
         self.lock().attaches.insert(driver.to_owned(), attaches);
     }
 
-    /// Shows the cluster which volumes are in use.
+    /// Reports the volumes in use to the cluster.
     pub(crate) fn show(&self) {
         let state = self.lock();
         if state.is_found {
@@ -138,7 +138,7 @@ impl Uses {
         }
     }
 
-    /// Notes that a pod is to have a volume, which is attached to the node or not.
+    /// Records that a pod is about to use a volume, and whether the volume is attached to the node.
     pub(crate) fn want(&self, key: &VolumeKey, pod_dir: &Path, attaches: bool) {
         let mut state = self.lock();
         state.users.entry(key.clone()).or_default().insert(pod_dir.to_owned());
@@ -164,12 +164,12 @@ impl Uses {
         self.lock().published.remove(target);
     }
 
-    /// Whether this agent has had the volume prepared.
+    /// Whether this agent has staged the volume.
     pub(crate) fn is_staged(&self, key: &VolumeKey) -> bool {
         self.lock().staged.get(key) == Some(&true)
     }
 
-    /// Notes that a driver is about to prepare a volume.
+    /// Records that a driver is about to stage a volume.
     pub(crate) fn may_be_staged(&self, key: &VolumeKey) {
         self.lock().staged.entry(key.clone()).or_insert(false);
     }
@@ -188,7 +188,7 @@ impl Uses {
         self.show();
     }
 
-    /// Notes that a pod has a volume no more.
+    /// Records that a pod no longer uses a volume.
     pub(crate) fn drop_use(&self, key: &VolumeKey, pod_dir: &Path) {
         let mut state = self.lock();
         if let Some(pods) = state.users.get_mut(key) {
@@ -204,17 +204,17 @@ impl Uses {
         self.show();
     }
 
-    /// Whether a pod has, or is to have, a volume.
+    /// Whether a pod uses, or is about to use, a volume.
     pub(crate) fn is_used(&self, key: &VolumeKey) -> bool {
         self.lock().users.contains_key(key)
     }
 
-    /// Whether a volume is, or may be, prepared for the node.
+    /// Whether a volume is, or may be, staged.
     pub(crate) fn may_have_staged(&self, key: &VolumeKey) -> bool {
         self.lock().staged.contains_key(key)
     }
 
-    /// Notes that a pod has no volumes any more, nor is to have any. Returns those that it was to have.
+    /// Records that a pod uses no volumes any more. Returns the volumes that it used.
     pub(crate) fn forget(&self, pod_dir: &Path) -> Vec<VolumeKey> {
         let keys: Vec<VolumeKey> = {
             let mut state = self.lock();
@@ -229,7 +229,7 @@ impl Uses {
         keys
     }
 
-    /// The volumes that are, or may be, prepared for the node, and that no pod uses.
+    /// The volumes that are, or may be, staged, and that no pod uses.
     pub(crate) fn unused(&self) -> Vec<VolumeKey> {
         let state = self.lock();
         state.staged.keys().filter(|key| state.is_unused(key)).cloned().collect()
@@ -239,12 +239,12 @@ impl Uses {
         self.lock().is_unused(key)
     }
 
-    /// Has volumes that no pod uses looked at again.
+    /// Makes the upkeep task check for unused volumes again.
     pub(crate) fn retry_unstaging(&self) {
         self.left.notify_one();
     }
 
-    /// Waits until there may be a volume that no pod uses. Cancel-safe.
+    /// Waits until a volume may have become unused. Cancel-safe.
     pub(crate) async fn may_be_left(&self) {
         self.left.notified().await;
     }

@@ -1,14 +1,14 @@
-//! ◆ The versions of the interface that a driver supports. Pure.
+//! ◆ The CSI versions that a driver supports. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apimachinery/pkg/util/version/version.go HighestSupportedVersion, ParseGeneric;
 //! pkg/volume/csi/csi_plugin.go validateVersions.
 
-/// A version of the interface: its numbers, missing ones as 0.
+/// A CSI version: its numbers, with 0 for missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version([u64; 3]);
 
 impl Version {
-    /// The highest of the versions that the agent supports, or why there is none.
+    /// The highest version that the agent supports, or the reason that there is none.
     pub(crate) fn highest(versions: &[String]) -> Result<Self, String> {
         let known = versions.iter().filter_map(|version| Self::parse(version));
         let highest = known.filter(|version| version.0[0] <= 1).max();
@@ -24,7 +24,7 @@ impl Version {
         }
     }
 
-    /// Two or more numbers with dots between them, a `v` before them and anything after them.
+    /// Parses two or more numbers separated by dots, with an optional `v` before and any text after them.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -39,8 +39,8 @@ impl Version {
     }
 }
 
-/// Why a driver that supports these versions is not registered, beside one of the same name with the version `registered`, in a
-/// kubelet's words; `step` is a kubelet's name of what is done. Otherwise its own highest version.
+/// Checks a driver's versions against the version `registered` of a driver of the same name. Returns the driver's highest
+/// version, or the kubelet's error; `step` is the kubelet's name of the operation.
 pub(crate) fn accept(
     step: &str,
     driver: &str,

@@ -1,5 +1,5 @@
-//! Has drivers mount volumes. What is mounted is on the disk, in records of a kubelet's form: an agent that was killed
-//! leaves what its successor, or a kubelet, unmounts.
+//! Mounts volumes through their drivers. The state is on disk, in records of the kubelet's format, so that a restarted agent or a
+//! kubelet can unmount the volumes of an agent that was killed.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/csi/{csi_attacher,csi_mounter}.go; pkg/kubelet/volumemanager/reconciler.
 
@@ -26,7 +26,7 @@ use crate::sizes::Sizes;
 use crate::tokens::Tokens;
 use crate::uses::Uses;
 
-/// How long the node's status may take to show that a volume is in use, before that is tried again.
+/// The timeout for the node's status to list a volume as in use. The mount is then retried.
 const SHOWN: Duration = Duration::from_secs(10);
 
 /// The volumes of a node.
@@ -37,16 +37,16 @@ pub(crate) struct Volumes {
     pub(crate) registry: Arc<Registry>,
     pub(crate) cluster: Arc<dyn VolumeCluster>,
     pub(crate) machine: Arc<dyn Machine>,
-    /// Of pods; who has one may take those of volumes.
+    /// The locks of pods. Take a pod's lock before those of volumes.
     pub(crate) pods: Locks<PathBuf>,
-    /// Of volumes, by driver and handle.
+    /// The locks of volumes, by driver and handle.
     pub(crate) locks: Locks<(String, String)>,
     pub(crate) tokens: Tokens,
     pub(crate) uses: Uses,
     pub(crate) sizes: Sizes,
 }
 
-/// What a driver is and can do, and how it is used.
+/// A driver, its capabilities and its settings.
 struct Known {
     driver: Driver,
     can: Capabilities,
@@ -74,8 +74,8 @@ impl Volumes {
         }
     }
 
-    /// Mounts a volume for a pod, unless it is mounted. With `renews`, only one that is mounted, and that its driver wants to mount
-    /// again.
+    /// Mounts a volume for a pod, unless it is mounted. With `renews`, publishes a mounted volume again if its driver requires
+    /// that.
     pub(crate) async fn mount(
         &self,
         pod: &Pod,
@@ -152,7 +152,7 @@ impl Volumes {
         Ok(MountedVolume { takes_group, expansion, ..mounted })
     }
 
-    /// Asks a registered driver what it can do.
+    /// Gets the capabilities of a registered driver.
     async fn known(&self, key: &VolumeKey, rules: DriverRules) -> Result<Known, String> {
         let driver = self.registry.driver(&key.driver).map_err(|error| {
             format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}")
@@ -161,9 +161,9 @@ impl Volumes {
         Ok(Known { driver, can, rules })
     }
 
-    /// What the controller of a driver said when it attached the volume, or why the volume is not attached.
+    /// The metadata of the attachment, or the reason that the volume is not attached.
     async fn attached(&self, key: &VolumeKey) -> Result<Strings, String> {
-        // Otherwise it may be detached while it is mounted.
+        // Until the node's status lists the volume, the controller may detach it.
         let name = key.unique_name();
         let shown = timeout(SHOWN, self.cluster.in_use_is_shown(&name)).await;
         shown.map_err(|_| format!("the node's status does not show yet that {name} is in use"))?;
@@ -185,7 +185,7 @@ impl Volumes {
         }
     }
 
-    /// Has a driver prepare a volume for the node, once.
+    /// Stages a volume, unless this agent has already staged it.
     async fn stage(&self, known: &Known, wanted: &Wanted, context: &Strings) -> Result<(), String> {
         if self.uses.is_staged(&wanted.key) {
             return Ok(());
@@ -195,7 +195,7 @@ impl Volumes {
         let secrets = self.secrets(secret, "NodeStageSecretRef").await?;
         let staging = wanted.key.staging(&self.root);
         let (own, root, node) = (wanted.clone(), self.root.clone(), self.node.clone());
-        // Another file system may be there already, which may not answer.
+        // The staging path may be on a mounted file system that hangs.
         let making = move || place::prepare_staging(&own, &root, &node);
         let made = spawn_blocking(making).await.map_err(io::Error::other).flatten();
         made.map_err(|error| format!("failed to prepare {}: {error}", staging.display()))?;
@@ -214,7 +214,7 @@ impl Volumes {
                 Ok(())
             }
             Err(error) => {
-                // Otherwise the driver may be at work, or have done it, and has to be asked to undo it.
+                // After any other error the driver may be staging the volume or have staged it, so it must be unstaged.
                 if error.is_final && self.remove_staging(&wanted.key).is_ok() {
                     self.uses.unstaged(&wanted.key);
                 }
@@ -223,7 +223,7 @@ impl Volumes {
         }
     }
 
-    /// Has a driver mount a volume for a pod.
+    /// Publishes a volume for a pod.
     async fn publish(
         &self,
         known: &Known,
@@ -233,7 +233,7 @@ impl Volumes {
         let Publishing { pod, wanted, place, staging, context: publish_context } = publishing;
         let mut secrets =
             self.secrets(wanted.publish_secret.as_ref(), "NodePublishSecretRef").await?;
-        // As by a kubelet, a device comes without.
+        // As in the kubelet, block volumes get no tokens.
         let rules = &known.rules.tokens[..];
         let wanted_tokens = if wanted.key.device.is_some() { &[] } else { rules };
         let tokens = self.tokens.of(pod, wanted_tokens).await.map_err(|error| {
@@ -262,7 +262,7 @@ impl Volumes {
         let Err(error) = known.driver.publish(publish).await else {
             return Ok(());
         };
-        // One that was, or may have been, mounted before stays: containers may have it.
+        // Keep the mount point of a volume that was, or may have been, published before: containers may use it.
         if error.is_final && !may_be_mounted {
             let removed = self.remove_left(place);
             if let Err(error) = removed {
@@ -291,7 +291,7 @@ impl Volumes {
     }
 }
 
-/// A volume that is being mounted for a pod.
+/// The parameters of publishing a volume for a pod.
 struct Publishing<'a> {
     pod: &'a Pod,
     wanted: &'a Wanted,

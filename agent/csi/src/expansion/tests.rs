@@ -1,4 +1,4 @@
-//! Decisions about expansions, by tables.
+//! Tables of expansion decisions.
 
 use rstest::rstest;
 

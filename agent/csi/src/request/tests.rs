@@ -1,4 +1,4 @@
-//! What drivers are asked for, by tables.
+//! Tables of requests to drivers.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn block_device_has_no_file_system_and_no_group() {
     assert!(!always.takes_group(&wanted, Capabilities::default()));
 }
 
-/// The group that a driver gives a volume to.
+/// The group in a capability.
 fn group(capability: Capability) -> Option<String> {
     match capability.kind {
         AccessKind::Mount { group, .. } => group,
@@ -156,7 +156,7 @@ fn agent_gives_volumes_to_groups_by_the_policy(
     let volume = of_claim(csi, json!({"accessModes": [mode]}));
     let wanted = wanted(&volume);
     assert_eq!(rules.takes_group(&wanted, can), expected);
-    // A driver that does it itself gets the group instead.
+    // A driver that applies groups itself gets the group instead.
     let able = Capabilities { gives_groups: true, ..can };
     assert!(!rules.takes_group(&wanted, able));
     assert_eq!(group(wanted.capability(able)).as_deref(), Some("7"));
