@@ -1,4 +1,4 @@
-//! ◆ The text of the file that remembers claims: a kubelet's `dra_manager_state`, so that either reads that of the other. Pure.
+//! ◆ The checkpoint of the claims, in the format of the kubelet's `dra_manager_state`, so that each can read the other's. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/state/checkpoint.go.
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{Claim, Claims};
 
-/// The name of the file.
+/// The file name.
 pub(crate) const FILE: &str = "dra_manager_state";
 
 const KIND: &str = "DRACheckpoint";
@@ -15,7 +15,7 @@ const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct File {
-    /// JSON.
+    /// The claims as JSON.
     data: String,
     checksum: u32,
 }
@@ -30,10 +30,10 @@ struct Data {
     claims: Option<Vec<Claim>>,
 }
 
-/// The file's text.
+/// Encodes the checkpoint.
 ///
 /// # Errors
-/// In words.
+/// The error as text.
 pub(crate) fn encode(claims: &Claims) -> Result<String, String> {
     let data = Data {
         kind: KIND.to_owned(),
@@ -45,10 +45,10 @@ pub(crate) fn encode(claims: &Claims) -> Result<String, String> {
     serde_json::to_string(&File { data, checksum }).map_err(|error| error.to_string())
 }
 
-/// The claims that a file's text has.
+/// Decodes a checkpoint.
 ///
 /// # Errors
-/// In a kubelet's words: it is damaged.
+/// The kubelet's error for a corrupt checkpoint.
 pub(crate) fn decode(text: &str) -> Result<Claims, String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if crc32(file.data.as_bytes()) != file.checksum {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::claims::{Device, Key, Wanted};
 
-    /// As a kubelet writes it.
+    /// Written by a kubelet.
     const OF_KUBELET: &str = include_str!("checkpoint/kubelet.json");
 
     fn key() -> Key {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(decode(&text).unwrap(), claims());
         let data = |text: &str| -> serde_json::Value {
             let file: File = serde_json::from_str(text).unwrap();
-            // Go writes no list where it has none.
+            // Go encodes a nil slice as null.
             serde_json::from_str(&file.data.replace("\"Devices\":[]", "\"Devices\":null")).unwrap()
         };
         assert_eq!(data(&text), data(OF_KUBELET));

@@ -1,4 +1,4 @@
-//! ◆ The claims of the node: which pods use them, and what drivers have prepared of them. Pure.
+//! ◆ The claims of the node: which pods use them, and which devices drivers have prepared for them. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/claiminfo.go, state/state.go.
 
@@ -6,7 +6,7 @@ use agent::managers::claims::{PreparedClaim, PreparedDevice};
 use compact::{Map, Set};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A claim, in the form that it has in the file of state.
+/// A claim, in the form of the checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Claim {
@@ -15,22 +15,23 @@ pub(crate) struct Claim {
     #[serde(rename = "ClaimName")]
     pub(crate) name: String,
     pub(crate) namespace: String,
-    /// The pods that use it, by uid.
+    /// The uids of the pods that use it.
     #[serde(rename = "PodUIDs", default, deserialize_with = "or_default")]
     pub(crate) pods: Map<String, InSet>,
-    /// The drivers of its allocation, also those that have no device in it.
+    /// The drivers of its allocation, including those without devices in it.
     #[serde(rename = "DriverState", default, deserialize_with = "or_default")]
     pub(crate) drivers: Map<String, OfDriver>,
-    /// Its drivers have prepared it while this agent runs: an earlier one may have been killed before it was known.
+    /// This agent's drivers have prepared it. A claim of an earlier agent is prepared again, because that agent may have been
+    /// killed too soon.
     #[serde(skip)]
     pub(crate) is_prepared: bool,
 }
 
-/// The value of a set's key.
+/// The value of each key in a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InSet {}
 
-/// What a driver has prepared.
+/// The devices that a driver has prepared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct OfDriver {
@@ -38,7 +39,7 @@ pub(crate) struct OfDriver {
     pub(crate) devices: Vec<Device>,
 }
 
-/// A device that a driver has prepared.
+/// A prepared device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Device {
@@ -48,14 +49,14 @@ pub(crate) struct Device {
     pub(crate) name: String,
     #[serde(rename = "ShareID", default)]
     pub(crate) share_id: Option<String>,
-    /// The requests of the claim that it is for; none: all of them.
+    /// The requests of the claim that it satisfies; empty: all.
     #[serde(rename = "RequestNames", default, deserialize_with = "or_default")]
     pub(crate) requests: Vec<String>,
     #[serde(rename = "CDIDeviceIDs", default, deserialize_with = "or_default")]
     pub(crate) cdi_devices: Vec<String>,
 }
 
-/// Go writes what is empty as `null`.
+/// Go encodes empty collections as `null`.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -67,7 +68,7 @@ impl Claim {
         Key { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
-    /// The devices of one of its requests, with their drivers; of all requests without a name.
+    /// The devices of one of its requests, with their drivers; an empty name means all requests.
     pub(crate) fn devices(&self, request: &str) -> impl Iterator<Item = (&String, &Device)> {
         let all = self.drivers.iter().flat_map(|(driver, of_driver)| {
             of_driver.devices.iter().map(move |device| (driver, device))
@@ -80,14 +81,14 @@ impl Claim {
     }
 }
 
-/// What names a claim.
+/// Identifies a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-/// A claim that a pod is to use.
+/// A claim that a pod needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) key: Key,
@@ -112,10 +113,10 @@ impl Claims {
         self.0.values()
     }
 
-    /// Notes that a pod uses claims. Returns those that are still to be prepared.
+    /// Records that a pod uses claims. Returns the unprepared ones.
     ///
     /// # Errors
-    /// A claim of the same name is still there. Nothing is noted.
+    /// If another claim of the same name still exists. Nothing is recorded then.
     pub(crate) fn add(&mut self, pod: &str, wanted: &[Wanted]) -> Result<Vec<Claim>, String> {
         for claim in wanted {
             if let Some(old) = self.0.get(&claim.key)
@@ -144,14 +145,14 @@ impl Claims {
         Ok(unprepared)
     }
 
-    /// Notes what a driver has prepared of a claim, in the place of what it had before.
+    /// Replaces the devices that a driver has prepared for a claim.
     pub(crate) fn set_devices(&mut self, key: &Key, driver: &str, devices: Vec<Device>) {
         if let Some(claim) = self.0.get_mut(key) {
             claim.drivers.insert(driver.to_owned(), OfDriver { devices });
         }
     }
 
-    /// Notes that all drivers have prepared a claim.
+    /// Records that all drivers have prepared a claim.
     pub(crate) fn set_prepared(&mut self, key: &Key) {
         if let Some(claim) = self.0.get_mut(key) {
             claim.is_prepared = true;
@@ -169,8 +170,8 @@ impl Claims {
         used.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Notes that a pod does not use claims any more which others use. Returns those that no other pod uses: the pod does until they
-    /// are [removed](Self::remove).
+    /// Removes a pod from claims that other pods use. Returns the claims that no other pod uses: the pod stays recorded until
+    /// they are [removed](Self::remove).
     pub(crate) fn leave(&mut self, pod: &str) -> Vec<Claim> {
         let mut unused = Vec::new();
         for claim in self.0.values_mut().filter(|claim| claim.pods.contains_key(pod)) {
@@ -183,15 +184,15 @@ impl Claims {
         unused
     }
 
-    /// Forgets a claim of which nothing is prepared any more.
+    /// Removes a claim that is unprepared.
     pub(crate) fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// The names of the CDI devices of a claim's requests, each once.
+    /// The unique names of the CDI devices of a claim's requests.
     ///
     /// # Errors
-    /// The claim is unknown.
+    /// If the claim is unknown.
     pub(crate) fn cdi_devices(
         &self,
         key: &Key,
@@ -214,7 +215,7 @@ impl Claims {
         Ok(names)
     }
 
-    /// How many claims are prepared, by driver; all of them by the driver `<any>` (claiminfo.go claimsInUse).
+    /// The number of claims by driver; the driver `<any>` stands for all (claiminfo.go claimsInUse).
     pub(crate) fn in_use(&self) -> Map<String, u64> {
         let mut counts: Map<String, u64> = [("<any>".to_owned(), 0)].into_iter().collect();
         for claim in self.0.values().filter(|claim| claim.is_prepared) {
@@ -225,7 +226,7 @@ impl Claims {
         counts
     }
 
-    /// What is prepared of a claim.
+    /// The prepared devices of a claim.
     pub(crate) fn prepared(&self, key: &Key) -> Option<PreparedClaim> {
         let claim = self.0.get(key)?;
         let of_driver = |(driver, of_driver): (&String, &OfDriver)| -> Vec<PreparedDevice> {
@@ -246,13 +247,13 @@ impl Claims {
     }
 }
 
-/// What a driver answered about the claims that it was asked about: by uid, or why not.
+/// A driver's answers about claims, by the claim's uid.
 pub(crate) type Answers<T> = Map<String, Result<T, String>>;
 
-/// The answers to a call about each of these claims.
+/// Matches the answers of a call to its claims.
 ///
 /// # Errors
-/// In a kubelet's words: a claim failed, or has no answer.
+/// The kubelet's error if a claim failed, or has no answer.
 pub(crate) fn check<T>(
     call: &str,
     asked: &[Claim],

@@ -1,4 +1,4 @@
-//! What this package needs of the node's cluster. The package of the node implements it; a test's own stands in for it.
+//! The interface to the node's cluster. The node's package implements it; tests use their own implementation.
 
 use async_trait::async_trait;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -6,15 +6,15 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 /// A cluster with ResourceClaims.
 #[async_trait]
 pub trait ClaimCluster: Send + Sync {
-    /// A ResourceClaim.
+    /// Gets a ResourceClaim.
     ///
     /// # Errors
-    /// There is none, or it cannot be asked for, in the server's words.
+    /// The server's error, for example if there is no such claim.
     async fn claim(&self, namespace: &str, name: &str) -> Result<ResourceClaim, String>;
 
-    /// Deletes the ResourceSlices of the node: those of a driver, or all.
+    /// Deletes the node's ResourceSlices: one driver's, or all.
     ///
     /// # Errors
-    /// Why some may be left, in words.
+    /// The error as text. Some slices may remain.
     async fn delete_slices(&self, driver: Option<&str>) -> Result<(), String>;
 }

@@ -1,6 +1,6 @@
-//! Calls of drivers over their sockets. No other file of the package names wire types.
+//! Calls drivers over their sockets. No other file of the package names wire types.
 //!
-//! Each call has a connection of its own: a driver that was restarted is reached by the next one.
+//! Each call opens its own connection, so that a call after a driver's restart reaches the new driver.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin.go.
 
@@ -17,7 +17,7 @@ use crate::claims::{Answers, Claim, Device};
 use crate::health::{DeviceHealth, Health, TIMEOUT, shortened};
 use crate::services::Service;
 
-/// How long a driver may take for a call.
+/// The timeout of a call.
 const CALL: Duration = Duration::from_secs(45);
 
 /// A plugin of a driver.
@@ -28,7 +28,7 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Has claims prepared for the node.
+    /// Prepares claims.
     pub(crate) async fn prepare(
         &self,
         claims: &[Claim],
@@ -43,7 +43,7 @@ impl Plugin {
         Ok(answers.collect())
     }
 
-    /// Undoes that.
+    /// Unprepares claims.
     pub(crate) async fn unprepare(&self, claims: &[Claim]) -> Result<Answers<()>, CallError> {
         let request = wire::NodeUnprepareResourcesRequest { claims: named(claims) };
         let path = self.service.unprepare_path();
@@ -54,7 +54,7 @@ impl Plugin {
         Ok(answers.collect())
     }
 
-    /// Has the plugin report the health of its devices.
+    /// Starts a stream of the health of the plugin's devices.
     pub(crate) async fn watch_health(&self) -> Result<HealthReports, Status> {
         let mut client = GrpcClient::new(connect(&self.endpoint).await?);
         let request = single(Request::new(drahealth::NodeWatchResourcesRequest {}));
@@ -76,11 +76,11 @@ impl Plugin {
     }
 }
 
-/// What a plugin reports of its devices.
+/// A stream of health reports of a plugin.
 pub(crate) struct HealthReports(Streaming<drahealth::NodeWatchResourcesResponse>);
 
 impl HealthReports {
-    /// The next report; `None`: the plugin has ended the stream.
+    /// The next report; `None` when the plugin ends the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<DeviceHealth>>, Status> {
         let report = self.0.message().await?;
         Ok(report.map(|report| report.devices.into_iter().map(health).collect()))

@@ -1,5 +1,4 @@
-//! ◆ The health of devices, as drivers report it: what it is at a time, and the text of the file that remembers it, a kubelet's
-//! `dra_health_state`. Pure.
+//! ◆ The health of devices as drivers report it, and its checkpoint in the format of the kubelet's `dra_health_state`. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/healthinfo.go, state/state.go, manager.go buildDeviceHealth.
 
@@ -9,16 +8,16 @@ use compact::Map;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The name of the file.
+/// The file name.
 pub(crate) const FILE: &str = "dra_health_state";
 
-/// After which time without a report the health of a device is unknown, if its driver does not say.
+/// The default time after a report until the health of a device is unknown.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many bytes of a message are kept.
+/// The maximum length of a message in bytes.
 const MESSAGE: usize = 1024;
 
-/// How a device is.
+/// The health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Health {
     Healthy,
@@ -28,7 +27,7 @@ pub(crate) enum Health {
 }
 
 impl Health {
-    /// As statuses of containers have it.
+    /// Its name in container statuses.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Healthy => "Healthy",
@@ -38,7 +37,7 @@ impl Health {
     }
 }
 
-/// What a driver reports of a device.
+/// A driver's report about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceHealth {
     pub(crate) pool: String,
@@ -48,7 +47,7 @@ pub(crate) struct DeviceHealth {
     pub(crate) message: String,
 }
 
-/// A message, at most as long as a status takes it.
+/// Truncates a message to the length that a status allows.
 pub(crate) fn shortened(message: String) -> String {
     if message.len() <= MESSAGE {
         return message;
@@ -58,7 +57,7 @@ pub(crate) fn shortened(message: String) -> String {
     format!("{}{END}", message.get(..whole).unwrap_or_default())
 }
 
-/// A report, and when it came.
+/// A report, and the time at which it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Received {
     report: DeviceHealth,
@@ -66,21 +65,21 @@ struct Received {
 }
 
 impl Received {
-    /// When the health is unknown without another report.
+    /// The time at which the health becomes unknown without another report.
     fn ends(&self) -> Instant {
-        // A driver may ask for more than there is.
+        // A longer timeout could overflow `Instant`.
         const LONG: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         self.at + self.report.timeout.min(LONG)
     }
 }
 
-/// The health of all devices, by driver and by pool and name.
+/// The health of all devices, by driver, then by pool and device name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Healths(Map<String, Map<(String, String), Received>>);
 
 impl Healths {
-    /// Notes a driver's report of all devices whose health it knows. Others stay as they are until their time has passed. Returns
-    /// whether the health of a device is another one.
+    /// Records a driver's report. Devices that it does not mention keep their health until it times out. Returns whether the
+    /// health of any device has changed.
     pub(crate) fn report(
         &mut self,
         driver: &str,
@@ -97,7 +96,7 @@ impl Healths {
         is_changed | self.expire(now)
     }
 
-    /// Forgets the health of devices whose time has passed. Returns whether there were any.
+    /// Removes the health of devices that has timed out. Returns whether there was any.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let mut is_changed = false;
         for devices in self.0.values_mut() {
@@ -108,17 +107,17 @@ impl Healths {
         is_changed
     }
 
-    /// When the health of a device is unknown next, if no report comes.
+    /// The next time at which the health of a device becomes unknown.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.values().flat_map(Map::values).map(Received::ends).min()
     }
 
-    /// Forgets all devices of a driver. Returns whether there were any.
+    /// Removes all devices of a driver. Returns whether there were any.
     pub(crate) fn clear(&mut self, driver: &str) -> bool {
         self.0.remove(driver).is_some_and(|devices| !devices.is_empty())
     }
 
-    /// The health of a device, and what its driver says of it.
+    /// The health of a device, and its driver's message.
     pub(crate) fn of(&self, driver: &str, pool: &str, device: &str) -> (Health, Option<String>) {
         let devices = self.0.get(driver);
         let key = (pool.to_owned(), device.to_owned());
@@ -130,13 +129,13 @@ impl Healths {
     }
 }
 
-/// The file: devices by driver.
+/// The checkpoint: devices by driver.
 type File = Map<String, OfDriver>;
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct OfDriver {
-    /// By pool and name, with a slash between them.
+    /// By pool and device name, separated by a slash.
     devices: Map<String, Saved>,
 }
 
@@ -147,15 +146,15 @@ struct Saved {
     device_name: String,
     health: Health,
     last_updated: Timestamp,
-    /// Nanoseconds; 0: what is usual.
+    /// Nanoseconds; 0: the default.
     health_check_timeout: u64,
     message: String,
 }
 
-/// The file's text. `now` is one moment by both clocks.
+/// Encodes the checkpoint. `now` is the current time of both clocks.
 ///
 /// # Errors
-/// In words.
+/// The error as text.
 pub(crate) fn encode(healths: &Healths, now: (Instant, Timestamp)) -> Result<String, String> {
     let saved = |received: &Received| Saved {
         pool_name: received.report.pool.clone(),
@@ -176,10 +175,10 @@ pub(crate) fn encode(healths: &Healths, now: (Instant, Timestamp)) -> Result<Str
     serde_json::to_string(&file).map_err(|error| error.to_string())
 }
 
-/// What a file's text has that has not passed.
+/// Decodes a checkpoint, without reports that have timed out.
 ///
 /// # Errors
-/// In words: it is none.
+/// The error as text if it is malformed.
 pub(crate) fn decode(text: &str, now: (Instant, Timestamp)) -> Result<Healths, String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut healths = Healths::default();
@@ -190,7 +189,7 @@ pub(crate) fn decode(text: &str, now: (Instant, Timestamp)) -> Result<Healths, S
                 0 => TIMEOUT,
                 nanoseconds => Duration::from_nanos(nanoseconds),
             };
-            // A clock that was set back makes a report at most as old as this file.
+            // The clock may have been set back: count such a report as received now.
             let age = now.1.duration_since(saved.last_updated).max(SignedDuration::ZERO);
             let Some(at) = now.0.checked_sub(age.unsigned_abs()) else { continue };
             let key = (saved.pool_name.clone(), saved.device_name.clone());
@@ -243,7 +242,7 @@ mod tests {
         assert!(healths.report("d", both(), start));
         assert!(!healths.report("d", both(), start + seconds(1)), "the same again");
         assert_eq!(healths.next(), Some(start + seconds(6)));
-        // A report without a device leaves it as it was.
+        // A report that does not mention a device leaves its health unchanged.
         let one = vec![device("a", Health::Unhealthy, 30)];
         assert!(healths.report("d", one.clone(), start + seconds(2)));
         assert_eq!((of(&healths, "a"), of(&healths, "b")), (Health::Unhealthy, Health::Healthy));
@@ -285,11 +284,11 @@ mod tests {
     fn long_messages_are_cut(#[case] length: usize, #[case] expected: usize) {
         let short = shortened("x".repeat(length));
         assert_eq!((short.len(), short.ends_with("...")), (expected, length > expected));
-        // Not within a character.
+        // It does not split a character.
         assert_eq!(shortened("ü".repeat(600)).len(), 1023);
     }
 
-    /// Written by a kubelet 1.36.2's types.
+    /// Encoded with the types of kubelet 1.36.2.
     const OF_KUBELET: &str = r#"{"d":{"Devices":{"node/a":{"PoolName":"node","DeviceName":"a","Health":"Unhealthy","LastUpdated":"2026-01-02T03:04:05.678901234Z","HealthCheckTimeout":10000000000,"Message":"hot"}}}}"#;
 
     #[test]

@@ -1,26 +1,26 @@
-//! Dynamic resource allocation: has drivers prepare the devices of ResourceClaims for the pods of a node, as a kubelet does.
+//! Dynamic resource allocation (DRA): drivers prepare the devices of ResourceClaims for the node's pods, as with the kubelet.
 //!
 //! | file | what |
 //! |---|---|
-//! | `registry` | the plugins of drivers that the watcher of plugins finds; `services` ◆ decides how they are called, `grpc` calls them |
-//! | `operations` | has claims prepared before a pod starts, and undoes that when it has ended |
-//! | `references` ◆ | which claims pods and containers name, and whether they may |
-//! | `claims` ◆, `store`, `checkpoint` ◆ | which pods use which claims and what is prepared of them, in memory and in a kubelet's file |
-//! | `slices`, `wipes` ◆ | deletes the ResourceSlices of drivers that are away |
-//! | `watching`, `health` ◆ | follows the health of devices that drivers report, and remembers it in a kubelet's file |
-//! | `measured` | how long operations and calls take |
-//! | [`ClaimCluster`] | what is needed of the cluster, which another package implements |
+//! | `registry` | the drivers' plugins that the plugin watcher finds; `services` ◆ chooses the API version, `grpc` makes the calls |
+//! | `operations` | prepares claims before a pod starts, and unprepares them after it has ended |
+//! | `references` ◆ | the claims that pods and containers name, and whether the pod may use them |
+//! | `claims` ◆, `store`, `checkpoint` ◆ | which pods use which claims, and the prepared devices, in memory and in the kubelet's file |
+//! | `slices`, `wipes` ◆ | deletes the ResourceSlices of unreachable drivers |
+//! | `watching`, `health` ◆ | follows the health of devices that drivers report, and saves it in the kubelet's file |
+//! | `measured` | durations of operations and calls |
+//! | [`ClaimCluster`] | the interface to the cluster, which another package implements |
 //!
 //! # Invariants
-//! - No driver is asked to prepare a claim that is not in the file, and none is removed from it before its drivers have undone that.
-//! - No two calls about one claim are under way at the same time.
-//! - No claim is undone that a pod uses which may still run.
+//! - A claim is in the file before a driver prepares it, and stays in it until its drivers have unprepared it.
+//! - Calls for one claim never run concurrently.
+//! - No claim is unprepared while a pod uses it that may still run.
 //!
 //! # Tasks
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | upkeep | when slices are deleted | registrations, the agent's pods, time | NodeUnprepareResources for pods that are gone, deletions |
+//! | upkeep | the times of deletions of slices | registrations, the agent's pods, time | NodeUnprepareResources for pods that no longer exist, deletions |
 //! | an operation, one for each call of the agent | the lock of its pod and claims | the call | the file, calls of drivers |
 //! | a follower, one for each plugin | the plugin's stream | its reports | the health of its driver's devices, and its file |
 
@@ -62,10 +62,10 @@ use registry::{DriverHandler, Registry};
 use store::Store;
 use watching::Watching;
 
-/// How often it is seen whether claims are prepared for pods that are gone.
+/// The interval between searches for prepared claims of pods that no longer exist.
 const RECONCILE: Duration = Duration::from_secs(60);
 
-/// The claims of a node. Clones are the same.
+/// The claims of a node. Clones share them.
 #[derive(Clone)]
 pub struct NodeClaims {
     operations: Arc<Operations>,
@@ -73,11 +73,11 @@ pub struct NodeClaims {
 }
 
 impl NodeClaims {
-    /// The claims that an earlier agent or a kubelet has had prepared, whose file is in this directory. Nothing is undone, and no
-    /// ResourceSlice deleted, before [`NodeClaims::run`].
+    /// Opens the claims that an earlier agent or a kubelet has prepared, with the file in this directory. It unprepares nothing,
+    /// and deletes no ResourceSlice, before [`NodeClaims::run`].
     ///
     /// # Errors
-    /// In a kubelet's words: the file cannot be used.
+    /// The kubelet's error if the file cannot be used.
     pub fn open(root_dir: &Path, cluster: Arc<dyn ClaimCluster>) -> Result<Self, String> {
         let (registry, locks) = (Arc::new(Registry::default()), Locks::default());
         let store = Store::open(root_dir)?;
@@ -86,14 +86,15 @@ impl NodeClaims {
         Ok(Self { operations: Arc::new(operations), health: Watching::open(root_dir) })
     }
 
-    /// Registers drivers.
+    /// The handler that registers drivers.
     #[must_use]
     pub fn plugin_handler(&self) -> Arc<dyn PluginHandler> {
         let registry = Arc::clone(&self.operations.registry);
         Arc::new(DriverHandler { registry, health: Arc::clone(&self.health) })
     }
 
-    /// Undoes what is prepared for pods that are gone, and deletes ResourceSlices of drivers that are away, until the future is dropped.
+    /// Unprepares the claims of pods that no longer exist, and deletes the ResourceSlices of unreachable drivers, until the
+    /// future is dropped.
     pub async fn run(self, agent: AgentView) {
         let slices = slices::keep(
             Arc::clone(&self.operations.registry),
@@ -110,7 +111,7 @@ impl NodeClaims {
             if !agent.sources_are_ready() {
                 continue;
             }
-            // In this order: a pod that uses claims by now is among the active ones.
+            // The order matters: each listed pod that still runs is among the active pods, which are read later.
             let users = self.operations.store.claims().pods();
             let active: Set<PodUid> = agent.active_uids().into_iter().collect();
             self.undo(users.iter().filter(|pod| !active.contains(&PodUid::new(pod.as_str()))))
@@ -118,7 +119,7 @@ impl NodeClaims {
         }
     }
 
-    /// Undoes what is prepared for pods that are gone.
+    /// Unprepares the claims of pods that no longer exist.
     async fn undo(&self, gone: impl Iterator<Item = &String>) {
         for pod in gone {
             if let Err(error) = Arc::clone(&self.operations).unprepare(pod).await {
@@ -133,7 +134,7 @@ impl NodeClaims {
 }
 
 impl NodeClaims {
-    /// The health of the devices of a claim's request, each once.
+    /// The health of the devices of a claim's request, without duplicates.
     fn health_of(&self, claim: &Claim, request: &str) -> Vec<ResourceHealth> {
         let mut found: Vec<ResourceHealth> = Vec::new();
         for (driver, device) in claim.devices(request) {

@@ -1,4 +1,4 @@
-//! How long it takes to have claims prepared, and how long drivers take for their calls.
+//! Durations of the preparation of claims, and of calls to drivers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go, pkg/kubelet/cm/dra/plugin/dra_plugin.go newMetricsInterceptor.
 
@@ -9,7 +9,7 @@ use agent::managers::claims::{ClaimCall, ClaimMeasures, ClaimOperation};
 use plugins::CallError;
 use tokio::time::Instant;
 
-/// The upper bounds of durations, in seconds: 15 from 0.1 to 40, each by the same factor above the one before.
+/// The upper bounds of the buckets of durations, in seconds: 15 in geometric progression from 0.1 to 40.
 const BOUNDS: &[f64] = &[
     0.1,
     0.1534127404634391,
@@ -28,12 +28,12 @@ const BOUNDS: &[f64] = &[
     39.99999999999997,
 ];
 
-/// See the module.
+/// The durations of operations and calls.
 #[derive(Debug, Default)]
 pub(crate) struct Measured(Mutex<ClaimMeasures>);
 
 impl Measured {
-    /// Measures an operation of the agent, by a kubelet's name of it.
+    /// Measures an operation of the agent, by the kubelet's name.
     pub(crate) async fn operation<E>(
         &self,
         name: &'static str,
@@ -48,7 +48,7 @@ impl Measured {
         done
     }
 
-    /// Measures a call of a driver.
+    /// Measures a call to a driver.
     pub(crate) async fn call<T>(
         &self,
         driver: &str,
@@ -65,7 +65,7 @@ impl Measured {
         answered
     }
 
-    /// What was measured until now.
+    /// All durations so far.
     pub(crate) fn all(&self) -> ClaimMeasures {
         self.lock().clone()
     }

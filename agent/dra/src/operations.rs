@@ -1,7 +1,8 @@
-//! Has drivers prepare the claims of pods, and undo that: one operation at a time for each pod and each claim.
+//! Prepares and unprepares the claims of pods: one operation at a time for each pod and each claim.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/manager.go. Other than a kubelet, the agent asks which claims a pod uses by what it has
-//! noted of the pod, not by the pod's specification: a pod that never got its claims takes none from others when it ends.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/manager.go. Unlike the kubelet, the agent takes the claims to unprepare from its
+//! own records, not from the pod's specification, so that a pod that never got its claims removes none from other pods when it
+//! ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,7 @@ use crate::references::{self, of_pod};
 use crate::registry::Registry;
 use crate::store::Store;
 
-/// What operations are made with.
+/// The state that operations share.
 pub(crate) struct Operations {
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Store,
@@ -25,31 +26,31 @@ pub(crate) struct Operations {
     pub(crate) measures: Measured,
 }
 
-/// What an operation has for itself: a pod, or a claim.
+/// The key of a lock: a pod, or a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// By uid.
+    /// The pod's uid.
     Pod(String),
     Claim(Key),
 }
 
-/// What has operations under way.
+/// The locks of operations in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Mutex<Map<Subject, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Locks {
-    /// Waits for the operations that began before.
+    /// Acquires the lock of a pod or claim, after all earlier callers.
     async fn lock(&self, subject: Subject) -> OwnedMutexGuard<()> {
         let lock = {
             let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // No operation holds or awaits a lock that is here alone.
+            // Remove locks that only this map references: no operation holds or awaits them.
             held.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(held.entry(subject).or_default())
         };
         lock.lock_owned().await
     }
 
-    /// The same for several claims, in one order, so that two operations never wait for each other.
+    /// Acquires the locks of several claims in sorted order, so that two operations never deadlock.
     async fn lock_claims(&self, keys: impl Iterator<Item = Key>) -> Vec<OwnedMutexGuard<()>> {
         let keys: Set<Key> = keys.collect();
         let mut guards = Vec::new();
@@ -61,7 +62,7 @@ impl Locks {
 }
 
 impl Operations {
-    /// Prepares the claims of a pod. Once drivers may be asked it goes on to its end, also if nothing waits for it any more.
+    /// Prepares the claims of a pod. Once it may call drivers, it runs to completion even if its caller is dropped.
     pub(crate) async fn prepare(self: Arc<Self>, pod: &Pod) -> Result<(), String> {
         let uid = pod.uid().as_str().to_owned();
         let turn = self.locks.lock(Subject::Pod(uid.clone())).await;
@@ -76,8 +77,8 @@ impl Operations {
         to_the_end(operation).await
     }
 
-    /// The claims of a pod, as the cluster has them. Nothing is noted of a pod that may not use one of them, or for which a driver is
-    /// missing: there is nothing to be undone then.
+    /// Gets the claims of a pod from the cluster. If the pod may not use one of them, or a driver is missing, nothing is
+    /// recorded, so nothing needs to be unprepared.
     async fn wanted(&self, pod: &Pod) -> Result<Vec<Wanted>, String> {
         let mut wanted = Vec::new();
         for reference in of_pod(pod)? {
@@ -123,7 +124,7 @@ impl Operations {
         })
     }
 
-    /// Undoes what was prepared for a pod, but for claims that other pods use.
+    /// Unprepares the claims of a pod, except those that other pods use.
     pub(crate) async fn unprepare(self: Arc<Self>, pod: &str) -> Result<(), String> {
         let uid = pod.to_owned();
         let turn = self.locks.lock(Subject::Pod(uid.clone())).await;
@@ -158,7 +159,7 @@ impl Operations {
     }
 }
 
-/// The claims by the drivers that have a part in them.
+/// Groups claims by the drivers of their allocations.
 fn by_driver(claims: &[Claim]) -> Map<String, Vec<Claim>> {
     let mut found: Map<String, Vec<Claim>> = Map::new();
     for claim in claims {
@@ -169,7 +170,7 @@ fn by_driver(claims: &[Claim]) -> Map<String, Vec<Claim>> {
     found
 }
 
-/// Runs an operation to its end, also if its caller is dropped: a driver does not stop either.
+/// Runs an operation to completion even if its caller is dropped, because a driver does not stop either.
 async fn to_the_end(
     operation: impl Future<Output = Result<(), String>> + Send + 'static,
 ) -> Result<(), String> {

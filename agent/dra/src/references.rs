@@ -1,4 +1,4 @@
-//! ◆ Which ResourceClaims a pod and its containers name, and whether the pod may use them. Pure.
+//! ◆ The ResourceClaims that a pod and its containers name, and whether the pod may use them. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/dynamic-resource-allocation/resourceclaim, pkg/kubelet/cm/dra/manager.go prepareResources and
 //! GetResources.
@@ -13,19 +13,19 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     pub(crate) name: String,
-    /// It was made for the pod, of a template: the pod has to own it.
+    /// The claim was generated for the pod from a template: the pod must own it.
     pub(crate) is_owned: bool,
 }
 
-/// What a container uses of a claim.
+/// A container's use of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) claim: String,
-    /// The claim's requests whose devices it gets; an empty name: those of all requests.
+    /// The claim's requests whose devices the container gets; an empty name means all requests.
     pub(crate) requests: Vec<String>,
 }
 
-/// The claims of a pod, each once. One whose name was left out was found not to be needed.
+/// The claims of a pod without duplicates. A claim whose status has no name is not needed.
 pub(crate) fn of_pod(pod: &Pod) -> Result<Vec<Reference>, String> {
     let mut found: Vec<Reference> = Vec::new();
     for claim in pod.spec().resource_claims.iter().flatten() {
@@ -38,7 +38,7 @@ pub(crate) fn of_pod(pod: &Pod) -> Result<Vec<Reference>, String> {
     Ok(found)
 }
 
-/// What a container uses of the claims of its pod.
+/// The claims that a container uses.
 pub(crate) fn of_container(pod: &Pod, container: &Container) -> Result<Vec<Use>, String> {
     let mut found = Vec::new();
     let resources = container.resources.as_ref();
@@ -71,7 +71,7 @@ pub(crate) fn of_container(pod: &Pod, container: &Container) -> Result<Vec<Use>,
     Ok(found)
 }
 
-/// The devices of claims that a container names, each name with the claim and its request, in the form of a status: `claim:gpu/large`
+/// The claims that a container names, each with its name in the container's status: `claim:gpu/large`
 /// (pkg/kubelet/cm/dra/manager.go UpdateAllocatedResourcesStatus).
 pub(crate) fn named(pod: &Pod, container: &Container) -> Vec<(String, Use)> {
     let resources = container.resources.iter();
@@ -85,19 +85,19 @@ pub(crate) fn named(pod: &Pod, container: &Container) -> Vec<(String, Use)> {
             "" => format!("claim:{}", named.name),
             request => format!("claim:{}/{request}", named.name),
         };
-        // Devices are of a request, not of one of its alternatives: `large/first`.
+        // Devices belong to a request, not to a subrequest such as `large/first`.
         let request = request.split('/').next().unwrap_or_default().to_owned();
         found.push((label, Use { claim: reference.name, requests: vec![request] }));
     }
     found
 }
 
-/// The claim that the scheduler has made for the pod's extended resources.
+/// The claim that the scheduler has created for the pod's extended resources.
 fn extended(pod: &Pod) -> Option<&PodExtendedResourceClaimStatus> {
     pod.api().status.as_ref()?.extended_resource_claim_status.as_ref()
 }
 
-/// The ResourceClaim that a claim of the pod stands for; `None`: none is needed.
+/// The ResourceClaim behind a claim of the pod; `None` if none is needed.
 fn reference(pod: &Pod, claim: &PodResourceClaim) -> Result<Option<Reference>, String> {
     if let Some(name) = &claim.resource_claim_name {
         return Ok(Some(Reference { name: name.clone(), is_owned: false }));
@@ -120,7 +120,7 @@ fn reference(pod: &Pod, claim: &PodResourceClaim) -> Result<Option<Reference>, S
     }
 }
 
-/// Why the pod may not use a claim, if so.
+/// Checks that the pod may use a claim.
 pub(crate) fn check(pod: &Pod, claim: &ResourceClaim, reference: &Reference) -> Result<(), String> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (text(&claim.metadata.namespace), text(&claim.metadata.name));
@@ -153,7 +153,7 @@ pub(crate) fn check(pod: &Pod, claim: &ResourceClaim, reference: &Reference) -> 
     Ok(())
 }
 
-/// The drivers that have a part of a claim's allocation.
+/// The drivers of a claim's allocation.
 pub(crate) fn drivers(claim: &ResourceClaim) -> Result<Set<String>, String> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let Some(allocation) = allocation else {

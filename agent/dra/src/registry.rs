@@ -1,5 +1,5 @@
-//! The plugins of drivers that the watcher of plugins has found and that are registered at present, and which of them can be reached. A
-//! driver that is replaced has two for a while.
+//! The registered plugins of drivers that the plugin watcher has found, and whether they are reachable. While a driver is
+//! replaced, it has two plugins.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go RegisterPlugin, DeRegisterPlugin, ValidatePlugin, get.
 
@@ -19,23 +19,23 @@ use crate::watching::Watching;
 #[derive(Clone, Debug)]
 struct Registered {
     plugin: Plugin,
-    /// Its socket accepted a connection when that was last tried.
+    /// The last connection attempt succeeded.
     is_reached: bool,
 }
 
-/// All registered plugins, by driver. A driver that has gone has none.
+/// All registered plugins, by driver. A driver without plugins was deregistered.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     drivers: Mutex<Map<String, Vec<Registered>>>,
-    /// Counts the changes.
+    /// The number of changes.
     changes: watch::Sender<u64>,
 }
 
 impl Registry {
-    /// The plugin of a driver: of several that which registered last, but rather one that can be reached.
+    /// The plugin of a driver: the last registered of the reachable ones, or else the last registered one.
     ///
     /// # Errors
-    /// There is none, in a kubelet's words.
+    /// The kubelet's error if there is none.
     pub(crate) fn plugin(&self, driver: &str) -> Result<Plugin, String> {
         if driver.is_empty() {
             return Err("DRA driver name is empty".to_owned());
@@ -50,7 +50,7 @@ impl Registry {
     /// Registers a plugin.
     ///
     /// # Errors
-    /// Another one has its endpoint.
+    /// If another plugin has the same endpoint.
     pub(crate) fn add(&self, driver: &str, plugin: Plugin) -> Result<(), String> {
         let mut drivers = self.lock();
         let plugins = drivers.entry(driver.to_owned()).or_default();
@@ -66,7 +66,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Forgets a plugin.
+    /// Removes a plugin.
     pub(crate) fn remove(&self, driver: &str, endpoint: &Path) {
         if let Some(plugins) = self.lock().get_mut(driver) {
             plugins.retain(|it| it.plugin.endpoint != endpoint);
@@ -80,7 +80,7 @@ impl Registry {
         drivers.values().flatten().map(|it| it.plugin.endpoint.clone()).collect()
     }
 
-    /// Notes whether the plugin at an endpoint can be reached.
+    /// Records whether the plugin at an endpoint is reachable.
     pub(crate) fn reached(&self, endpoint: &Path, is_reached: bool) {
         for registered in self.lock().values_mut().flatten() {
             if registered.plugin.endpoint == endpoint && registered.is_reached != is_reached {
@@ -90,14 +90,14 @@ impl Registry {
         }
     }
 
-    /// The drivers that were registered, and have no plugin that can be reached.
+    /// The drivers without a reachable plugin that were registered at some time.
     pub(crate) fn missing(&self) -> Set<String> {
         let drivers = self.lock();
         let missing = drivers.iter().filter(|(_, plugins)| !plugins.iter().any(|it| it.is_reached));
         missing.map(|(driver, _)| driver.clone()).collect()
     }
 
-    /// Sees that plugins come and go, from now on.
+    /// Notifies of later registrations and deregistrations.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -111,7 +111,7 @@ impl Registry {
     }
 }
 
-/// Keeps the registry of plugins, and follows the health that they report.
+/// Adds and removes plugins in the registry, and follows the health that they report.
 pub(crate) struct DriverHandler {
     pub(crate) registry: Arc<Registry>,
     pub(crate) health: Arc<Watching>,

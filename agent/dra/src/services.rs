@@ -1,8 +1,8 @@
-//! ◆ Which of a driver's services the agent calls. Pure.
+//! ◆ Chooses the service of a driver that the agent calls. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go validateSupportedServices.
 
-/// A version of the contract.
+/// A version of the DRA plugin API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     V1,
@@ -10,7 +10,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// The path of the call by which claims are prepared.
+    /// The path of the call that prepares claims.
     pub(crate) fn prepare_path(self) -> &'static str {
         match self {
             Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
@@ -18,7 +18,7 @@ impl Service {
         }
     }
 
-    /// The path of the call that undoes it.
+    /// The path of the call that unprepares claims.
     pub(crate) fn unprepare_path(self) -> &'static str {
         match self {
             Self::V1 => "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
@@ -29,14 +29,14 @@ impl Service {
     }
 }
 
-/// The full names of the services, the newest first. They are what drivers name as their versions.
+/// The full names of the services, newest first. Drivers use them as their versions.
 const NAMES: [(&str, Service); 2] =
     [("v1.DRAPlugin", Service::V1), ("v1beta1.DRAPlugin", Service::V1beta1)];
 
-/// The first of the driver's services that the agent can call.
+/// The newest service of the driver that the agent supports.
 ///
 /// # Errors
-/// There is none.
+/// If there is none.
 pub(crate) fn choose(driver: &str, endpoint: &str, offered: &[String]) -> Result<Service, String> {
     let wrong = |why: String| {
         format!(

@@ -1,4 +1,4 @@
-//! Deletes the ResourceSlices of drivers that are away, and sees which are.
+//! Detects unreachable drivers, and deletes their ResourceSlices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::cluster::ClaimCluster;
 use crate::registry::Registry;
 use crate::wipes::Wipes;
 
-/// How often it is seen whether plugins accept connections. The socket of one that was killed stays where it is.
+/// The interval between connection attempts to plugins. The socket of a killed plugin stays on disk.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a plugin may take to accept one.
+/// The timeout of a connection attempt.
 const DIAL: Duration = Duration::from_secs(5);
 
-/// Deletes ResourceSlices, until the future is dropped.
+/// Deletes ResourceSlices until the future is dropped.
 pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>) {
     let mut changes = registry.changes();
     let mut wipes = Wipes::new(Instant::now().into_std());
@@ -38,13 +38,13 @@ pub(crate) async fn keep(registry: Arc<Registry>, cluster: Arc<dyn ClaimCluster>
         tokio::select! {
             () = sleep(LOOK), if has_plugins => {}
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
-            // Its sender lives as long as the registry.
+            // It cannot fail: the registry owns the sender.
             Ok(()) = changes.changed() => {}
         }
     }
 }
 
-/// Notes which plugins accept connections. Returns whether there are any plugins.
+/// Records which plugins are reachable. Returns whether there are any plugins.
 async fn look(registry: &Registry) -> bool {
     let endpoints = registry.endpoints();
     for endpoint in &endpoints {

@@ -1,4 +1,4 @@
-//! The claims of the node, in memory and in the file of state: what is prepared is in the file before a driver is asked to prepare it.
+//! The claims of the node, in memory and in the checkpoint. A claim is in the checkpoint before a driver prepares it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::checkpoint::{FILE, decode, encode};
 use crate::claims::Claims;
 
-/// The claims, and their file.
+/// The claims and their checkpoint.
 #[derive(Debug)]
 pub(crate) struct Store {
     claims: Mutex<Claims>,
@@ -16,10 +16,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The claims that an earlier agent or a kubelet has left in this directory, which is made.
+    /// Reads the claims that an earlier agent or a kubelet has left in this directory. Creates the directory.
     ///
     /// # Errors
-    /// In a kubelet's words: the file cannot be read, or is damaged. What it had is prepared, and would never be undone.
+    /// The kubelet's error if the file cannot be read, or is corrupt. Without it, prepared claims would never be unprepared.
     pub(crate) fn open(directory: &Path) -> Result<Self, String> {
         let file = directory.join(FILE);
         let failed = |why: String| {
@@ -41,15 +41,15 @@ impl Store {
         Ok(store)
     }
 
-    /// The claims at present. Changes of them are not in the file.
+    /// The current claims. Changes through this guard are not saved.
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the claims, and then the file.
+    /// Changes the claims, and then writes the checkpoint.
     ///
     /// # Errors
-    /// The change failed, or the file cannot be written, in words; `of` is what a kubelet calls it.
+    /// The error as text if the change failed, or the file cannot be written; `of` is the kubelet's name of the change.
     pub(crate) fn change<T>(
         &self,
         of: &str,
@@ -69,7 +69,7 @@ impl Store {
     }
 }
 
-/// Replaces a file. It is whole at any time, also after a power cut: devices would stay prepared that nobody knows of.
+/// Atomically and durably replaces a file: a lost checkpoint would leave devices prepared for good.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = file.with_added_extension("new");
     let mut written = File::options().write(true).create(true).truncate(true).open(&new)?;

@@ -1,4 +1,4 @@
-//! Claims of pods with a driver on a unix socket.
+//! Tests of claims with a driver on a unix socket.
 #![allow(clippy::unwrap_used)]
 
 mod health;
@@ -40,7 +40,7 @@ impl ClaimCluster for FakeCluster {
     }
 }
 
-/// A node with a driver.
+/// A node, a cluster and a driver.
 struct Scene {
     claims: NodeClaims,
     cluster: Arc<FakeCluster>,
@@ -50,7 +50,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A node whose driver is registered.
+    /// A node with a registered driver.
     async fn new() -> Self {
         let mut scene = Self::without_driver();
         scene.start_driver("v1").await;
@@ -74,14 +74,14 @@ impl Scene {
         self.driver = Some(driver);
     }
 
-    /// Another agent, after this one was killed. It finds the driver.
+    /// Starts another agent, as after a crash. It finds the driver again.
     async fn restart(&mut self) {
         self.claims = NodeClaims::open(self.root.path(), Arc::clone(&self.cluster) as _).unwrap();
         let info = self.driver.as_ref().unwrap().info(&["v1.DRAPlugin"]);
         self.claims.plugin_handler().register(&info).await.unwrap();
     }
 
-    /// Gives the cluster a claim for the pods `p` and `q`.
+    /// Adds a claim to the cluster, reserved for the pods `p` and `q`.
     fn claim(&self, name: &str, uid: &str) {
         let consumer = |uid: &str| json!({"resource": "pods", "name": uid, "uid": uid});
         let result = json!({"driver": DRIVER, "pool": "node", "device": "gpu-0", "request": "x"});
@@ -105,7 +105,7 @@ impl Scene {
         ClaimManager::unprepare(&self.claims, &PodUid::new(pod)).await
     }
 
-    /// The devices of a container whose `resources.claims` are these.
+    /// The devices of a container with these `resources.claims`.
     fn devices(&self, pod: &Pod, claims: Value) -> Result<Vec<String>, String> {
         let container = json!({"name": "c", "resources": {"claims": claims}});
         self.claims.cdi_devices(pod, &serde_json::from_value(container).unwrap())
@@ -115,7 +115,7 @@ impl Scene {
         self.root.path().join("dra_manager_state")
     }
 
-    /// Waits until the driver has been called so often.
+    /// Waits until the driver has received this many calls.
     async fn until_called(&self, count: usize) {
         while self.script.calls().len() < count {
             sleep(Duration::from_millis(5)).await;
@@ -123,7 +123,7 @@ impl Scene {
     }
 }
 
-/// A pod with these claims, which it names `a`, `b` and so on.
+/// A pod with these claims, named `a`, `b` and so on.
 fn pod(uid: &str, claims: &[&str]) -> Pod {
     let named = "abc".chars().zip(claims);
     let claims: Vec<Value> = named
@@ -251,7 +251,7 @@ async fn agent_that_starts_again_knows_what_is_prepared() {
     scene.restart().await;
     assert_eq!(scene.devices(&p, whole.clone()).unwrap(), ["gpu.example.com/gpu=1"]);
     assert_eq!(scene.script.calls().len(), 1);
-    // For another sandbox: the driver may have been restarted too.
+    // As for a new sandbox: the driver may have been restarted.
     scene.prepare(&p).await.unwrap();
     assert_eq!(scene.devices(&p, whole).unwrap(), ["gpu.example.com/gpu=1"]);
     scene.unprepare("p").await.unwrap();

@@ -1,5 +1,5 @@
-//! Follows the health of devices that drivers report: one stream for each plugin while it is registered. What is known is also in a
-//! file, so that an agent that starts again does not report devices as unknown whose drivers have to find it first.
+//! Follows the health of devices that drivers report, with one stream for each registered plugin. The health is also saved in a
+//! file, so that a restarted agent does not report devices as unknown before their drivers are registered again.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go add, manager.go HandleWatchResourcesStream.
 
@@ -19,7 +19,7 @@ use crate::grpc::Plugin;
 use crate::health::{DeviceHealth, FILE, Health, Healths, decode, encode};
 use crate::store::replace;
 
-/// How long after the end of a stream the next one begins.
+/// The delay between the end of a stream and the next one.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The health of the devices of all drivers.
@@ -27,21 +27,21 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Watching {
     state: Mutex<State>,
     file: PathBuf,
-    /// Counts the changes.
+    /// The number of changes.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     healths: Healths,
-    /// What follows a plugin, by its endpoint.
+    /// The tasks that follow plugins, by endpoint.
     followers: Map<PathBuf, JoinHandle<()>>,
-    /// The plugin that has reported last, by driver: the end of an older one's stream takes nothing from it.
+    /// The plugin that has reported last, by driver. When an older plugin's stream ends, the newer plugin's reports stay.
     reporters: Map<String, PathBuf>,
 }
 
 impl Watching {
-    /// With what the file in this directory has. One that cannot be read is replaced: reports come again.
+    /// Loads the file in this directory. An unreadable file is replaced, because drivers will report again.
     pub(crate) fn open(directory: &Path) -> Arc<Self> {
         let file = directory.join(FILE);
         let healths = match fs::read_to_string(&file) {
@@ -60,37 +60,37 @@ impl Watching {
         Arc::new(Self { state, file, changes: watch::Sender::default() })
     }
 
-    /// The health of a device, and what its driver says of it.
+    /// The health of a device, and its driver's message.
     pub(crate) fn of(&self, driver: &str, pool: &str, device: &str) -> (Health, Option<String>) {
         self.lock().healths.of(driver, pool, device)
     }
 
-    /// Sees that the health of devices changes, from now on.
+    /// Notifies of later changes of the health of devices.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Follows what a plugin reports from now on.
+    /// Starts to follow a plugin's reports.
     pub(crate) fn start(self: &Arc<Self>, driver: &str, plugin: Plugin) {
         let endpoint = plugin.endpoint.clone();
         let following = follow(Arc::downgrade(self), driver.to_owned(), plugin);
         let before = self.lock().followers.insert(endpoint, tasks::spawn(following));
-        // The registry has one plugin at an endpoint.
+        // The registry allows one plugin per endpoint.
         debug_assert!(before.is_none_or(|before| before.is_finished()));
     }
 
-    /// Stops to follow a plugin, and forgets what it has reported.
+    /// Stops following a plugin, and removes what it has reported.
     pub(crate) async fn stop(&self, driver: &str, endpoint: &Path) {
         let follower = self.lock().followers.remove(endpoint);
         if let Some(follower) = follower {
             follower.abort();
-            // It has ended, or says nothing from here on.
+            // The task has ended after this, so it reports nothing more.
             let _ = follower.await;
         }
         self.clear(driver, endpoint);
     }
 
-    /// Notes a plugin's report.
+    /// Records a plugin's report.
     fn report(&self, driver: &str, plugin: &Plugin, devices: Vec<DeviceHealth>) {
         let is_changed = {
             let mut state = self.lock();
@@ -100,7 +100,7 @@ impl Watching {
         self.note(is_changed);
     }
 
-    /// Forgets what a plugin has reported.
+    /// Removes what a plugin has reported.
     fn clear(&self, driver: &str, endpoint: &Path) {
         let is_changed = {
             let mut state = self.lock();
@@ -113,13 +113,13 @@ impl Watching {
         self.note(is_changed);
     }
 
-    /// Sees to it that what drivers stop to report is unknown after its time, until the future is dropped.
+    /// Marks the health of devices as unknown after its timeout, until the future is dropped.
     pub(crate) async fn expire(&self) {
         let mut changes = self.changes();
         loop {
             let next = self.lock().healths.next().map(Instant::from_std);
             tokio::select! {
-                // Its sender is here.
+                // It cannot fail: `self` owns the sender.
                 _ = changes.changed() => {}
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     let is_changed = self.lock().healths.expire(now().0);
@@ -133,7 +133,7 @@ impl Watching {
         if !is_changed {
             return;
         }
-        // Within the lock, so that an older text does not come after a newer one.
+        // Write while the lock is held, so that an older state never overwrites a newer one.
         {
             let state = self.lock();
             let text = encode(&state.healths, now());
@@ -157,7 +157,7 @@ impl Drop for Watching {
     }
 }
 
-/// Follows what a plugin reports, until it turns out to report nothing, or nobody is left to note it.
+/// Follows a plugin's reports until the plugin turns out to have no health service, or [`Watching`] is dropped.
 pub(crate) async fn follow(watching: Weak<Watching>, driver: String, plugin: Plugin) {
     loop {
         let ended = stream(&watching, &driver, &plugin).await;
@@ -165,7 +165,7 @@ pub(crate) async fn follow(watching: Weak<Watching>, driver: String, plugin: Plu
         noting.clear(&driver, &plugin.endpoint);
         drop(noting);
         match ended {
-            // A kubelet asks again and again.
+            // The kubelet retries without end.
             Err(Code::Unimplemented) => return,
             ended => {
                 tracing::debug!(driver, ?ended, "health of devices is not reported; will retry");

@@ -1,5 +1,5 @@
-//! ◆ When the ResourceSlices of drivers are deleted: those of all drivers when the agent starts, those of one when it was away for a
-//! while, so that the scheduler places no pod on a node that cannot prepare its claims. Pure.
+//! ◆ Schedules the deletion of ResourceSlices: of all drivers when the agent starts, and of a driver after it was unreachable for
+//! a while, so that the scheduler places no pods with its claims on the node. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go sync, wipeResourceSlices.
 
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 
 use compact::{Map, Set};
 
-/// How long a driver may be away.
+/// How long a driver may be unreachable.
 const ABSENCE: Duration = Duration::from_secs(30);
 
-/// How soon a deletion that failed is tried again, at first and at most. Each is twice the one before.
+/// The first delay before a failed deletion is retried, and the maximum. The delay doubles each time.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// A deletion.
+/// A scheduled deletion.
 #[derive(Clone, Copy, Debug)]
 struct Wipe {
-    /// `None`: it is done.
+    /// `None` if it is done.
     due_at: Option<Instant>,
     retry: Duration,
 }
 
-/// The deletions, by driver; `None`: of all drivers.
+/// The deletions by driver; the key `None` means all drivers.
 #[derive(Debug)]
 pub(crate) struct Wipes(Map<Option<String>, Wipe>);
 
 impl Wipes {
-    /// Those of an agent that starts.
+    /// The deletions of an agent that starts.
     pub(crate) fn new(now: Instant) -> Self {
         Self([(None, Wipe { due_at: Some(now), retry: RETRY })].into_iter().collect())
     }
 
-    /// Takes note of which drivers are away now.
+    /// Updates the deletions from the drivers that are unreachable now.
     pub(crate) fn follow(&mut self, missing: &Set<String>, now: Instant) {
         self.0.retain(|driver, _| driver.as_ref().is_none_or(|driver| missing.contains(driver)));
         for driver in missing.iter() {
@@ -47,12 +47,12 @@ impl Wipes {
         due.map(|(driver, _)| driver.clone()).collect()
     }
 
-    /// When the next one is due.
+    /// The time of the next deletion.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.values().filter_map(|wipe| wipe.due_at).min()
     }
 
-    /// Takes note of what came of a deletion.
+    /// Records the result of a deletion.
     pub(crate) fn ended(&mut self, driver: &Option<String>, succeeded: bool, now: Instant) {
         if let Some(wipe) = self.0.get_mut(driver) {
             wipe.due_at = if succeeded { None } else { now.checked_add(wipe.retry) };

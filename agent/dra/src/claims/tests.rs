@@ -42,7 +42,7 @@ fn claim_is_unused_when_its_last_pod_leaves() {
     claims.add("p", &[wanted("r", "1"), wanted("s", "2")]).unwrap();
     claims.add("q", &[wanted("r", "1")]).unwrap();
     assert_eq!(names(&claims.leave("p")), ["s"]);
-    // Until its drivers have answered.
+    // The pod uses it until its drivers have answered.
     assert_eq!(claims.of_pod("p"), [key("s")]);
     claims.remove(&key("s"));
     assert_eq!(claims.leave("p"), []);
@@ -77,7 +77,7 @@ fn container_gets_the_devices_of_its_requests(
     claims.add("p", &[wanted("r", "1")]).unwrap();
     let of_a = vec![device(&["a=1", "a=2"], &["x"]), device(&["a=3"], &["y"])];
     claims.set_devices(&key("r"), "a", of_a);
-    // A device without requests is for all of them.
+    // A device without requests satisfies all of them.
     claims.set_devices(&key("r"), "b", vec![device(&["b=1"], &[]), device(&[], &[])]);
     let requests: Vec<String> = requests.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(claims.cdi_devices(&key("r"), &requests).unwrap(), expected);

@@ -8,7 +8,7 @@ use crate::grpc::Plugin;
 use crate::services::Service;
 use crate::watching::follow;
 
-/// The only device of the scene's claims.
+/// The only device of the test's claims.
 fn gpu(health: HealthStatus, seconds: i64, message: &str) -> DeviceHealth {
     let device = DeviceIdentifier { pool_name: "node".to_owned(), device_name: "gpu-0".to_owned() };
     DeviceHealth {
@@ -21,7 +21,7 @@ fn gpu(health: HealthStatus, seconds: i64, message: &str) -> DeviceHealth {
 }
 
 impl Scene {
-    /// Waits until the agent follows the driver for the nth time.
+    /// Waits until the agent has opened the health stream this many times.
     async fn until_watched(&self, times: u32) {
         while self.script.watched() < times {
             sleep(Duration::from_millis(5)).await;
@@ -35,7 +35,7 @@ impl Scene {
         });
     }
 
-    /// The health of a container whose `resources.claims` are these, with the names and the devices.
+    /// The health of a container with these `resources.claims`, with names and devices.
     fn health(&self, pod: &Pod, claims: Value) -> Value {
         let container = json!({"name": "c", "resources": {"claims": claims}});
         let health: Vec<ResourceStatus> =
@@ -43,7 +43,7 @@ impl Scene {
         serde_json::to_value(health).unwrap()
     }
 
-    /// Waits until that is a certain one.
+    /// Waits until the health is the expected one.
     async fn until_health(&self, pod: &Pod, claims: Value, expected: Value) {
         let mut changes = self.claims.health_changes().unwrap();
         let wait = async {
@@ -60,7 +60,7 @@ fn whole() -> Value {
     json!([{"name": "a"}])
 }
 
-/// What a status has of the whole claim.
+/// The status of the whole claim.
 fn of_whole(health: &str) -> Value {
     let id = "gpu.example.com/gpu=1";
     json!([{"name": "claim:a", "resources": [{"resourceID": id, "health": health}]}])
@@ -84,7 +84,7 @@ async fn health_of_devices_is_what_their_driver_reports() {
         {"name": "claim:a/y", "resources": hot("gpu.example.com/gpu=1")},
     ]);
     scene.until_health(&p, claims.clone(), expected.clone()).await;
-    // Another agent knows it before the driver reports.
+    // A restarted agent knows it before the driver reports.
     scene.script.set(|state| state.has_no_health = true);
     scene.restart().await;
     assert_eq!(scene.health(&p, claims), expected);
@@ -127,7 +127,7 @@ async fn health_is_unknown_while_its_driver_is_away() {
     scene.until_watched(1).await;
     scene.report(vec![gpu(HealthStatus::Healthy, 0, "")]);
     scene.until_health(&p, whole(), of_whole("Healthy")).await;
-    // The driver ends the stream, and gets another one.
+    // The driver ends the stream, and the agent opens another one.
     scene.script.set(|state| state.health = None);
     scene.until_health(&p, whole(), of_whole("Unknown")).await;
     scene.until_watched(2).await;

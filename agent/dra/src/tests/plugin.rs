@@ -1,4 +1,4 @@
-//! A driver on a unix socket, which does what a test says and remembers its calls.
+//! A scripted driver on a unix socket, which records its calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use tower::{ServiceExt as _, service_fn};
 /// The driver's name.
 pub(crate) const DRIVER: &str = "gpu.example.com";
 
-/// What it does, and what it was asked. Clones are the same.
+/// The script of the driver, and the calls that it received. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -33,31 +33,31 @@ struct Inner {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// Devices by uid of the claim, as requests and CDI names; others have one, of all requests.
+    /// Devices by claim uid, as requests and CDI names. Other claims have one device, for all requests.
     pub(crate) devices: Map<String, Vec<(Vec<String>, String)>>,
     /// Devices have no CDI names.
     pub(crate) nameless: bool,
-    /// Why the call fails as a whole.
+    /// The error of the whole call.
     pub(crate) fails: Option<String>,
-    /// Why claims fail, by uid.
+    /// The errors of claims, by uid.
     pub(crate) claim_fails: Map<String, String>,
-    /// Claims that it forgets to answer about, by uid.
+    /// The uids of claims without an answer.
     pub(crate) skips: Vec<String>,
-    /// Calls wait until this is no longer so.
+    /// Calls block while this is set.
     pub(crate) holds: bool,
-    /// It has no service for the health of devices.
+    /// The driver has no health service.
     pub(crate) has_no_health: bool,
-    /// The streams of health that were opened, the last one's other end.
+    /// The number of health streams opened, and the sender of the last one.
     pub(crate) watched: u32,
     pub(crate) health: Option<mpsc::UnboundedSender<HealthReport>>,
     /// The calls, as `prepare uid,uid`.
     pub(crate) calls: Vec<String>,
 }
 
-/// A report of the health of devices.
+/// A health report.
 type HealthReport = Result<NodeWatchResourcesResponse, Status>;
 
-/// A driver that serves. It stops when it is dropped.
+/// A running driver. It stops when it is dropped.
 pub(crate) struct Running {
     serving: JoinHandle<()>,
     endpoint: PathBuf,
@@ -79,18 +79,18 @@ impl Script {
         self.state().calls.clone()
     }
 
-    /// How many streams of health were opened.
+    /// The number of health streams opened.
     pub(crate) fn watched(&self) -> u32 {
         self.state().watched
     }
 
-    /// Serves a version of the contract on a socket in this directory.
+    /// Serves a version of the API on a socket in this directory.
     pub(crate) fn serve(&self, directory: &Path, version: &'static str) -> Running {
         let endpoint = directory.join("dra.sock");
         let _ = std::fs::remove_file(&endpoint);
         let listener = UnixListener::bind(&endpoint).unwrap();
         let plugin = DraPluginServer::new(self.clone());
-        // The calls of v1beta1 have the messages of v1.
+        // The calls of v1beta1 have v1's messages.
         let service = plugin.map_request(move |mut request: http::Request<_>| {
             let path = request.uri().path().to_owned();
             let served = format!(".{version}.");
@@ -133,7 +133,7 @@ impl Script {
         self.state().fails.clone().map_or(Ok(()), |why| Err(Status::internal(why)))
     }
 
-    /// The error of each claim that has an answer.
+    /// The error of each claim, for those with an answer.
     fn answered(&self, claims: Vec<wire::Claim>) -> Vec<(String, String)> {
         let state = self.state();
         let answered = claims.into_iter().filter(|claim| !state.skips.contains(&claim.uid));
@@ -147,7 +147,7 @@ impl Script {
 }
 
 impl Running {
-    /// As the watcher of plugins finds it.
+    /// The plugin's information, as from the plugin watcher.
     pub(crate) fn info(&self, versions: &[&str]) -> PluginInfo {
         PluginInfo {
             kind: "DRAPlugin".to_owned(),
