@@ -1,4 +1,4 @@
-//! Gives a pod what its containers ask for, before the node takes it.
+//! Allocates the resources that a pod's containers request, before the pod is admitted.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/scope.go and the scopes beside it, pkg/kubelet/cm/admission.
 
@@ -18,24 +18,24 @@ use crate::pod_level::Management;
 use crate::topology::hint::{Hint, Hints};
 use crate::topology::merge::{Policy, merge};
 
-/// Why a pod does not get what it asks for.
+/// The reason that an allocation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAllocated {
-    /// Not on memory nodes that the policy allows.
+    /// The NUMA nodes do not satisfy the topology policy.
     #[error("{0}")]
     Affinity(&'static str),
-    /// Not without sharing a core.
+    /// A container would share a physical core.
     #[error(transparent)]
     Cores(CpuError),
-    /// Not without leaving nothing to containers that share what is left.
+    /// No CPUs or memory would remain for the pod's shared containers.
     #[error("{0}")]
     EmptyPool(String),
-    /// For another reason.
+    /// Another reason.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Unexpected(String),
 }
 
-/// Why a pod is not on memory nodes that the policy allows; of a pod with pod-level resources, for each scope.
+/// The messages of topology affinity errors; for pods with pod-level resources, one for each scope.
 const AFFINITY: &str = "Resources cannot be allocated with Topology locality";
 const POD_LEVEL_AFFINITY: [&str; 2] = [
     "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
@@ -64,7 +64,7 @@ impl NotAllocated {
 }
 
 impl NodeManagers {
-    /// Gives a pod what it asks for.
+    /// Allocates the resources that a pod requests.
     pub(crate) async fn allocate_pod(&self, pod: &Pod, active: Active) -> Result<(), Rejection> {
         let _turn = self.0.turn.lock().await;
         let runs = match &active {
@@ -72,7 +72,7 @@ impl NodeManagers {
                 self.keep(&|uid| active.contains(&PodUid::new(uid)));
                 Vec::new()
             }
-            // What runs has what it needs, whatever the files say.
+            // Running containers keep their devices, whatever the checkpoint contains.
             None if self.0.devices.as_ref().is_some_and(|devices| devices.concerns(pod)) => {
                 self.running(pod).await
             }
@@ -87,7 +87,7 @@ impl NodeManagers {
         })
     }
 
-    /// Frees what pods have that are not active.
+    /// Frees the resources of pods that are not active.
     pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
         if let Some(devices) = &self.0.devices {
             devices.keep(is_active);
@@ -97,7 +97,7 @@ impl NodeManagers {
         self.chosen().retain(|uid, _| is_active(uid));
     }
 
-    /// The names of the pod's containers that run.
+    /// The names of the pod's running containers.
     async fn running(&self, pod: &Pod) -> Vec<String> {
         match self.0.cri.list_containers(Some(pod.uid())).await {
             Ok(containers) => {
@@ -145,14 +145,15 @@ impl NodeManagers {
         Ok(())
     }
 
-    /// Counts what is on one memory node, or could not be, if the policy guarantees it.
+    /// Counts an allocation as aligned to one NUMA node, or as not alignable, if the policy guarantees alignment.
     fn count_nodes(&self, what: Aligned, is_aligned: bool) {
         if self.0.topology.policy == Policy::SingleNumaNode {
             self.0.counts.aligned(what, is_aligned);
         }
     }
 
-    /// Allocates for a pod with pod-level resources as a whole. Like a kubelet's, its containers get devices when they are created.
+    /// Allocates for a pod with pod-level resources as a whole. As in the kubelet, its containers get devices when they are
+    /// created.
     fn allocate_pod_level(&self, pod: &Pod) -> Result<(), NotAllocated> {
         let devices = self.0.devices.as_ref().map(|devices| devices.pod_hints(pod));
         let hints = vec![
@@ -194,14 +195,14 @@ impl NodeManagers {
         Ok(())
     }
 
-    /// Counts a container, or a pod, whose processors share a cache.
+    /// Counts a container, or a pod, whose CPUs share a cache.
     fn count_cache(&self, pod: &Pod, container: Option<&str>) {
         if self.0.cpus.share_cache(pod.uid().as_str(), container) {
             self.0.counts.aligned(Aligned::ContainerToCache, true);
         }
     }
 
-    /// Counts what containers have of their pod's: some of it each for itself, the others what is left.
+    /// Counts the assignments of a pod's containers: exclusive ones, and those that share the rest of the pod's resources.
     fn count_pod<E>(
         &self,
         of: Resource,
@@ -223,7 +224,7 @@ impl NodeManagers {
         }
     }
 
-    /// Counts what a container has of the node's for itself: `kinds` of a resource.
+    /// Counts the exclusive assignment of `kinds` of a resource to a container.
     fn count_container<E>(&self, of: Resource, allocated: &Result<bool, E>, kinds: usize) {
         let counts = &self.0.counts;
         match allocated {
@@ -255,7 +256,7 @@ impl NodeManagers {
         of_pod.insert(container.name.clone(), chosen);
     }
 
-    /// The memory nodes that were chosen for a container.
+    /// The NUMA nodes chosen for a container.
     pub(crate) fn chosen_for(&self, uid: &str, container: &str) -> Hint {
         let chosen = self.chosen();
         chosen.get(uid).and_then(|of_pod| of_pod.get(container)).copied().unwrap_or_default()

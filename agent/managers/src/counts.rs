@@ -1,4 +1,4 @@
-//! How often managers were asked for something, and could not give it, with the names of a kubelet's metrics.
+//! Counts the requests to managers and their failures, with the kubelet's metric names.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
 
@@ -11,24 +11,24 @@ use agent::managers::{ManagerMetric, ManagerValue};
 
 use crate::cpu::manager::Usage;
 
-/// What managers are asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Processors of a container's own.
+    /// Exclusive CPUs for a container.
     Cpus,
-    /// Memory of certain nodes for a container.
+    /// NUMA memory for a container.
     Memory,
-    /// What a pod needs, from memory nodes that fit.
+    /// The admission of a pod by the topology manager.
     Admission,
-    /// What all pods have.
+    /// Pod resources API: List.
     List,
-    /// What containers can have.
+    /// Pod resources API: GetAllocatableResources.
     Allocatable,
-    /// What a pod has.
+    /// Pod resources API: Get.
     Get,
 }
 
-/// The metrics of requests, those of requests that failed, and what is asked for.
+/// The metrics of requests and failures, and their help text, by kind.
 const METRICS: [[&str; 3]; 6] = [
     [
         "kubelet_cpu_manager_pinning_requests_total",
@@ -65,30 +65,30 @@ const METRICS: [[&str; 3]; 6] = [
 /// The label of metrics of the pod resources API.
 const API: (&str, &str) = ("server_api_version", "v1");
 
-/// What processors or memory is given from.
+/// The resource of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     Cpu,
     Memory,
 }
 
-/// What comes of an allocation.
+/// The outcome of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Something was given of what the node has, or a pod with pod-level resources.
+    /// Allocated from the node's resources, or to a pod with pod-level resources.
     FromNode,
     FromPod,
-    /// It was not.
+    /// Not allocated.
     NotFromNode,
     NotFromPod,
-    /// A container has something for itself of what the node has, or its pod.
+    /// A container has exclusive resources of the node, or of its pod.
     NodeExclusive,
     PodExclusive,
-    /// A container shares what is left of its pod's.
+    /// A container shares the rest of its pod's resources.
     PodShared,
 }
 
-/// The metrics of outcomes with their second labels, which nodes with the gate PodLevelResourceManagers have.
+/// The metrics of outcomes with their second labels. They exist with the gate PodLevelResourceManagers.
 const OUTCOMES: [(&str, (&str, &str)); 7] = [
     ("resource_manager_allocations_total", ("source", "node")),
     ("resource_manager_allocations_total", ("source", "pod")),
@@ -101,19 +101,19 @@ const OUTCOMES: [(&str, (&str, &str)); 7] = [
 
 const OUTCOMES_HELP: &str = "[ALPHA] Allocations of processors and memory for containers, those that failed, and what containers got";
 
-/// What is aligned, if the configuration guarantees that, or by chance.
+/// The alignment of an allocation, guaranteed by the configuration or by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aligned {
-    /// What a container has, or a pod, is on one memory node.
+    /// A container, or a pod, is on one NUMA node.
     ContainerToNode,
     PodToNode,
-    /// A container shares no core.
+    /// A container shares no physical core.
     ContainerToCores,
-    /// The processors of a container share a cache.
+    /// The CPUs of a container share a cache.
     ContainerToCache,
 }
 
-/// The scope of each, and the boundary.
+/// The labels scope and boundary of each alignment.
 const ALIGNED: [[&str; 2]; 4] = [
     ["container", "numa_node"],
     ["pod", "numa_node"],
@@ -121,29 +121,29 @@ const ALIGNED: [[&str; 2]; 4] = [
     ["container", "uncore_cache"],
 ];
 
-/// The upper bounds of durations of admissions, in milliseconds.
+/// The upper bounds of the buckets of admission durations, in milliseconds.
 const ADMISSION_BOUNDS: &[f64] =
     &[0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
 
-/// What managers can do, so that it is measured.
+/// The capabilities of the managers, which determine the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Abilities {
-    /// Memory nodes are chosen.
+    /// NUMA nodes are chosen.
     pub(crate) topology: bool,
-    /// Containers can have processors for themselves.
+    /// Containers can have exclusive CPUs.
     pub(crate) processors: bool,
-    /// Pods with pod-level resources can have processors and memory.
+    /// Pods with pod-level resources can have CPUs and memory.
     pub(crate) pod_level: bool,
 }
 
-/// See the module.
+/// The counts of requests, outcomes and alignments.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Requests, and failures.
+    /// Requests and failures.
     asked: [[AtomicU64; 2]; 6],
     /// By resource.
     outcomes: [[AtomicU64; 7]; 2],
-    /// What is aligned, and what could not be.
+    /// Aligned allocations, and those that could not be aligned.
     aligned: [[AtomicU64; 2]; 4],
     admissions: Mutex<Histogram>,
 }
@@ -160,7 +160,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts a request, and passes on how it went.
+    /// Counts a request and its result, which it returns.
     pub(crate) fn count<T, E>(&self, asked: Asked, outcome: Result<T, E>) -> Result<T, E> {
         self.request(asked);
         if outcome.is_err() {
@@ -174,35 +174,35 @@ impl Counts {
         self.requests(asked, 1);
     }
 
-    /// Counts several requests at once.
+    /// Counts several requests.
     pub(crate) fn requests(&self, asked: Asked, how_many: usize) {
         self.asked[asked as usize][0].fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
-    /// Counts a failure, without a request.
+    /// Counts a failure without a request.
     pub(crate) fn error(&self, asked: Asked) {
         self.asked[asked as usize][1].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts several outcomes of a kind.
+    /// Counts several equal outcomes.
     pub(crate) fn outcomes(&self, of: Resource, outcome: Outcome, how_many: usize) {
         let count = &self.outcomes[of as usize][outcome as usize];
         count.fetch_add(how_many as u64, Ordering::Relaxed);
     }
 
-    /// Counts what is aligned, or could not be.
+    /// Counts an allocation as aligned, or as not alignable.
     pub(crate) fn aligned(&self, what: Aligned, is_aligned: bool) {
         let counts = &self.aligned[what as usize];
         counts[usize::from(!is_aligned)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how long the admission of a pod took.
+    /// Records the duration of a pod's admission.
     pub(crate) fn admitted(&self, took: Duration) {
         let mut admissions = self.admissions.lock().unwrap_or_else(PoisonError::into_inner);
         admissions.observe(took.as_secs_f64() * 1000.0);
     }
 
-    /// All of them. Some with labels are absent before they happened, as in a kubelet.
+    /// All metrics. As in the kubelet, some labelled ones are absent until they occur.
     pub(crate) fn all(&self, can: Abilities) -> Vec<ManagerMetric> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut all = Vec::new();
@@ -247,7 +247,7 @@ impl Counts {
             let help = "[ALPHA] Allocations that are aligned, by scope and boundary";
             let name = "kubelet_container_aligned_compute_resources_count";
             add(name, &labels, help, ManagerValue::Count(load(&counts[0])));
-            // A cache is preferred, and never missed.
+            // Cache alignment is only a preference, so it has no failures.
             if nth != Aligned::ContainerToCache as usize {
                 let help = "[ALPHA] Allocations that could not be aligned, by scope and boundary";
                 let name = "kubelet_container_aligned_compute_resources_failure_count";
@@ -265,7 +265,7 @@ impl Counts {
     }
 }
 
-/// How many processors are whose.
+/// The numbers of shared and exclusive CPUs.
 pub(crate) fn gauges(usage: &Usage) -> Vec<ManagerMetric> {
     let gauge = |name, labels, help, value| {
         let value = ManagerValue::Gauge(value);

@@ -1,25 +1,25 @@
-//! What containers of a node get for themselves: devices, which plugins offer, processors, and memory of certain nodes.
+//! Exclusive resources of containers: devices of plugins, CPUs, and memory of NUMA nodes.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
-//! | `devices` | devices: `inventory` ◆ decides who gets which, `registration` and `plugin` speak with plugins, `checkpoint` remembers |
-//! | `cpu` | processors: `policy` ◆ decides who has which for itself, `take` ◆ and `distribute` ◆ which are close; `checkpoint` remembers, `migration` reads the format before |
-//! | `memory` | memory: `policy` ◆ decides whose is on which memory nodes; `checkpoint` remembers |
-//! | `topology` ◆ | memory nodes: what each kind of resource would like, and what a container gets |
-//! | `pod_level` ◆ | how pods with pod-level resources are treated; `cpu` and `memory` have files of that name, which allocate for them |
-//! | `numa` | reads the machine's memory nodes and processors |
-//! | `settings` ◆ | the policies, of a KubeletConfiguration |
-//! | `allocation` | gives a pod what it asks for, one pod after the other, in a kubelet's order |
-//! | `reconcile` | tells the runtime which processors are left to containers that run |
-//! | `pod_resources` | tells monitoring agents what containers have |
-//! | `socket` | serves calls on a socket |
-//! | `counts` | how often managers were asked, with the names of a kubelet's metrics |
-//! | `state_file` | files of state with a kubelet's checksums, so that either reads those of the other |
+//! | `devices` | devices: `inventory` ◆ assigns them, `registration` and `plugin` connect to plugins, `checkpoint` saves the assignment |
+//! | `cpu` | CPUs: `policy` ◆ assigns them, `take` ◆ and `distribute` ◆ choose them; `checkpoint` saves the assignment, `migration` reads an older format |
+//! | `memory` | memory: `policy` ◆ assigns NUMA nodes; `checkpoint` saves the assignment |
+//! | `topology` ◆ | NUMA nodes: topology hints, and the merged choice for a container |
+//! | `pod_level` ◆ | which containers of pods with pod-level resources get their own; files of this name in `cpu` and `memory` allocate for them |
+//! | `numa` | reads the machine's NUMA nodes and CPUs |
+//! | `settings` ◆ | the policies in a KubeletConfiguration |
+//! | `allocation` | allocates what a pod requests, one pod after another, in the kubelet's order |
+//! | `reconcile` | updates the CPUs of running containers in the runtime |
+//! | `pod_resources` | the pod resources API for monitoring agents |
+//! | `socket` | serves gRPC on a socket |
+//! | `counts` | counts of requests to managers, with the kubelet's metric names |
+//! | `state_file` | checkpoints with the kubelet's checksums, so that each can read the other's |
 //!
 //! # Invariants
-//! - Nothing is given to two containers at the same time, also when the agent is killed: what is given is in a file before the pod is
-//!   taken.
-//! - What an earlier agent or a kubelet gave stays given as long as its pod is there.
+//! - Nothing is assigned to two containers at the same time, even if the agent is killed: an assignment is in a file before the
+//!   pod is admitted.
+//! - An assignment of an earlier agent or a kubelet remains as long as its pod exists.
 
 mod allocation;
 mod counts;
@@ -32,7 +32,7 @@ mod socket;
 mod state_file;
 
 mod cpu {
-    //! Processors: which containers have some for themselves.
+    //! CPUs: exclusive CPUs of containers.
 
     mod checkpoint;
     mod distribute;
@@ -47,7 +47,7 @@ mod cpu {
 }
 
 mod devices {
-    //! Devices, which plugins offer: programs of the devices' vendors on sockets in the agent's directory.
+    //! Devices of plugins, which are vendors' programs with sockets in the agent's directory.
 
     pub(crate) mod affinity;
     mod checkpoint;
@@ -60,7 +60,7 @@ mod devices {
 }
 
 mod memory {
-    //! Memory nodes: which containers have memory of which.
+    //! Memory: the NUMA nodes of containers' memory.
 
     mod checkpoint;
     pub(crate) mod manager;
@@ -71,7 +71,7 @@ mod memory {
 }
 
 mod topology {
-    //! Memory nodes: what managers would like, and what a container gets of that.
+    //! NUMA nodes: the hints of managers, and the merged choice for a container.
 
     pub(crate) mod hint;
     pub(crate) mod merge;
@@ -107,10 +107,10 @@ use memory::manager::MemoryManager;
 use topology::hint::Hint;
 use topology::merge::{Nodes, Policy};
 
-/// The directory of the sockets of device plugins, below the agent's.
+/// The directory of the device plugins' sockets, below the agent's.
 const DEVICE_PLUGINS: &str = "device-plugins";
 
-/// A node's managers. Clones are the same.
+/// A node's managers. Clones share them.
 #[derive(Clone)]
 pub struct NodeManagers(Arc<Inner>);
 
@@ -122,7 +122,7 @@ struct Inner {
     registrar: Option<Registrar>,
     cpus: CpuManager,
     memory: MemoryManager,
-    /// How often running containers are told of their processors.
+    /// The interval between updates of running containers' CPUs.
     reconcile_period: Duration,
     /// Whether containers with exclusive processors have no CPU quota (gate DisableCPUQuotaWithExclusiveCPUs).
     lifts_quota: bool,
@@ -133,40 +133,40 @@ struct Inner {
     resizes_cpus: bool,
     resizes_memory: bool,
     topology: Topology,
-    /// The memory nodes that were chosen for containers, by uid of the pod.
+    /// The NUMA nodes chosen for containers, by pod uid.
     chosen: Mutex<Map<String, Map<String, Hint>>>,
-    /// Whose turn it is to allocate.
+    /// Serializes allocations.
     turn: Turn<()>,
     counts: Counts,
-    /// What is to be served to device plugins.
+    /// The device plugin registrations to serve.
     registrations: Mutex<Option<Registrations>>,
 }
 
-/// How memory nodes are chosen.
+/// How NUMA nodes are chosen.
 #[derive(Clone, Debug, Default)]
 struct Topology {
     policy: Policy,
     /// Whether they are chosen for a pod as a whole.
     for_pods: bool,
-    /// Whether pods with pod-level resources get what they request.
+    /// Whether pods with pod-level resources get their own resources.
     pod_level: bool,
     nodes: Nodes,
 }
 
 impl NodeManagers {
-    /// Has files of state in the format that [`NodeManagers::open`] reads: those of an old kubelet are replaced. The runtime is asked
-    /// which containers they mean.
+    /// Migrates checkpoints of an old kubelet to the format that [`NodeManagers::open`] reads. The runtime maps their container
+    /// IDs.
     ///
     /// # Errors
-    /// In a kubelet's words: a file cannot be followed.
+    /// The kubelet's error if a file cannot be used.
     pub async fn migrate(settings: &Settings, cri: &dyn Cri) -> Result<(), String> {
         cpu::migration::migrate(&settings.root_dir, cri).await
     }
 
-    /// Managers that know what an earlier agent has given to containers. The sockets are served by [`NodeManagers::serve`].
+    /// Opens the managers with the assignments of an earlier agent. [`NodeManagers::serve`] serves their sockets.
     ///
     /// # Errors
-    /// In a kubelet's words: the configuration does not fit the machine, or what an earlier agent or kubelet has given.
+    /// The kubelet's error if the configuration contradicts the machine or the existing assignments.
     pub fn open(settings: &Settings, cri: Arc<dyn Cri>) -> Result<Self, String> {
         let (root_dir, gates) = (settings.root_dir.clone(), settings.file.gates());
         std::fs::create_dir_all(&root_dir)
@@ -212,14 +212,14 @@ impl NodeManagers {
         })))
     }
 
-    /// Registers device plugins that the watcher of plugins finds; `None`: no device plugin can register.
+    /// The handler that registers device plugins which the plugin watcher finds; `None` if no device plugin can register.
     #[must_use]
     pub fn plugin_handler(&self) -> Option<Arc<dyn PluginHandler>> {
         let registrar = self.0.registrar.clone()?;
         Some(Arc::new(registrar))
     }
 
-    /// Serves device plugins, and those that ask what the agent's containers have. Never returns; to be called once.
+    /// Serves device plugins and the pod resources API. Never returns; call it once.
     pub async fn serve(&self, agent: AgentView) {
         let mut tasks = JoinSet::new();
         let registrations = &self.0.registrations;

@@ -1,4 +1,4 @@
-//! Reads the memory nodes of the machine, and what is in them, from sysfs.
+//! Reads the machine's NUMA nodes and their resources from sysfs.
 //!
 //! Source: the interface of the kernel (Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu), as cAdvisor 0.56 reads it
 //! for kubelets (utils/sysinfo/sysinfo.go).
@@ -10,29 +10,29 @@ use compact::Map;
 
 use crate::cpu::set::{CpuSet, parse};
 
-/// A memory node; without these, a socket.
+/// A NUMA node; on a machine without NUMA, a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) id: usize,
-    /// Bytes.
+    /// In bytes.
     pub(crate) memory: u64,
     /// The number of huge pages, by size in bytes.
     pub(crate) huge_pages: Map<u64, u64>,
     pub(crate) cores: Vec<Core>,
-    /// How far other nodes are, by their place in the order of nodes; empty: not known.
+    /// The distances to all nodes, in node order; empty if unknown.
     pub(crate) distances: Vec<u64>,
 }
 
-/// A core, with the processors that are online.
+/// A core and its online CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Core {
     pub(crate) socket: usize,
     pub(crate) threads: Vec<usize>,
-    /// The last cache, if only some cores of the node share it.
+    /// The last-level cache, if only some cores of the node share it.
     pub(crate) cache: Option<usize>,
 }
 
-/// The nodes of the machine whose files are below this directory, which is `/` for the own one.
+/// Reads the nodes of the machine whose files are below `root` (`/` for this machine).
 pub(crate) fn read(root: &Path) -> Vec<Node> {
     let system = root.join("sys/devices/system");
     let online = text(&system.join("cpu/online")).and_then(|text| parse(&text));
@@ -75,7 +75,7 @@ fn number(file: &Path) -> Option<usize> {
     text(file)?.parse().ok()
 }
 
-/// The directories of a name and a number, in their order.
+/// The directories that consist of this name and a number, sorted by number.
 fn numbered(directory: &Path, name: &str) -> Vec<(usize, std::path::PathBuf)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let numbered = entries.filter_map(|entry| {
@@ -108,7 +108,7 @@ fn cores(system: &Path, cpus: impl Iterator<Item = usize>, online: Option<&CpuSe
     cores.into_iter().map(|(_, core)| core).collect()
 }
 
-/// The first cache above the second level that not all processors of the node share.
+/// The first cache above level 2 that not all CPUs of the node share.
 fn shared_cache(system: &Path, cpu: usize, of_node: usize) -> Option<usize> {
     let caches = numbered(&system.join(format!("cpu/cpu{cpu}/cache")), "index");
     caches.into_iter().find_map(|(_, cache)| {

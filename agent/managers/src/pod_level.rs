@@ -1,4 +1,4 @@
-//! ◆ Pods with pod-level resources (`spec.resources`), and which of their containers get resources of their own. Pure.
+//! ◆ Pods with pod-level resources (`spec.resources`), and which of their containers get exclusive resources. Pure.
 //!
 //! Source: Kubernetes 1.36, component-helpers/resource/helpers.go IsPodLevelResourcesSet, pkg/kubelet/cm/qos/helpers.go.
 
@@ -7,19 +7,19 @@ use api::quantity::Quantity;
 use api::totals::{Kind, amount, is_for_pods};
 use k8s_openapi::api::core::v1::Container;
 
-/// How managers treat a pod.
+/// How managers handle a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Management {
-    /// By the resources of each container: the pod has no pod-level resources.
+    /// By container: the pod has no pod-level resources.
     Containers,
-    /// Its containers share what the node has: it has pod-level resources, and the gate PodLevelResourceManagers is off.
+    /// Its containers share the node's resources: it has pod-level resources, and the gate PodLevelResourceManagers is off.
     Shared,
     /// By its pod-level resources: the gate is on.
     PodLevel,
 }
 
 impl Management {
-    /// How managers treat this pod. `gate`: whether PodLevelResourceManagers is on.
+    /// How managers handle this pod. `gate`: PodLevelResourceManagers is on.
     pub(crate) fn of(pod: &Pod, gate: bool) -> Self {
         match (has_resources(pod), gate) {
             (false, _) => Self::Containers,
@@ -28,7 +28,7 @@ impl Management {
         }
     }
 
-    /// Whether a container of a Guaranteed pod gets what it requests for itself.
+    /// Whether a container of a Guaranteed pod gets exclusive resources.
     pub(crate) fn is_exclusive(self, container: &Container) -> bool {
         match self {
             Self::Containers => true,
@@ -45,7 +45,7 @@ fn has_resources(pod: &Pod) -> bool {
     lists.into_iter().flatten().flatten().any(|(name, _)| is_for_pods(name))
 }
 
-/// Whether a container requests processors and memory, and has equal limits.
+/// Whether a container requests CPU and memory with equal limits.
 fn is_guaranteed(container: &Container) -> bool {
     let get = |kind: Kind, name: &str| {
         kind.of(container.resources.as_ref())

@@ -1,4 +1,4 @@
-//! Serves the pod resources API: what containers have for themselves.
+//! Serves the pod resources API: the exclusive resources of containers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/apis/podresources/server_v1.go and server_v1alpha1.go, pkg/kubelet/apis/grpc/ratelimit.go.
 
@@ -32,11 +32,11 @@ use crate::socket;
 /// The directory of the socket, below the agent's, and its name.
 const DIRECTORY: &str = "pod-resources";
 const SOCKET: &str = "kubelet.sock";
-/// How many requests are answered at once, and how often there may be another one: 100 in a second.
+/// The rate limit: the burst size, and the interval between further requests (100 per second).
 const BURST: u32 = 10;
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Serves what containers have. Returns only if there can be no socket.
+/// Serves the API. Returns only if the socket cannot be bound.
 pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
     let directory = managers.0.root_dir.join(DIRECTORY);
     let listener = match bind(&directory) {
@@ -51,7 +51,7 @@ pub(crate) async fn serve(managers: NodeManagers, agent: AgentView) {
     socket::serve(listener, service).await;
 }
 
-/// The request, or that of v1 for the one call of v1alpha1, whose messages are a part of those of v1.
+/// Maps List of v1alpha1 to v1, whose messages are a superset.
 fn as_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
     if request.uri().path() == "/v1alpha1.PodResourcesLister/List" {
         *request.uri_mut() = http::Uri::from_static("/v1.PodResourcesLister/List");
@@ -59,7 +59,7 @@ fn as_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
     request
 }
 
-/// Makes the socket, instead of that of an earlier agent.
+/// Binds the socket, and replaces that of an earlier agent.
 fn bind(directory: &Path) -> io::Result<UnixListener> {
     std::fs::create_dir_all(directory)?;
     let socket = directory.join(SOCKET);
@@ -69,7 +69,7 @@ fn bind(directory: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(socket)
 }
 
-/// ◆ A bucket of requests that fills up with time.
+/// ◆ A token bucket.
 #[derive(Debug)]
 struct Bucket {
     left: Duration,
@@ -77,7 +77,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Whether a request is answered now.
+    /// Takes a token. Returns whether there was one.
     fn takes(&mut self, now: Instant) -> bool {
         let filled = self.left + now.saturating_duration_since(self.since);
         self.left = filled.min(PERIOD * BURST);
@@ -174,7 +174,7 @@ impl PodResourcesLister for Lister {
 }
 
 impl Lister {
-    /// What the containers have that run as long as the pod does.
+    /// The resources of the pod's containers that run as long as the pod.
     fn of_pod(&self, pod: &Pod) -> wire::PodResources {
         let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init));
         let containers = sidecars.chain(pod.containers());
@@ -242,7 +242,7 @@ fn of_block(block: &Block) -> wire::ContainerMemory {
     }
 }
 
-/// A device at one of its memory nodes.
+/// A device on one of its NUMA nodes.
 fn of_device(resource: &str, id: &str, node: Option<i64>) -> wire::ContainerDevices {
     let at = |node| wire::TopologyInfo { nodes: vec![wire::NumaNode { id: node }] };
     wire::ContainerDevices {

@@ -1,4 +1,4 @@
-//! Tells the runtime which processors containers have that run: what others get for themselves, they share no more.
+//! Updates the CPUs of running containers in the runtime: the shared CPUs change when others become exclusive.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_manager.go reconcileState.
 
@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::NodeManagers;
 use crate::cpu::set::format;
 
-/// Looks at all containers in each period. Never returns.
+/// Reconciles all containers in each period. Never returns.
 pub(crate) async fn run(managers: NodeManagers, agent: AgentView) {
     let mut ticks = interval(managers.0.reconcile_period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -36,7 +36,7 @@ async fn once(managers: &NodeManagers, agent: &AgentView) {
     }
 }
 
-/// The id of a container that runs.
+/// The ID of a running container.
 fn running(status: &ContainerStatus) -> Option<ContainerId> {
     status.state.as_ref()?.running.as_ref()?;
     let (_, id) = status.container_id.as_deref()?.split_once("://")?;

@@ -1,4 +1,4 @@
-//! ◆ How managers give out what there is, of a KubeletConfiguration. Pure.
+//! ◆ The managers' policies in a KubeletConfiguration. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/{cpumanager,memorymanager,topologymanager}, the functions NewManager.
 
@@ -20,12 +20,12 @@ use crate::memory::requests::Amounts;
 use crate::numa::Node;
 use crate::topology::merge::{Nodes, Policy};
 
-/// How many memory nodes a topology manager can have to do with, unless an option says more.
+/// The maximum number of NUMA nodes of a topology manager, unless an option sets another.
 const MOST_NODES: usize = 8;
-/// How often running containers are told of the processors that are left to them.
+/// The interval between updates of running containers' CPUs.
 const RECONCILE: Duration = Duration::from_secs(10);
 
-/// How managers give out what there is.
+/// The settings of the managers.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The agent's directory.
@@ -34,12 +34,12 @@ pub struct Settings {
     pub machine: PathBuf,
     /// The configuration's fields about managers.
     pub file: KubeletConfiguration,
-    /// Reserved amounts of the machine's resources, by name.
+    /// The node's reserved resources, by name.
     pub reserved: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Managers that give nothing but devices.
+    /// Settings with which managers assign only devices.
     #[must_use]
     pub fn new(root_dir: PathBuf) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Settings {
         }
     }
 
-    /// The settings of an agent and its configuration file, on a machine with so much memory in bytes.
+    /// The settings of an agent and its configuration file, on a machine with this much memory in bytes.
     #[must_use]
     pub fn of(config: &agent::Config, file: &KubeletConfiguration, memory: i64) -> Self {
         let rules = &config.admission;
@@ -80,16 +80,16 @@ impl Settings {
         amount.unwrap_or(Quantity::ZERO)
     }
 
-    /// How often running containers are told of their processors.
+    /// The interval between updates of running containers' CPUs.
     pub(crate) fn reconcile_period(&self) -> Duration {
         let period = self.file.cpu_manager_reconcile_period.map(GoDuration::get);
         period.filter(|period| !period.is_zero()).unwrap_or(RECONCILE)
     }
 
-    /// The policy of processors; `None`: they are shared.
+    /// The CPU policy; `None`: containers share all CPUs.
     ///
     /// # Errors
-    /// In a kubelet's words.
+    /// The kubelet's error.
     pub(crate) fn cpus(
         &self,
         nodes: &[Node],
@@ -134,10 +134,10 @@ impl Settings {
         }
     }
 
-    /// The policy of memory; `None`: it is on any node.
+    /// The memory policy; `None`: memory may be on any node.
     ///
     /// # Errors
-    /// In a kubelet's words.
+    /// The kubelet's error.
     pub(crate) fn memory(&self, nodes: &[Node]) -> Result<Option<StaticMemory>, String> {
         match self.file.memory_manager_policy.as_deref().unwrap_or("None") {
             "" | "None" => Ok(None),
@@ -152,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// What is reserved of each memory node, which together has to be what is reserved of the machine.
+    /// The reserved memory of each NUMA node. The sum must equal the machine's reserved memory.
     fn reserved_memory(&self, nodes: &[Node]) -> Result<Map<usize, Amounts>, String> {
         let mut reserved: Map<usize, Amounts> = Map::new();
         let mut total = Amounts::new();
@@ -185,10 +185,10 @@ impl Settings {
         Ok(reserved)
     }
 
-    /// How memory nodes are chosen: the policy, whether for pods as a whole, and the nodes.
+    /// The topology policy, whether its scope is the pod, and the nodes.
     ///
     /// # Errors
-    /// In a kubelet's words.
+    /// The kubelet's error.
     pub(crate) fn topology(&self, nodes: &[Node]) -> Result<(Policy, bool, Nodes), String> {
         let ids: Vec<usize> = nodes.iter().map(|node| node.id).collect();
         let policy = match self.file.topology_manager_policy.as_deref().unwrap_or("none") {

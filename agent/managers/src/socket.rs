@@ -1,4 +1,4 @@
-//! Serves calls on a socket of the node. Clients in Go send the socket's path as the authority, which h2 refuses: see
+//! Serves gRPC on a socket of the node. Clients in Go send the socket's path as the authority, which h2 rejects: see
 //! [`stream::ClientStream`].
 
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
-/// The delay after a failed accept: the process may be out of descriptors for a while.
+/// The delay after a failed accept: the process may temporarily be out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves all clients. Never returns.
@@ -30,7 +30,7 @@ where
     let http = http2::Builder::new(TokioExecutor::new());
     let mut clients = JoinSet::new();
     loop {
-        // Cancel-safe: a client that was not accepted stays in the queue.
+        // Cancel-safe: a client that was not accepted stays in the backlog.
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = clients.join_next() => continue,

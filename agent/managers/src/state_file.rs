@@ -1,5 +1,5 @@
-//! Files of state, as a kubelet has them: written beside their place and renamed into it, so that one that is read is whole, and with a
-//! kubelet's checksums: FNV-1a of 32 bits over the text that Go's spew prints of a value.
+//! Checkpoint files in the kubelet's form: written atomically by rename, with the kubelet's checksums: 32-bit FNV-1a over the
+//! text that Go's spew prints for a value.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/checkpointmanager/checksum, k8s.io/utils/dump ForHash: `%#v` without addresses, keys of maps
 //! sorted. A struct is `{Name:(type)value …}`, a list `[a b]`, a map `map[k:v …]`; types of elements are left out.
@@ -9,25 +9,25 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Replaces a file.
+/// Atomically and durably replaces a file.
 ///
 /// # Errors
-/// The file cannot be written, or its directory is not there.
+/// If the file cannot be written, or its directory does not exist.
 pub(crate) fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = file.with_file_name(name);
     let mut written = File::options().write(true).create(true).truncate(true).open(&new)?;
     written.write_all(content)?;
-    // It counts after a power cut too: devices are not to be given twice.
+    // The file must survive a power failure: otherwise devices could be assigned twice.
     written.sync_all()?;
     std::fs::rename(&new, file)
 }
 
-/// The content of a file; `None`: there is none.
+/// Reads a file; `None` if it does not exist.
 ///
 /// # Errors
-/// In words: it cannot be read.
+/// The error as text if it cannot be read.
 pub(crate) fn read(file: &Path) -> Result<Option<Vec<u8>>, String> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -36,7 +36,7 @@ pub(crate) fn read(file: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// The checksum of a value that is printed as this text.
+/// The checksum of a value's text.
 pub(crate) fn checksum(text: &str) -> u64 {
     let hash = text
         .bytes()
@@ -44,13 +44,13 @@ pub(crate) fn checksum(text: &str) -> u64 {
     hash.into()
 }
 
-/// A list of elements without types.
+/// Formats a list without element types.
 pub(crate) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     format!("[{}]", items.join(" "))
 }
 
-/// A map, whose pairs are in the order of their keys.
+/// Formats a map. The pairs must be sorted by key.
 pub(crate) fn map<K: Display, V: Display>(pairs: impl IntoIterator<Item = (K, V)>) -> String {
     format!("map{}", list(pairs.into_iter().map(|(key, value)| format!("{key}:{value}"))))
 }

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Code, Request};
 
-/// A node with a plugin of these devices.
+/// A node with a plugin that has this many devices.
 async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
     let node = Node::start();
     let running = plugin::start(&node.plugins(), GPU, script).await.unwrap();
@@ -30,7 +30,7 @@ async fn with_plugin(script: &Script, count: usize) -> (Node, plugin::Running) {
     (node, running)
 }
 
-/// The devices that a container was created with.
+/// The devices in a container's environment.
 fn visible(spec: &ContainerSpec) -> &str {
     let mut envs = spec.envs.iter();
     let found = envs.find(|(name, _)| name == "NVIDIA_VISIBLE_DEVICES");
@@ -246,7 +246,7 @@ async fn devices_of_pods_that_run_are_kept_when_the_agent_is_killed() {
 async fn devices_that_were_given_but_not_used_when_the_agent_was_killed_are_the_pods() {
     let script = Script::new(&["nvidia0", "nvidia1"]);
     let (mut node, plugin) = with_plugin(&script, 2).await;
-    // The pod is taken, and no container of it is created.
+    // The pod is admitted, but no container of it can be created.
     node.fake.fail("RunPodSandbox", u32::MAX, agent::cri::Code::Internal, "not yet");
     let one = pod("u1", GPU, 1);
     node.want(&[&one]);
@@ -283,7 +283,7 @@ async fn plugins_that_cannot_be_reached_are_told() {
     assert!(refused.message().starts_with("failed to dial device plugin: "), "{refused:?}");
 }
 
-/// The notification of a plugin's registration.
+/// Waits for the notification about a plugin's registration.
 async fn told(statuses: &mut watch::Receiver<Option<RegistrationStatus>>) -> RegistrationStatus {
     let told = statuses.wait_for(Option::is_some);
     timeout(Duration::from_secs(20), told).await.unwrap().unwrap().clone().unwrap()
@@ -307,7 +307,7 @@ async fn plugin_found_by_its_socket_offers_devices_until_the_socket_is_removed()
     let (_next, mut statuses) = plugin::start_to_be_found(&node.registry(), "v1beta1", &script);
     assert!(told(&mut statuses).await.plugin_registered);
     node.until_devices(GPU, "2", "2").await;
-    // One that registers by itself takes its place.
+    // A plugin that registers at the agent's socket replaces it.
     let more = Script::new(&["nvidia0", "nvidia1", "nvidia2"]);
     let _own = plugin::start(&node.plugins(), GPU, &more).await.unwrap();
     node.until_devices(GPU, "3", "3").await;
@@ -388,7 +388,7 @@ async fn clients_whose_authority_is_a_path_are_answered() {
         frame(0, 1, 1, &[0; 5]),
     ];
     stream.write_all(&request.concat()).await.unwrap();
-    // The first frame of the stream: an answer, and no reset.
+    // The first frame of the stream must be a response, not a reset.
     let kind = async {
         loop {
             let mut head = [0; 9];

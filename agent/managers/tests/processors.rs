@@ -1,4 +1,4 @@
-//! Processors, memory and memory nodes of containers, on machines that are directories.
+//! CPUs, memory and NUMA nodes of containers, on machines that are directory trees.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "node/machine.rs"]
@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// Two memory nodes of four cores with two threads each: core n has the processors n and n + 8. A node has 1 GiB.
+/// Two NUMA nodes of four cores with two threads each: core n has the CPUs n and n + 8. A node has 1 GiB.
 fn two_nodes() -> TempDir {
     machine::machine(2, 4, 2, 4)
 }
 
-/// Settings with these fields for a machine of which half a processor and 64 MiB are reserved.
+/// Sets these fields for a machine that reserves half a CPU and 64 MiB.
 fn change(settings: &mut Settings, machine: &Path, fields: Value) {
     settings.machine = machine.to_owned();
     settings.file = serde_json::from_value(fields).unwrap();
@@ -60,7 +60,7 @@ async fn guaranteed_pods_have_processors_for_themselves() {
     let machine = two_nodes();
     let mut node =
         with(&machine, json!({"cpuManagerPolicy": "static", "cpuManagerReconcilePeriod": "100ms"}));
-    // 8 of the machine's, which has at least 1.
+    // At most 8 CPUs of this machine, which has at least one.
     let shared = pod_of("u1", json!({"containers": [{"name": "u1", "image": "app"}]}));
     node.want(&[&shared]);
     assert_eq!(resources(&node, &shared).await.cpuset_cpus, "0-15");
@@ -122,7 +122,7 @@ fn managers(root: &TempDir, machine: &TempDir, fields: Value) -> Result<NodeMana
     NodeManagers::open(&settings, Arc::new(FakeCri::new(Arc::new(SystemClock))))
 }
 
-/// The processors and memory nodes that each container is created with.
+/// The CPUs and NUMA nodes that each container is created with.
 async fn assigned(managers: &NodeManagers, pod: &Pod) -> Vec<(String, String)> {
     let active = [pod.uid().clone(), api::pod::PodUid::new("u1")].into();
     managers.allocate(pod, Some(active)).await.unwrap();
@@ -183,7 +183,7 @@ async fn requests_are_counted_with_those_that_failed() {
     }
 }
 
-/// How often something was counted that has no labels.
+/// The value of a counter without labels.
 fn count(managers: &NodeManagers, name: &str) -> u64 {
     let metric = managers.metrics().into_iter().find(|it| it.name == name).unwrap();
     number(&metric.value)
@@ -196,7 +196,7 @@ fn number(value: &ManagerValue) -> u64 {
     }
 }
 
-/// The metrics whose names begin so: the rest of the name with the values of the labels, and how often.
+/// The metrics whose names begin with `prefix`: the rest of the name with the label values, and the count.
 fn metrics(managers: &NodeManagers, prefix: &str) -> Vec<(String, u64)> {
     let mut named = Vec::new();
     for metric in managers.metrics() {
@@ -208,12 +208,12 @@ fn metrics(managers: &NodeManagers, prefix: &str) -> Vec<(String, u64)> {
     named
 }
 
-/// What processors and memory was allocated from, and how often.
+/// The sources of CPU and memory allocations, with their counts.
 fn outcomes(managers: &NodeManagers) -> Vec<(String, u64)> {
     metrics(managers, "resource_manager_")
 }
 
-/// How often allocations were aligned, and how often they could not be.
+/// The counts of aligned allocations, and of those that could not be aligned.
 fn aligned(managers: &NodeManagers) -> Vec<(String, u64)> {
     metrics(managers, "kubelet_container_aligned_compute_resources_")
 }
@@ -245,7 +245,7 @@ async fn alignment_is_counted_where_it_is_guaranteed(
     });
     let managers = managers(&root, &machine, fields).unwrap();
     let expected = expected.map(|(name, count)| (name.to_owned(), count));
-    // Two that fit, one that shares a core, and one for which no memory node is large enough.
+    // Two pods that fit, one that would share a core, and one that is too large for any NUMA node.
     for pod in [
         pod("u1", "2", "1Mi"),
         pod("u2", "2", "1Mi"),
@@ -272,7 +272,7 @@ async fn processors_are_counted_by_whose_they_are() {
     let usage = |managers: &NodeManagers| -> Vec<u64> {
         of_cpus(managers)[2..].iter().map(|(_, count)| *count).collect()
     };
-    // One of sixteen is reserved.
+    // One of sixteen CPUs is reserved.
     assert_eq!(usage(&managers), [15_000, 0, 0, 0]);
     let pod = pod("u1", "3", "1Mi");
     managers.allocate(&pod, None).await.unwrap();
@@ -316,7 +316,7 @@ async fn outcomes_are_not_counted_without_the_gate() {
     assert_eq!(outcomes(&managers), []);
 }
 
-/// The configuration of managers that follow pod-level resources.
+/// A configuration with pod-level resource managers.
 fn pod_level(scope: &str) -> Value {
     json!({
         "cpuManagerPolicy": "static",
@@ -328,7 +328,7 @@ fn pod_level(scope: &str) -> Value {
     })
 }
 
-/// A pod with pod-level resources, an exclusive container with one processor, and one that requests nothing.
+/// A pod with pod-level resources, an exclusive container with one CPU, and one that requests nothing.
 fn whole(uid: &str, cpu: &str, memory: &str) -> Pod {
     let amounts = json!({"cpu": cpu, "memory": memory});
     let shared = json!({"name": "shared", "image": "app"});
@@ -402,7 +402,7 @@ async fn exclusive_processors_lift_the_quota_with_the_gate(#[case] is_on: bool) 
         "containers": [container("own", "9", "9Mi")]})),
     "TopologyAffinityError",
     "Pod Scope pod with pod-level resources failed admission with a container-level topology manager")]
-// As in a kubelet, a container that requests nothing is to be on all nodes, of which one is used alone.
+// As in the kubelet, a container without requests must be on all nodes, and one of them is used alone.
 #[case::shared_container_on_several_nodes(
     json!({"topologyManagerScope": "container"}), whole("u1", "3", "100Mi"), "UnexpectedAdmissionError",
     "Allocate failed due to [memorymanager] preferred hint violates NUMA node allocation, which is unexpected")]
@@ -436,7 +436,7 @@ async fn requests_of_pods_are_counted_in_the_scope_of_pods() {
     let count = |name: &str| count(&managers, name);
     for (name, requests, errors) in [
         ("kubelet_topology_manager_admission", 3, 2),
-        // One for each exclusive container of the pods that have processors.
+        // One for each exclusive container of the pods that have CPUs.
         ("kubelet_cpu_manager_pinning", 2, 1),
         // The first pod and its exclusive container, and the last pod.
         ("kubelet_memory_manager_pinning", 3, 1),

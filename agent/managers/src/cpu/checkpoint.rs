@@ -1,8 +1,8 @@
-//! The file that remembers which containers have which processors: a kubelet's `cpu_manager_state`.
+//! The checkpoint of the containers' CPUs: the kubelet's `cpu_manager_state`.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state: the second format, and with the gate PodLevelResourceManagers the third, which
-//! has the processors of pods too. With the gate, a file of the second format is read as one without such pods, and the next change
-//! replaces it. Without it, one of the third is corrupted, as for a kubelet.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state: the second format, and with the gate PodLevelResourceManagers the
+//! third, which also has the CPUs of pods. With the gate, a file of the second format is read as one without such pods, and the
+//! next change replaces it. Without the gate, a file of the third format counts as corrupted, as in the kubelet.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::policy::State;
 use super::set::{CpuSet, format, parse};
 use crate::state_file::{self, checksum, map};
 
-/// The end of the text that the checksum is of.
+/// The suffix of the text for the checksum.
 const CHECKSUM: &str = "Checksum:(checksum.Checksum)0}";
 
-/// The name of the file.
+/// The file name.
 pub(super) const FILE: &str = "cpu_manager_state";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(super) struct File {
     default_cpu_set: String,
     #[serde(skip_serializing_if = "Map::is_empty")]
     entries: Map<String, BTreeMap<String, String>>,
-    /// Of the third format.
+    /// Only in the third format.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pod_entries: Map<String, PodEntry>,
     checksum: u64,
@@ -41,7 +41,7 @@ struct PodEntry {
 }
 
 impl File {
-    /// A file of the second format with its checksum.
+    /// A checkpoint of the second format with its checksum.
     pub(super) fn new(
         policy_name: String,
         default_cpu_set: String,
@@ -57,7 +57,7 @@ impl File {
         state_file::replace(&directory.join(FILE), &serde_json::to_vec(self)?)
     }
 
-    /// The same in the third format.
+    /// Converts it to the third format.
     fn with_pods(mut self, pods: &Map<String, CpuSet>) -> Self {
         let entry = |cpus: &CpuSet| PodEntry { cpu_set: format(cpus) };
         self.pod_entries = pods.iter().map(|(uid, cpus)| (uid.clone(), entry(cpus))).collect();
@@ -65,14 +65,14 @@ impl File {
         self
     }
 
-    /// The file of these bytes, in the second format.
+    /// Parses the second format.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let file: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         file.check()?;
         Ok(Self { pod_entries: Map::new(), ..file })
     }
 
-    /// The file of these bytes, if they have the third format.
+    /// Parses the third format; `None` if the bytes have another one.
     fn parse_with_pods(bytes: &[u8]) -> Option<(Self, Map<String, CpuSet>)> {
         let file: Self = serde_json::from_slice(bytes).ok()?;
         let mut pods = Map::new();
@@ -83,7 +83,7 @@ impl File {
         is_right.then_some((file, pods))
     }
 
-    /// The text that the checksum is of, in the third format.
+    /// The text for the checksum in the third format.
     fn text_with_pods(&self, pods: &Map<String, CpuSet>) -> String {
         let of_pod = |cpus: &CpuSet| {
             let elements = map(cpus.iter().map(|cpu| (cpu, "{}")));
@@ -95,7 +95,7 @@ impl File {
         format!("{before}PodEntries:(state.PodCPUAssignments){pods} {checksum}")
     }
 
-    /// The text that the checksum is of, in the second format, with this name of the type.
+    /// The text for the checksum in the second format, with this type name.
     fn text(&self, name: &str) -> String {
         let entries = self.entries.iter().map(|(pod, containers)| (pod, map(containers)));
         format!(
@@ -108,7 +108,7 @@ impl File {
     }
 
     fn check(&self) -> Result<(), String> {
-        // A kubelet of any version writes the first name; 0 stands for none.
+        // Kubelets of all versions write the first name; the checksum 0 means none.
         let names = ["CPUManagerCheckpoint", "CPUManagerCheckpointV2"];
         let is_right = |name: &&str| checksum(&self.text(name)) == self.checksum;
         match self.checksum == 0 || names.iter().any(is_right) {
@@ -131,10 +131,10 @@ impl File {
     }
 }
 
-/// Reads the file; `None`: there is none. `pod_level`: whether it may have the third format.
+/// Reads the checkpoint; `None` if there is none. `pod_level`: the third format is allowed.
 ///
 /// # Errors
-/// In a kubelet's words: it cannot be followed.
+/// The kubelet's error if the file cannot be used.
 pub(super) fn read(
     directory: &Path,
     policy: &str,
@@ -161,7 +161,7 @@ pub(super) fn read(
     state.map_err(|error| not_restored(&path, &error))
 }
 
-/// Why the agent does not start with the file at this path, and what to do.
+/// The message that the agent does not start with the file at this path, with the remedy.
 pub(super) fn not_restored(path: &Path, error: &str) -> String {
     format!(
         "could not restore state from checkpoint: {error}, please drain this node and delete the CPU manager checkpoint \
@@ -170,10 +170,10 @@ pub(super) fn not_restored(path: &Path, error: &str) -> String {
     )
 }
 
-/// Writes the file, in the third format if `pod_level`.
+/// Writes the checkpoint, in the third format if `pod_level`.
 ///
 /// # Errors
-/// It cannot be written.
+/// If the file cannot be written.
 pub(super) fn write(
     directory: &Path,
     policy: &str,
@@ -235,7 +235,7 @@ mod tests {
         }
         let error = read(directory.path(), "static", true).unwrap_err();
         assert!(error.contains("checkpoint is corrupted"), "changed: {error}");
-        // No pod has anything: the formats still differ, by their checksums.
+        // Even without pods, the formats have different checksums.
         write(directory.path(), "none", &State::default(), true).unwrap();
         let written = std::fs::read_to_string(&file).unwrap();
         assert!(!written.contains("podEntries") && written != NONE, "{written}");

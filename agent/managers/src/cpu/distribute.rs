@@ -1,4 +1,4 @@
-//! ◆ Spreads processors evenly over memory nodes, if one does not have enough. Pure.
+//! ◆ Distributes CPUs evenly over NUMA nodes, if one node does not have enough. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_assignment.go takeByTopologyNUMADistributed (KEP-2902).
 
@@ -9,18 +9,18 @@ use super::set::CpuSet;
 use super::take::{Accumulator, Order, packed};
 use crate::topology::hint::combinations;
 
-/// How a combination of nodes would be used: the lower its score, the more even is what is left.
+/// The best combination of nodes so far. A lower score means that the remaining CPUs are more evenly distributed.
 struct Best {
     score: f64,
     combination: Vec<usize>,
-    /// The nodes from which what cannot be divided is taken.
+    /// The nodes from which the indivisible remainder is taken.
     remainder: Vec<usize>,
 }
 
-/// Takes `count` of the available processors in groups of `group`, from as few memory nodes as have enough, and evenly.
+/// Takes `count` of the available CPUs in groups of `group`, evenly from as few NUMA nodes as possible.
 ///
 /// # Errors
-/// There are too few, in a kubelet's words.
+/// The kubelet's error if there are too few.
 pub(crate) fn distributed(
     layout: &Layout,
     available: &CpuSet,
@@ -81,7 +81,7 @@ fn take(
     }
 }
 
-/// How many nodes are needed at least, and can be used at most.
+/// The minimum and maximum number of nodes to use.
 fn range(layout: &Layout, accumulator: &Accumulator<'_>, group: usize) -> (usize, usize) {
     let groups = layout.cpus.0.len().div_ceil(group);
     let of_node = groups.div_ceil(layout.nodes.max(1));
@@ -90,8 +90,9 @@ fn range(layout: &Layout, accumulator: &Accumulator<'_>, group: usize) -> (usize
     (needed.div_ceil(of_node.max(1)), needed.min(available))
 }
 
-/// A kubelet keeps the best combination where it makes the next ones, so that those overwrite the end of it: from the place on at which
-/// Go's `append` last had to make room. Of four items that is the last one, as long as the first three are the same.
+/// Reproduces an aliasing bug of the kubelet: it keeps the best combination in the buffer of the iteration, which overwrites its
+/// end, from the position at which Go's `append` last reallocated. Of four items that is the last one, if the first three are the
+/// same.
 fn overwrite(kept: &mut [usize], next: &[usize]) {
     let made_room_at = |size: usize| size == 1 || (size - 1).is_power_of_two();
     let fixed = (1..=next.len()).rev().find(|size| made_room_at(*size)).unwrap_or_default();
@@ -100,7 +101,7 @@ fn overwrite(kept: &mut [usize], next: &[usize]) {
     }
 }
 
-/// The combination of so many nodes that leaves the others the most even.
+/// The combination of `size` nodes that leaves the other CPUs most evenly distributed.
 fn best(
     accumulator: &Accumulator<'_>,
     nodes: &[usize],
@@ -143,7 +144,7 @@ fn best(
     best
 }
 
-/// The score of what is left, after what cannot be divided was taken of the nodes for which that is the lowest; `None`: none has it.
+/// The lowest score after the remainder is taken from some of the nodes, with these nodes; `None` if no subset has enough.
 fn spread(
     left: &Map<usize, usize>,
     combination: &[usize],
@@ -176,7 +177,7 @@ fn spread(
     best
 }
 
-/// What is left after groups were taken of the nodes in turn; `None`: there are not enough whole groups.
+/// The remaining CPUs after groups were taken from the nodes round-robin; `None` if there are not enough whole groups.
 fn without(
     left: &Map<usize, usize>,
     subset: &[usize],
@@ -202,7 +203,7 @@ fn without(
     Some(left)
 }
 
-/// The standard deviation, to three places as in a kubelet.
+/// The standard deviation, rounded to three decimals as in the kubelet.
 fn deviation(left: &Map<usize, usize>) -> f64 {
     let rounded = |number: f64| (number * 1000.0).round() / 1000.0;
     #[expect(clippy::cast_precision_loss, reason = "machines have fewer processors than 2^52")]

@@ -1,4 +1,4 @@
-//! ◆ How the processors of a machine share cores, caches, sockets and memory nodes. Pure.
+//! ◆ The topology of the machine's CPUs: cores, caches, sockets and NUMA nodes. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/topology/topology.go.
 
@@ -7,18 +7,18 @@ use compact::{Map, Set};
 use super::set::CpuSet;
 use crate::numa::Node;
 
-/// Where a processor is.
+/// The location of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpu {
-    /// The lowest number of the core's processors.
+    /// The lowest number of the core's CPUs.
     pub(crate) core: usize,
     pub(crate) socket: usize,
     pub(crate) node: usize,
-    /// The last cache that only some cores of a node share, or the socket.
+    /// The last-level cache, if only some cores of a node share it, or else the socket.
     pub(crate) cache: usize,
 }
 
-/// A part of the machine that several processors share.
+/// A level of the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Core,
@@ -38,7 +38,7 @@ impl Cpu {
     }
 }
 
-/// Processors by number.
+/// CPUs by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Map<usize, Cpu>);
 
@@ -52,7 +52,7 @@ impl Cpus {
         Self(kept.map(|(cpu, at)| (*cpu, *at)).collect())
     }
 
-    /// The processors of a part.
+    /// The CPUs of a part.
     pub(crate) fn of(&self, part: Part, id: usize) -> CpuSet {
         let of = self.0.iter().filter(|(_, cpu)| cpu.part(part) == id);
         of.map(|(cpu, _)| *cpu).collect()
@@ -62,18 +62,18 @@ impl Cpus {
         self.0.values().filter(|cpu| cpu.part(part) == id).count()
     }
 
-    /// The processors of several parts.
+    /// The CPUs of several parts.
     pub(crate) fn of_all(&self, part: Part, ids: &[usize]) -> CpuSet {
         let of = self.0.iter().filter(|(_, cpu)| ids.contains(&cpu.part(part)));
         of.map(|(cpu, _)| *cpu).collect()
     }
 
-    /// All parts of a kind.
+    /// All parts of a level.
     pub(crate) fn parts(&self, part: Part) -> Set<usize> {
         self.0.values().map(|cpu| cpu.part(part)).collect()
     }
 
-    /// The parts of a kind that are in another part.
+    /// The parts of a level that are in another part.
     pub(crate) fn parts_in(&self, part: Part, of: Part, id: usize) -> Vec<usize> {
         let inside = self.0.values().filter(|cpu| cpu.part(of) == id);
         let ids: Set<usize> = inside.map(|cpu| cpu.part(part)).collect();
@@ -81,7 +81,7 @@ impl Cpus {
     }
 }
 
-/// The machine's processors.
+/// The machine's CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) cpus: Cpus,
@@ -92,7 +92,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The processors of these nodes.
+    /// The layout of these nodes.
     pub(crate) fn of(nodes: &[Node]) -> Self {
         let mut cpus = Map::new();
         let mut cores = 0;
@@ -114,7 +114,7 @@ impl Layout {
         Self { sockets, cores, nodes, caches: count(Part::Cache), cpus }
     }
 
-    /// How many processors a part has, if all have as many.
+    /// The number of CPUs per part, assuming that all parts are equal.
     fn each(&self, parts: usize) -> usize {
         self.cpus.0.len().checked_div(parts).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Gives containers processors, and has those that run follow what is left to them.
+//! Assigns CPUs to containers, and tracks the CPUs that the runtime must set for running containers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_manager.go.
 
@@ -14,51 +14,51 @@ use super::policy::{CpuError, State, StaticPolicy};
 use super::set::{CpuSet, format};
 use crate::topology::hint::{Hints, Mask};
 
-/// See the module.
+/// The CPU manager.
 #[derive(Debug)]
 pub(crate) struct CpuManager {
     directory: PathBuf,
-    /// Whether the file has the processors of pods with pod-level resources.
+    /// Whether the checkpoint has the CPUs of pods with pod-level resources.
     pod_level: bool,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// `None`: the policy `none`.
+    /// `None` for the policy `none`.
     policy: Option<StaticPolicy>,
     state: State,
-    /// The processors that the runtime was told of for containers, by uid and name.
+    /// The CPUs last sent to the runtime for each container, by uid and name.
     told: Map<(String, String), CpuSet>,
-    /// The containers that share what is left of the processors of their pod, by uid.
+    /// The containers that share the rest of their pod's CPUs, by uid.
     pooled: Map<String, Set<String>>,
 }
 
-/// What a container is created with.
+/// The CPUs of a new container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Processors {
-    /// Empty: any.
+    /// Empty: any CPU.
     pub(crate) text: String,
     pub(crate) are_exclusive: bool,
 }
 
-/// How many processors are whose; none are anyone's with the policy `none`.
+/// The numbers of shared and exclusive CPUs; 0 with the policy `none`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Those that containers can still have for themselves, and that others share until then.
+    /// CPUs that are shared, and still available for exclusive assignment.
     pub(crate) shared: u64,
-    /// Those that containers have for themselves.
+    /// Exclusively assigned CPUs.
     pub(crate) exclusive: u64,
-    /// The same by memory node.
+    /// Exclusively assigned CPUs by NUMA node.
     pub(crate) exclusive_by_node: Map<usize, u64>,
 }
 
 impl CpuManager {
-    /// A manager that keeps its file in this directory. `None`: the policy `none`. `pod_level`: whether pods with pod-level resources can
-    /// have processors.
+    /// Opens the manager with its checkpoint in this directory. `policy`: `None` for the policy `none`. `pod_level`: pods with
+    /// pod-level resources can have CPUs.
     ///
     /// # Errors
-    /// In a kubelet's words: the file says something else than the configuration or the machine.
+    /// The kubelet's error if the checkpoint contradicts the configuration or the machine.
     pub(crate) fn open(
         directory: &Path,
         policy: Option<StaticPolicy>,
@@ -84,28 +84,28 @@ impl CpuManager {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether containers can have processors for themselves.
+    /// Whether containers can have exclusive CPUs.
     pub(crate) fn is_static(&self) -> bool {
         self.inner().policy.is_some()
     }
 
-    /// Whether a container gets processors for itself.
+    /// Whether a container gets exclusive CPUs.
     pub(crate) fn pins(&self, pod: &Pod, container: &Container) -> bool {
         let inner = self.inner();
         inner.policy.as_ref().is_some_and(|policy| policy.requested(pod, container) > 0)
     }
 
-    /// How many containers of the pod get processors for themselves.
+    /// The number of the pod's containers with exclusive CPUs.
     pub(crate) fn count_exclusive(&self, pod: &Pod) -> usize {
         self.inner().policy.as_ref().map_or(0, |policy| policy.count_exclusive(pod))
     }
 
-    /// Whether no two containers share a core.
+    /// Whether containers never share a physical core.
     pub(crate) fn aligns_cores(&self) -> bool {
         self.inner().policy.as_ref().is_some_and(StaticPolicy::aligns_cores)
     }
 
-    /// Whether the processors of a container share one cache; without a container, those of a pod with pod-level resources.
+    /// Whether the CPUs of a container share one cache; without a container, those of a pod with pod-level resources.
     pub(crate) fn share_cache(&self, uid: &str, container: Option<&str>) -> bool {
         let inner = self.inner();
         let cpus = match container {
@@ -116,7 +116,7 @@ impl CpuManager {
         shared.unwrap_or_default()
     }
 
-    /// How many processors are whose.
+    /// The numbers of shared and exclusive CPUs.
     pub(crate) fn usage(&self) -> Usage {
         let inner = self.inner();
         let Some(policy) = &inner.policy else {
@@ -138,10 +138,10 @@ impl CpuManager {
         }
     }
 
-    /// Gives a container what it requests. Returns whether it has got something now.
+    /// Allocates the CPUs that a container requests. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that.
+    /// If the CPUs are unavailable.
     pub(crate) fn allocate(
         &self,
         pod: &Pod,
@@ -159,11 +159,11 @@ impl CpuManager {
         Ok(is_new)
     }
 
-    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that. Returns whether it has got
-    /// something now.
+    /// Allocates the CPUs that a pod with pod-level resources requests, and divides them among its containers. Returns whether
+    /// the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that.
+    /// If the CPUs are unavailable.
     pub(crate) fn allocate_pod(&self, pod: &Pod, nodes: Option<Mask>) -> Result<bool, CpuError> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state, pooled, .. } = &mut *inner else {
@@ -179,7 +179,7 @@ impl CpuManager {
         Ok(is_new)
     }
 
-    /// Frees what pods have that are not active.
+    /// Frees the CPUs of pods that are not active.
     pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
         let mut inner = self.inner();
         inner.told.retain(|(uid, _), _| is_active(uid));
@@ -202,7 +202,7 @@ impl CpuManager {
         }
     }
 
-    /// The processors of a container that is created.
+    /// The CPUs for the creation of a container.
     pub(crate) fn of_container(&self, uid: &str, container: &str) -> Processors {
         let inner = self.inner();
         let own = inner.state.of(uid, container);
@@ -213,7 +213,7 @@ impl CpuManager {
         }
     }
 
-    /// A container was created with processors of its own.
+    /// Records that a container was created with its CPUs.
     pub(crate) fn created(&self, uid: &str, container: &str) {
         let mut inner = self.inner();
         if let Some(cpus) = inner.state.of(uid, container).cloned() {
@@ -221,7 +221,7 @@ impl CpuManager {
         }
     }
 
-    /// The processors that the runtime has to be told of for a container that runs; `None`: it knows.
+    /// The CPUs that the runtime must set for a running container; `None` if they are unchanged.
     pub(crate) fn due(&self, uid: &str, container: &str) -> Option<CpuSet> {
         let inner = self.inner();
         inner.policy.as_ref()?;
@@ -230,17 +230,17 @@ impl CpuManager {
         (!cpus.is_empty() && told != Some(cpus)).then(|| cpus.clone())
     }
 
-    /// The runtime was told.
+    /// Records that the runtime has set the CPUs of a container.
     pub(crate) fn told(&self, uid: &str, container: &str, cpus: CpuSet) {
         self.inner().told.insert((uid.to_owned(), container.to_owned()), cpus);
     }
 
-    /// The processors that a container has for itself, or shares with others of its pod alone.
+    /// The exclusive CPUs of a container, or those that it shares only with containers of its pod.
     pub(crate) fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
         self.inner().state.of(uid, container).cloned().unwrap_or_default()
     }
 
-    /// The processors that containers may have for themselves.
+    /// The CPUs that can be assigned exclusively.
     pub(crate) fn allocatable(&self) -> CpuSet {
         self.inner().policy.as_ref().map(StaticPolicy::allocatable).unwrap_or_default()
     }

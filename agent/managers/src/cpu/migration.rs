@@ -1,4 +1,4 @@
-//! Replaces a file of state that a kubelet before 1.18 wrote: its first format has the ids of containers in the place of pods and names.
+//! Migrates the checkpoint of a kubelet before 1.18: its first format has container IDs in place of pods and names.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/state: checkpoint.go, state_checkpoint.go.
 
@@ -18,13 +18,13 @@ use crate::state_file::{self, checksum, map};
 struct FirstFile {
     policy_name: String,
     default_cpu_set: String,
-    /// Processors by the ids of containers.
+    /// CPUs by container ID.
     entries: Map<String, String>,
     checksum: u64,
 }
 
 impl FirstFile {
-    /// The file of these bytes, if they have this format alone.
+    /// Parses the bytes; `None` if they are not in this format.
     fn parse(bytes: &[u8]) -> Option<Self> {
         if File::parse(bytes).is_ok() {
             return None;
@@ -37,11 +37,11 @@ impl FirstFile {
             file.default_cpu_set,
             map(&file.entries)
         );
-        // 0 stands for none.
+        // The checksum 0 means none.
         (file.checksum == 0 || file.checksum == checksum(&text)).then_some(file)
     }
 
-    /// The same in the second format.
+    /// Converts it to the second format.
     fn migrate(self, containers: &[ListedContainer]) -> Result<File, String> {
         let mut entries: Map<String, BTreeMap<String, String>> = Map::new();
         for (id, cpus) in self.entries {
@@ -58,13 +58,13 @@ impl FirstFile {
     }
 }
 
-/// Replaces the file in this directory, if it has the first format, by one of the second. The runtime says which containers the ids mean.
+/// Converts the checkpoint in this directory from the first format to the second. The runtime maps the IDs to containers.
 ///
 /// # Errors
-/// In a kubelet's words: it cannot be followed.
+/// The kubelet's error if the file cannot be used.
 pub(crate) async fn migrate(directory: &Path, cri: &dyn Cri) -> Result<(), String> {
     let path = directory.join(FILE);
-    // An unreadable file is an error of the manager, which reads it next.
+    // The manager reads the file next, and reports an error.
     let first = state_file::read(&path).ok().flatten().and_then(|bytes| FirstFile::parse(&bytes));
     let Some(first) = first else {
         return Ok(());
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a kubelet's own tests, with the checksums.
+    /// From the kubelet's own tests, with checksums.
     const EMPTY: &str = r#"{"policyName":"none","defaultCpuSet":"1-3","checksum":1694838852}"#;
     const TWO: &str = r#"{"policyName":"none","defaultCpuSet":"1-3",
         "entries":{"containerID1":"4-6","containerID2":"1-3"},"checksum":3680390589}"#;

@@ -14,26 +14,26 @@ const ACROSS_CORES: &str = "distribute-cpus-across-cores";
 const STRICT: &str = "strict-cpu-reservation";
 const BY_CACHE: &str = "prefer-align-cpus-by-uncorecache";
 
-/// How the policy `static` takes processors.
+/// The options of the policy `static`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// No two containers share a core.
+    /// Containers never share a physical core.
     pub(crate) full_cores: bool,
-    /// Evenly over memory nodes, if one does not have enough.
+    /// Distribute evenly over NUMA nodes, if one does not have enough.
     pub(crate) across_nodes: bool,
-    /// What is on one socket is close enough.
+    /// Align to sockets instead of NUMA nodes.
     pub(crate) by_socket: bool,
-    /// One processor of each core first.
+    /// Take one CPU of each core first.
     pub(crate) across_cores: bool,
-    /// Nobody runs on reserved processors.
+    /// Containers never run on reserved CPUs.
     pub(crate) strict: bool,
-    /// Whole caches first.
+    /// Take whole caches first.
     pub(crate) by_cache: bool,
-    /// Pods with pod-level resources get processors, instead of sharing the node's (gate PodLevelResourceManagers).
+    /// Pods with pod-level resources get their own CPUs, instead of sharing the node's (gate PodLevelResourceManagers).
     pub(crate) pod_level: bool,
 }
 
-/// Which options may be used, and what is done without one.
+/// The gates that decide which options are allowed, and whether pods with pod-level resources get CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gates {
     pub(crate) alpha: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Gates {
     pub(crate) pod_level: bool,
 }
 
-/// A boolean as Go parses it.
+/// Parses a boolean like Go's strconv.ParseBool.
 pub(crate) fn go_bool(name: &str, text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -53,10 +53,10 @@ pub(crate) fn go_bool(name: &str, text: &str) -> Result<bool, String> {
 }
 
 impl Options {
-    /// The options of a configuration.
+    /// Parses the options of a configuration.
     ///
     /// # Errors
-    /// In a kubelet's words: an option is unknown, needs a gate, or excludes another.
+    /// The kubelet's error if an option is unknown, requires a gate, or conflicts with another.
     pub(crate) fn parse(given: &BTreeMap<String, String>, gates: Gates) -> Result<Self, String> {
         let mut options = Self { pod_level: gates.pod_level, ..Self::default() };
         for (name, value) in given {
@@ -90,10 +90,10 @@ impl Options {
         }
     }
 
-    /// Whether the machine has what the options need.
+    /// Checks that the machine supports the options.
     ///
     /// # Errors
-    /// In a kubelet's words.
+    /// The kubelet's error.
     pub(crate) fn check(&self, layout: &Layout, single_node: bool) -> Result<(), String> {
         if self.by_socket && single_node {
             return Err(format!(

@@ -1,8 +1,8 @@
-//! ◆ Processors of pods with pod-level resources, in the scope `pod` of the topology manager: the pod gets what it requests, exclusive
-//! containers get a part of that, and the others share what is left of it. Pure.
+//! ◆ CPUs of pods with pod-level resources, in the scope `pod` of the topology manager: the pod gets the CPUs that it requests,
+//! exclusive containers get a part of them, and the others share the rest. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go AllocatePod. Unlike a kubelet's, a pod that has its processors
-//! keeps them when it is admitted again after a restart: the kubelet would allocate others, and lose the first.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go AllocatePod. Unlike in the kubelet, a pod keeps its CPUs
+//! when it is admitted again after a restart: the kubelet would allocate others, and lose track of the first.
 
 use api::pod::{Pod, is_sidecar};
 use compact::Map;
@@ -12,10 +12,10 @@ use super::set::CpuSet;
 use crate::topology::hint::{Hints, Mask};
 
 impl StaticPolicy {
-    /// Gives a pod its processors, and its containers theirs. Returns whether it has got some now.
+    /// Allocates the CPUs of a pod, and divides them among its containers. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have them; nothing is allocated.
+    /// If the CPUs are unavailable; nothing is allocated then.
     pub(crate) fn allocate_pod(
         &self,
         state: &mut State,
@@ -37,13 +37,13 @@ impl StaticPolicy {
         Ok(true)
     }
 
-    /// The processors of each container, of those of the pod.
+    /// Divides the pod's CPUs among its containers.
     fn divide(&self, pod: &Pod, of_pod: &CpuSet) -> Result<Map<String, CpuSet>, String> {
         let mut of_containers: Map<String, CpuSet> = Map::new();
         let mut left = of_pod.clone();
         for init in pod.init_containers() {
             let count = self.requested(pod, init);
-            // An init container that ends has what it needs of all that no sidecar before it has.
+            // A non-restartable init container can use all CPUs except those of the sidecars before it.
             let cpus = match (count, is_sidecar(init)) {
                 (0, true) => continue,
                 (0, false) => left.clone(),
@@ -68,7 +68,7 @@ impl StaticPolicy {
         Ok(of_containers)
     }
 
-    /// Checks that exclusive containers leave processors to those that share some.
+    /// Checks that the exclusive containers leave CPUs for the shared ones.
     fn check_pool(&self, pod: &Pod) -> Result<(), String> {
         let of_pod = self.requested_by_pod(pod);
         let (mut exclusive, mut are_shared) = (0, false);
@@ -95,7 +95,7 @@ impl StaticPolicy {
         Ok(())
     }
 
-    /// Where the processors of a pod with pod-level resources would best be.
+    /// The topology hints for the CPUs of a pod with pod-level resources.
     pub(crate) fn pod_level_hints(&self, state: &State, pod: &Pod) -> Hints {
         let count = self.requested_by_pod(pod);
         let known = state.pods.get(pod.uid().as_str());
@@ -109,7 +109,7 @@ impl StaticPolicy {
         Hints::from([("cpu".to_owned(), Some(of))])
     }
 
-    /// How many containers of the pod get processors for themselves.
+    /// The number of the pod's containers with exclusive CPUs.
     pub(crate) fn count_exclusive(&self, pod: &Pod) -> usize {
         pod.init_and_apps().filter(|container| self.requested(pod, container) > 0).count()
     }

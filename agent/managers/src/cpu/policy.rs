@@ -1,4 +1,4 @@
-//! ◆ The policy `static`: containers of Guaranteed pods that request whole processors have them for themselves. Pure.
+//! ◆ The policy `static`: containers of Guaranteed pods that request whole CPUs get exclusive CPUs. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/policy_static.go. `pod_level` allocates for pods with pod-level resources in the
 //! scope `pod` of the topology manager.
@@ -17,55 +17,55 @@ use super::take::packed;
 use crate::pod_level::Management;
 use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 
-/// Which processors containers have.
+/// The CPUs of containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Those that are shared.
+    /// The shared CPUs.
     pub(crate) shared: CpuSet,
-    /// Those of containers, by uid of the pod: of one container each, or of the containers that share what is left of a pod's.
+    /// The CPUs of containers, by pod uid: exclusive to one container, or shared within a pod.
     pub(crate) exclusive: Map<String, Map<String, CpuSet>>,
-    /// Those of pods with pod-level resources, by uid, of which their containers have parts.
+    /// The CPUs of pods with pod-level resources, by uid. Their containers have parts of them.
     pub(crate) pods: Map<String, CpuSet>,
 }
 
 impl State {
-    /// The processors that a container has instead of the shared ones.
+    /// The CPUs of a container, unless it uses the shared ones.
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.exclusive.get(uid)?.get(container)
     }
 }
 
-/// Why a container does not get its processors.
+/// The reason that CPUs were not allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CpuError {
-    /// It would share a core.
+    /// The container would share a physical core.
     #[error("SMT Alignment Error: {0}")]
     Alignment(String),
-    /// Containers of the pod would share none.
+    /// No CPUs would remain for the pod's shared containers.
     #[error("{0}")]
     EmptyPool(String),
-    /// For another reason.
+    /// Another reason.
     #[error("{0}")]
     Other(String),
 }
 
-/// See the module.
+/// The policy `static` on a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct StaticPolicy {
     layout: Layout,
     options: Options,
     reserved: CpuSet,
-    /// The reserved ones, and all others of their cores.
+    /// The reserved CPUs, and all others of their cores.
     reserved_cores: CpuSet,
-    /// What init containers of the pod that is being admitted had, and later ones may have too.
+    /// The CPUs of earlier init containers of the pod in admission, which later containers may reuse.
     reusable: (String, CpuSet),
 }
 
 impl StaticPolicy {
-    /// The policy on this machine. `specific` are the reserved processors; if none are, `reserved` of them are chosen.
+    /// Creates the policy for this machine. `specific` are the reserved CPUs; if empty, it chooses `reserved` of them.
     ///
     /// # Errors
-    /// In a kubelet's words: the reserved processors are not there.
+    /// The kubelet's error if the reserved CPUs do not exist.
     pub(crate) fn new(
         layout: Layout,
         options: Options,
@@ -103,12 +103,12 @@ impl StaticPolicy {
         Ok(policy)
     }
 
-    /// Whether no two containers share a core.
+    /// Whether containers never share a physical core.
     pub(super) fn aligns_cores(&self) -> bool {
         self.options.full_cores
     }
 
-    /// Whether processors share one cache.
+    /// Whether the CPUs share one cache.
     pub(super) fn share_cache(&self, cpus: &CpuSet) -> bool {
         let caches = cpus.iter().map(|cpu| self.layout.cpus.0.get(cpu).map(|cpu| cpu.cache));
         let mut caches: Vec<_> = caches.collect();
@@ -116,7 +116,7 @@ impl StaticPolicy {
         caches.len() <= 1
     }
 
-    /// How many of these each memory node has.
+    /// The number of these CPUs on each NUMA node.
     pub(super) fn by_node(&self, cpus: &CpuSet) -> Map<usize, u64> {
         let all = self.layout.cpus.0.values().map(|cpu| (cpu.node, 0));
         let mut counts: Map<usize, u64> = all.collect();
@@ -126,7 +126,7 @@ impl StaticPolicy {
         counts
     }
 
-    /// Takes so many of these.
+    /// Takes `count` of the available CPUs.
     pub(super) fn take(&self, available: &CpuSet, count: usize) -> Result<CpuSet, String> {
         let (layout, order) = (&self.layout, self.options.order());
         if self.options.across_nodes {
@@ -136,10 +136,10 @@ impl StaticPolicy {
         packed(layout, available, count, order, self.options.by_cache)
     }
 
-    /// The state as it is to be when the agent starts: that of an earlier one, or all processors shared.
+    /// The initial state: the checkpoint's, or all CPUs shared.
     ///
     /// # Errors
-    /// In a kubelet's words: the machine has changed, or what is reserved.
+    /// The kubelet's error if the machine or the reserved CPUs have changed.
     pub(crate) fn start(&self, state: State) -> Result<State, String> {
         let all = self.layout.cpus.set();
         let all: CpuSet = match self.options.strict {
@@ -192,7 +192,7 @@ impl StaticPolicy {
         Ok(state)
     }
 
-    /// The processors that containers may have for themselves.
+    /// The CPUs that can be assigned exclusively.
     pub(crate) fn allocatable(&self) -> CpuSet {
         &self.layout.cpus.set() - &self.reserved
     }
@@ -201,10 +201,10 @@ impl StaticPolicy {
         &state.shared - &self.reserved
     }
 
-    /// Gives a container the processors that it requests. Returns whether it has got some now.
+    /// Allocates the CPUs that a container requests. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have them.
+    /// If the CPUs are unavailable.
     pub(crate) fn allocate(
         &mut self,
         state: &mut State,
@@ -231,7 +231,7 @@ impl StaticPolicy {
         Ok(true)
     }
 
-    /// Takes so many of these: first those of the chosen nodes.
+    /// Takes `count` of the free CPUs, those of the chosen nodes first.
     pub(super) fn take_near(
         &self,
         free: &CpuSet,
@@ -249,7 +249,7 @@ impl StaticPolicy {
         Ok(taken)
     }
 
-    /// Checks that so many processors are whole cores, if containers get only whole ones.
+    /// Checks that `count` CPUs are whole cores, if the options require that.
     pub(super) fn check_cores(&self, state: &State, count: usize) -> Result<(), CpuError> {
         let each = self.layout.cpus_per_core();
         if !self.options.full_cores || each == 0 {
@@ -301,8 +301,8 @@ impl StaticPolicy {
         sockets.into_iter().collect()
     }
 
-    /// Frees the processors of a container. Those that others of the pod have too stay theirs, and those of a pod with pod-level
-    /// resources stay the pod's until its last container has none. Returns whether it had any.
+    /// Frees the CPUs of a container, except those that it shares with other containers of the pod. The CPUs of a pod with
+    /// pod-level resources are freed with its last container. Returns whether the container had CPUs.
     pub(crate) fn remove(&self, state: &mut State, uid: &str, container: &str) -> bool {
         let Some(of_pod) = state.exclusive.get_mut(uid) else {
             return false;
@@ -325,7 +325,7 @@ impl StaticPolicy {
         true
     }
 
-    /// Where the processors of a container would best be.
+    /// The topology hints for the CPUs of a container.
     pub(crate) fn container_hints(&self, state: &State, pod: &Pod, container: &Container) -> Hints {
         let count = self.requested(pod, container);
         if count == 0 {
@@ -340,7 +340,7 @@ impl StaticPolicy {
         Hints::from([("cpu".to_owned(), Some(of))])
     }
 
-    /// Where the processors of a pod would best be.
+    /// The topology hints for the CPUs of a pod.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Pod) -> Hints {
         let count = self.requested_by_pod(pod);
         if count == 0 {
@@ -363,7 +363,7 @@ impl StaticPolicy {
         Hints::from([("cpu".to_owned(), Some(of))])
     }
 
-    /// The sets of nodes that have so many processors, with all of the reusable ones.
+    /// The sets of nodes that have `count` CPUs, including all reusable ones.
     pub(super) fn hints(&self, available: &CpuSet, reusable: &CpuSet, count: usize) -> Vec<Hint> {
         let cpus = &self.layout.cpus;
         let nodes: Vec<usize> = cpus.parts(Part::Node).into_iter().collect();
@@ -394,7 +394,7 @@ impl StaticPolicy {
         Management::of(pod, self.options.pod_level)
     }
 
-    /// How many processors a container requests for itself.
+    /// The number of exclusive CPUs that a container requests.
     pub(crate) fn requested(&self, pod: &Pod, container: &Container) -> usize {
         let is_exclusive = self.management(pod).is_exclusive(container);
         if qos_class(pod) != QosClass::Guaranteed || !is_exclusive {
@@ -403,7 +403,7 @@ impl StaticPolicy {
         whole(Kind::Requests.of(container.resources.as_ref()))
     }
 
-    /// How many the pod needs at most at once.
+    /// The maximum number of exclusive CPUs that the pod needs at one time.
     pub(super) fn requested_by_pod(&self, pod: &Pod) -> usize {
         if self.management(pod) == Management::PodLevel {
             let requests = Kind::Requests.of(pod.spec().resources.as_ref());
@@ -422,7 +422,7 @@ impl StaticPolicy {
         most.max(apps + sidecars)
     }
 
-    /// Whether the nodes are on no more sockets than are needed.
+    /// Whether the nodes are on the minimum number of sockets.
     fn is_on_sockets(&self, nodes: Mask, least: usize) -> bool {
         match self.layout.nodes.checked_div(self.layout.sockets) {
             None | Some(0) => false,
@@ -431,7 +431,7 @@ impl StaticPolicy {
     }
 }
 
-/// How many whole processors a list requests; 0: none, or not only whole ones.
+/// The number of whole CPUs that a list requests; 0 if it requests none or a fraction.
 fn whole(requests: Option<&Amounts>) -> usize {
     let cpu = requests.and_then(|requests| requests.get("cpu")).map(amount);
     let whole = cpu.filter(|cpu| cpu.value() * 1000 == cpu.milli_value());

@@ -1,13 +1,13 @@
-//! ◆ Sets of processors, and their form as text: `0-3,7`. Pure.
+//! ◆ Sets of CPUs, and their text form: `0-3,7`. Pure.
 //!
 //! Source: Kubernetes 1.36, k8s.io/utils/cpuset.
 
 use compact::Set;
 
-/// Processors by number.
+/// CPUs by number.
 pub(crate) type CpuSet = Set<usize>;
 
-/// The text of a set, as the kernel and a kubelet write it.
+/// Formats a set as the kernel and the kubelet do.
 pub(crate) fn format(set: &CpuSet) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for cpu in set {
@@ -23,7 +23,7 @@ pub(crate) fn format(set: &CpuSet) -> String {
     ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
 }
 
-/// The set of a text; `None`: it is malformed.
+/// Parses a set; `None` if it is malformed.
 pub(crate) fn parse(text: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     if text.is_empty() {

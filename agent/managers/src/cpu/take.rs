@@ -1,35 +1,35 @@
-//! ◆ Chooses processors that are close to each other. Pure.
+//! ◆ Chooses CPUs that are close to each other. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cpumanager/cpu_assignment.go takeByTopologyNUMAPacked.
 
 use super::layout::{Cpus, Layout, Part};
 use super::set::CpuSet;
 
-/// In which order single processors are taken.
+/// The order in which single CPUs are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
     /// All of a core, then those of the next one.
     #[default]
     Packed,
-    /// By their numbers, which mostly is one of each core first.
+    /// By number, which usually means one of each core first.
     Spread,
 }
 
-/// What is still to be taken, and of what.
+/// The progress of an allocation.
 pub(super) struct Accumulator<'a> {
     layout: &'a Layout,
-    /// What may be taken.
+    /// The free CPUs.
     pub(super) free: Cpus,
     pub(super) needed: usize,
     pub(super) taken: CpuSet,
     order: Order,
 }
 
-/// Takes `count` of the available processors: whole sockets or memory nodes first, then whole caches if that is asked for, then whole
-/// cores, then single processors.
+/// Takes `count` of the available CPUs: whole sockets or NUMA nodes first, then whole caches if requested, then whole cores, then
+/// single CPUs.
 ///
 /// # Errors
-/// There are too few, in a kubelet's words.
+/// The kubelet's error if there are too few.
 pub(crate) fn packed(
     layout: &Layout,
     available: &CpuSet,
@@ -63,7 +63,7 @@ impl<'a> Accumulator<'a> {
         Self { layout, free, needed: count, taken: CpuSet::new(), order }
     }
 
-    /// Whether nothing is needed.
+    /// Returns an empty set if nothing is needed. Fails if there are too few CPUs.
     pub(super) fn begin(&self, available: &CpuSet, count: usize) -> Result<Option<CpuSet>, String> {
         if self.needed == 0 {
             return Ok(Some(CpuSet::new()));
@@ -77,7 +77,7 @@ impl<'a> Accumulator<'a> {
         Ok(None)
     }
 
-    /// Whether sockets are in memory nodes, or memory nodes in sockets: the larger part, and the smaller one.
+    /// The levels of sockets and NUMA nodes, the outer one first: either can contain the other.
     fn levels(&self) -> [Part; 2] {
         match self.layout.sockets >= self.layout.nodes {
             true => [Part::Node, Part::Socket],
@@ -85,12 +85,12 @@ impl<'a> Accumulator<'a> {
         }
     }
 
-    /// Sorts parts: those with the fewest free processors first.
+    /// Sorts parts by their number of free CPUs, ascending.
     fn sort(&self, part: Part, ids: &mut [usize]) {
         compact::sort_by_key(ids, |id| (self.free.count(part, *id), *id));
     }
 
-    /// The parts with free processors, in the order in which they are taken.
+    /// The parts with free CPUs, in the order in which they are taken.
     pub(super) fn sorted(&self, part: Part) -> Vec<usize> {
         let [first, second] = self.levels();
         let outer = match part {
@@ -112,7 +112,7 @@ impl<'a> Accumulator<'a> {
         sorted
     }
 
-    /// Whether all processors of a part are free.
+    /// Whether all CPUs of a part are free.
     fn is_free(&self, part: Part, id: usize) -> bool {
         let all = match part {
             Part::Core => self.layout.cpus_per_core(),
@@ -128,7 +128,7 @@ impl<'a> Accumulator<'a> {
         self.needed = self.needed.saturating_sub(cpus.len());
     }
 
-    /// Takes whole parts, as long as they are not too large.
+    /// Takes whole parts while they fit into the needed number.
     fn take_full(&mut self, part: Part) {
         let mut free = self.sorted(part);
         free.retain(|id| self.is_free(part, *id));
@@ -140,7 +140,7 @@ impl<'a> Accumulator<'a> {
         }
     }
 
-    /// Takes whole caches, or what fits into one.
+    /// Takes whole caches, or the remainder from one cache.
     fn take_caches(&mut self) {
         for cache in self.sorted(Part::Cache) {
             if self.needed >= self.layout.cpus_per_cache() {
@@ -156,7 +156,7 @@ impl<'a> Accumulator<'a> {
         }
     }
 
-    /// Takes all that is needed of one cache, if it has that.
+    /// Takes all needed CPUs from one cache, if it has enough.
     fn take_of_cache(&mut self, cache: usize) {
         let each = self.layout.cpus_per_core();
         let cores = self.needed.div_ceil(each.max(1));
@@ -164,7 +164,7 @@ impl<'a> Accumulator<'a> {
         of_cache.truncate(cores);
         let mut cpus = self.free.of_all(Part::Core, &of_cache);
         if !self.needed.is_multiple_of(2) && each > 1 && cpus.len() > self.needed {
-            // Of the last core one is enough.
+            // An odd number needs only one CPU of the last core.
             cpus.pop_last();
         }
         if cpus.len() == self.needed {

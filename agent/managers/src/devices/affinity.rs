@@ -1,4 +1,4 @@
-//! ◆ Devices and memory nodes: which devices are near to nodes that were chosen, and which nodes suit a request. Pure.
+//! ◆ NUMA affinity of devices: which devices are near the chosen nodes, and the topology hints of a request. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go filterByAffinity, topology_hints.go.
 
@@ -6,29 +6,30 @@ use compact::{Map, Set};
 
 use crate::topology::hint::{Hint, Mask, hints, subsets};
 
-/// The ids of devices.
+/// Device IDs.
 pub(crate) type Ids = Set<String>;
 
-/// A device, as its plugin has it.
+/// A device, as reported by its plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) healthy: bool,
-    /// The memory nodes that it is near to; empty: it does not matter, or is not known.
+    /// The NUMA nodes that it is near to; empty if irrelevant or unknown.
     pub(crate) nodes: Vec<i64>,
 }
 
-/// Free devices, by where they are.
+/// Free devices by affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Affinity {
-    /// Near to the chosen nodes.
+    /// Near the chosen nodes.
     pub(super) near: Ids,
-    /// Near to other nodes.
+    /// Near other nodes.
     pub(super) far: Ids,
-    /// Near to no node, or nothing is known or chosen.
+    /// Without affinity, or no nodes are chosen.
     pub(super) none: Ids,
 }
 
-/// Where these available devices are. A kubelet sorts a device that is near to several nodes under the first of them that was chosen.
+/// Sorts the available devices by affinity. The kubelet also groups a device near several nodes by the first of them that was
+/// chosen.
 pub(super) fn by_affinity(
     devices: &Map<String, Device>,
     available: &Ids,
@@ -50,12 +51,12 @@ pub(super) fn by_affinity(
     affinity
 }
 
-/// Whether it matters where devices of the resource are.
+/// Whether any device of the resource has NUMA affinity.
 pub(crate) fn is_aligned(devices: &Map<String, Device>) -> bool {
     devices.values().any(|device| !device.nodes.is_empty())
 }
 
-/// The nodes on which `count` of these devices can be had: of the available ones, with all of those that are to be used again.
+/// The sets of nodes that provide `count` of these devices, from the available ones and all reusable ones.
 pub(crate) fn device_hints(
     devices: &Map<String, Device>,
     available: &Ids,

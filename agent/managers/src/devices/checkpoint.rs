@@ -1,4 +1,4 @@
-//! The file that remembers which containers have which devices: a kubelet's `kubelet_internal_checkpoint`.
+//! The checkpoint of the containers' devices: the kubelet's `kubelet_internal_checkpoint`.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go.
 
@@ -15,15 +15,15 @@ use super::inventory::{Given, OfContainers};
 use super::wire;
 use crate::state_file::{self, checksum, list, map};
 
-/// The name of the file.
+/// The file name.
 pub(super) const FILE: &str = "kubelet_internal_checkpoint";
 
-/// What the file says.
+/// The content of the checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
-    /// The devices of containers, by uid of the pod.
+    /// The devices of containers, by pod uid.
     pub(super) pods: Map<String, OfContainers>,
-    /// The resources that had a plugin.
+    /// The resources whose plugins were registered.
     pub(super) registered: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ fn strings(ids: Option<&Vec<String>>) -> String {
 }
 
 impl Data {
-    /// The text that the checksum is of.
+    /// The text for the checksum.
     fn text(&self) -> String {
         let entries = self.pod_device_entries.as_ref();
         let entries =
@@ -95,10 +95,10 @@ impl Entry {
     }
 }
 
-/// Writes the file.
+/// Writes the checkpoint.
 ///
 /// # Errors
-/// It cannot be written.
+/// If the file cannot be written.
 pub(super) fn write(
     file: &Path,
     pods: &Map<String, OfContainers>,
@@ -130,29 +130,29 @@ pub(super) fn write(
     state_file::replace(file, &serde_json::to_vec(&File { data, checksum })?)
 }
 
-/// Why a file is not followed.
+/// The reason that a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CheckpointError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("failed to read it")]
     Read(#[source] io::Error),
-    /// It is no checkpoint.
+    /// The file is malformed.
     #[error("it is malformed")]
     Malformed(#[source] serde_json::Error),
-    /// It was changed.
+    /// The checksum does not match.
     #[error("checkpoint is corrupted: its checksum is {expected}, not {actual}")]
     Corrupted {
         /// The checksum in the file.
         expected: u64,
-        /// That of what it says.
+        /// The checksum of the content.
         actual: u64,
     },
 }
 
-/// Reads the file; `None`: there is none.
+/// Reads the checkpoint; `None` if there is none.
 ///
 /// # Errors
-/// Why it is not followed.
+/// If the checkpoint cannot be used.
 pub(super) fn read(file: &Path) -> Result<Option<Checkpoint>, CheckpointError> {
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,

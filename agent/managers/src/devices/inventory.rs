@@ -1,7 +1,7 @@
-//! ◆ Which devices there are, which containers have them, and which ones a container gets. Pure.
+//! ◆ The devices of the node, their assignment to containers, and the choice of devices for a container. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go and pod_devices.go. Where a kubelet takes devices in any order, they
-//! are taken in the order of their ids.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go and pod_devices.go. Where the kubelet takes devices in any
+//! order, the inventory takes them in the order of their IDs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use compact::{Map, Set};
 use super::affinity::{Affinity, Device, Ids, by_affinity};
 use crate::topology::hint::Mask;
 
-/// How long the devices of a plugin that has gone count as there.
+/// How long the devices of a disconnected plugin remain in the capacity.
 const GRACE: Duration = Duration::from_secs(5 * 60);
 
-/// The memory node of a device that has none.
+/// The NUMA node of a device without affinity.
 pub(crate) const NO_NODE: i64 = -1;
 
-/// How a container uses its devices.
+/// The container settings for its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) envs: BTreeMap<String, String>,
@@ -32,13 +32,13 @@ pub(crate) struct Usage {
 /// The devices of one resource that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// By memory node: a device that is near to several is there several times.
+    /// By NUMA node. A device near several nodes occurs several times.
     pub(crate) ids: Map<i64, Vec<String>>,
     pub(crate) usage: Usage,
 }
 
 impl Usage {
-    /// Adds how devices of another resource are used. What is there already stays, as in a kubelet.
+    /// Adds the settings for the devices of another resource. Existing entries take precedence, as in the kubelet.
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, value) in &other.envs {
             self.envs.entry(name.clone()).or_insert_with(|| value.clone());
@@ -73,11 +73,11 @@ impl Given {
 /// The devices of each container, by resource.
 pub(crate) type OfContainers = Map<String, Map<String, Given>>;
 
-/// Whether a plugin is there.
+/// The connection state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plugin {
     Connected,
-    /// Since when it has gone.
+    /// Disconnected at this time.
     Gone(Instant),
 }
 
@@ -89,18 +89,18 @@ struct Resource {
     unhealthy: Ids,
 }
 
-/// See the module.
+/// The devices of the node, and their assignment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
     resources: Map<String, Resource>,
     plugins: Map<String, Plugin>,
-    /// Resources whose plugins have gone for good.
+    /// Resources whose plugins were disconnected for longer than the grace period.
     removed: Set<String>,
-    /// The devices that are in use or about to be.
+    /// The devices in use, or about to be.
     allocated: Map<String, Ids>,
-    /// By uid of the pod.
+    /// By pod uid.
     pods: Map<String, OfContainers>,
-    /// What init containers of the pod that is being admitted had, and later ones may have too.
+    /// The devices of earlier init containers of the pod in admission, which later containers may reuse.
     reusable: (String, Map<String, Ids>),
 }
 
@@ -111,41 +111,42 @@ pub(crate) struct Request<'a> {
     pub(crate) container: &'a str,
     pub(crate) resource: &'a str,
     pub(crate) count: usize,
-    /// The memory nodes that the topology manager has chosen.
+    /// The NUMA nodes chosen by the topology manager.
     pub(crate) affinity: Option<Mask>,
 }
 
-/// How an allocation goes on.
+/// The next step of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing has to be allocated.
+    /// Nothing to allocate.
     Nothing,
-    /// These devices are allocated; their plugin is to say how they are used.
+    /// These devices are chosen; call the plugin's Allocate.
     Allocate(Ids),
-    /// The plugin may say which devices it would choose.
+    /// Call the plugin's GetPreferredAllocation first.
     Prefer(Preference),
 }
 
-/// A question to a plugin, and what is allocated already.
+/// The parameters of GetPreferredAllocation, and the devices allocated so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Preference {
-    /// What it may choose from, including `allocated`.
+    /// The devices to choose from, including `allocated`.
     pub(crate) available: Ids,
     pub(crate) allocated: Ids,
-    /// The choices that count.
+    /// The acceptable choices.
     eligible: Ids,
-    /// What is taken then, one after the other.
+    /// The devices to use after the plugin's choice, in this order.
     others: Vec<Ids>,
     needed: usize,
 }
 
 impl Inventory {
-    /// A plugin has registered for a resource. Its devices are known when it lists them.
+    /// Records that a plugin has registered for a resource. It reports its devices later.
     pub(crate) fn connected(&mut self, resource: &str) {
         self.plugins.insert(resource.to_owned(), Plugin::Connected);
     }
 
-    /// The plugin of a resource has gone: its devices are not healthy. One that has listed none yet leaves a resource without devices.
+    /// Records that the plugin of a resource has disconnected: its devices are unhealthy. If it had not listed devices yet, the
+    /// resource has none.
     pub(crate) fn disconnected(&mut self, resource: &str, now: Instant) {
         self.plugins.insert(resource.to_owned(), Plugin::Gone(now));
         let known = self.resources.entry(resource.to_owned()).or_default();
@@ -153,7 +154,7 @@ impl Inventory {
         known.unhealthy.extend(healthy);
     }
 
-    /// A plugin has listed its devices.
+    /// Records the devices that a plugin lists.
     pub(crate) fn listed(&mut self, resource: &str, devices: Map<String, Device>) {
         self.removed.remove(resource);
         let known = self.resources.entry(resource.to_owned()).or_default();
@@ -165,7 +166,7 @@ impl Inventory {
         known.devices = devices;
     }
 
-    /// Forgets resources whose plugin has been away for longer than the grace period. Returns whether there was one.
+    /// Removes resources whose plugin has been disconnected for longer than the grace period. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let is_over = |plugin: &Plugin| match plugin {
             Plugin::Connected => false,
@@ -182,7 +183,7 @@ impl Inventory {
         any
     }
 
-    /// When [`Inventory::expire`] will have something to forget.
+    /// The time at which [`Inventory::expire`] will next remove a resource.
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         let ends = self.plugins.values().filter_map(|plugin| match plugin {
             Plugin::Connected => None,
@@ -191,7 +192,7 @@ impl Inventory {
         ends.min()
     }
 
-    /// What there is of each resource.
+    /// Capacity, allocatable and allocated amounts of each resource.
     pub(crate) fn resources(&self) -> DeviceResources {
         let mut resources = DeviceResources::default();
         for (name, resource) in &self.resources {
@@ -208,7 +209,7 @@ impl Inventory {
         resources
     }
 
-    /// The names of the resources whose plugins are known, and the ids of their healthy devices.
+    /// The known resources, and the IDs of their healthy devices.
     pub(crate) fn registered(&self) -> Map<String, Ids> {
         let healthy =
             |(name, resource): (&String, &Resource)| (name.clone(), resource.healthy.clone());
@@ -224,17 +225,17 @@ impl Inventory {
         self.resources.iter().map(|(name, resource)| (name.clone(), healthy(resource))).collect()
     }
 
-    /// Whether devices of this name have a plugin, or were given to containers.
+    /// Whether the resource has a plugin, or containers with its devices.
     pub(crate) fn knows(&self, resource: &str) -> bool {
         self.resources.contains_key(resource) || self.allocated.contains_key(resource)
     }
 
-    /// Whether the resource has a plugin, or had one a short while ago.
+    /// Whether the resource has a plugin, or had one within the grace period.
     pub(crate) fn has_plugin(&self, resource: &str) -> bool {
         self.plugins.contains_key(resource)
     }
 
-    /// The devices of all containers, as an earlier agent knew them; its plugins have to register again.
+    /// Restores the devices of containers from a checkpoint. The plugins must register again.
     pub(crate) fn restore(
         &mut self,
         pods: Map<String, OfContainers>,
@@ -270,7 +271,7 @@ impl Inventory {
         containers.filter_map(|of| of.get(resource)).flat_map(Given::ids).collect()
     }
 
-    /// Frees the devices of the pods for which this is false. Returns whether there were any.
+    /// Frees the devices of pods that are not active. Returns whether there were any.
     pub(crate) fn keep(&mut self, is_active: impl Fn(&str) -> bool) -> bool {
         let before = self.pods.len();
         self.pods.retain(|uid, _| is_active(uid));
@@ -281,7 +282,7 @@ impl Inventory {
         freed
     }
 
-    /// What is in use is what containers have.
+    /// Recomputes the devices in use from those of containers.
     pub(crate) fn recount(&mut self) {
         self.allocated.clear();
         for (name, given) in self.pods.values().flat_map(Map::values).flatten() {
@@ -289,13 +290,14 @@ impl Inventory {
         }
     }
 
-    /// The devices that containers of the pod may have once more.
+    /// The devices that containers of the pod may reuse.
     pub(crate) fn reusable(&self, pod: &str, resource: &str) -> Ids {
         let (of, reusable) = &self.reusable;
         reusable.get(resource).filter(|_| of == pod).cloned().unwrap_or_default()
     }
 
-    /// After the allocation for a container: what an init container has that ends, later ones may have too.
+    /// Updates the reusable devices after an allocation for a container: later containers may reuse the devices of an init
+    /// container that `ends`.
     pub(crate) fn reuse(&mut self, pod: &str, container: &str, ends: bool) {
         if self.reusable.0 != pod {
             self.reusable = (pod.to_owned(), Map::new());
@@ -312,11 +314,12 @@ impl Inventory {
         }
     }
 
-    /// Begins to allocate what a container requests. `runs`: it runs already, and the pods of an earlier agent are not known yet.
+    /// Begins to allocate what a container requests. `runs`: it is already running, and the pods of an earlier agent are not
+    /// known yet.
     ///
     /// # Errors
     ///
-    /// Why it cannot have that, in a kubelet's words.
+    /// The kubelet's error if the devices are unavailable.
     pub(crate) fn begin(&mut self, request: Request<'_>, runs: bool) -> Result<Step, String> {
         let Request { pod, container, resource, count: required, affinity } = request;
         let given = self.given(pod, container, resource);
@@ -383,11 +386,11 @@ impl Inventory {
         Ok(Step::Prefer(Preference { available, allocated: taken, eligible, others, needed }))
     }
 
-    /// Goes on after the plugin has said which devices it would choose.
+    /// Continues with the plugin's preferred devices.
     ///
     /// # Errors
     ///
-    /// There were fewer than thought.
+    /// If there are fewer devices than expected.
     pub(crate) fn prefer(
         &mut self,
         resource: &str,
@@ -412,7 +415,7 @@ impl Inventory {
         ))
     }
 
-    /// Takes devices in their order, until enough are taken. Returns whether that is so.
+    /// Takes devices in order until enough are taken. Returns whether that succeeded.
     fn take(&mut self, resource: &str, from: &Ids, taken: &mut Ids, needed: &mut usize) -> bool {
         let allocated = self.allocated.entry(resource.to_owned()).or_default();
         for id in from {
@@ -427,7 +430,7 @@ impl Inventory {
         false
     }
 
-    /// A container has these devices from now on.
+    /// Records the devices of a container.
     pub(crate) fn give(&mut self, request: Request<'_>, ids: &Ids, usage: Usage) {
         let devices = self.resources.get(request.resource).map(|known| &known.devices);
         let mut by_node: Map<i64, Vec<String>> = Map::new();
@@ -445,7 +448,7 @@ impl Inventory {
         of_container.insert(request.resource.to_owned(), given);
     }
 
-    /// The devices of a resource by id, and those that are free.
+    /// The devices of a resource by ID, and the free ones.
     pub(crate) fn free(&self, resource: &str) -> (Map<String, Device>, Ids) {
         let Some(known) = self.resources.get(resource) else {
             return Default::default();

@@ -1,4 +1,4 @@
-//! Gives containers devices: asks their plugins, and remembers in a file which container has which.
+//! Assigns devices to containers: calls their plugins, and saves the assignment in a checkpoint.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go.
 
@@ -23,17 +23,17 @@ use super::plugin::{Plugin, text};
 use super::wire;
 use crate::topology::hint::{Hints, Mask};
 
-/// See the module.
+/// The device manager.
 #[derive(Debug)]
 pub(crate) struct DeviceManager {
     directory: PathBuf,
-    /// Whether the directory was empty when it was opened.
+    /// Whether the directory was empty when the manager was opened.
     was_empty: bool,
-    /// The memory nodes of the machine.
+    /// The NUMA nodes of the machine.
     nodes: Vec<usize>,
     state: Mutex<State>,
     pub(crate) measured: Measured,
-    /// Counts changes of the resources.
+    /// The number of changes of the resources.
     changed: watch::Sender<u64>,
 }
 
@@ -48,27 +48,27 @@ struct State {
 #[derive(Debug)]
 struct Registered {
     plugin: Plugin,
-    /// The number of its registration.
+    /// The registration number.
     number: u64,
-    /// It does not answer any more.
+    /// The plugin is disconnected.
     has_gone: bool,
 }
 
-/// What has to be done before a container is created.
+/// The result of the preparation for a container's creation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Prepared {
-    /// Nothing: it is created with this.
+    /// The container is created with these settings.
     Usage(Usage),
-    /// It has not got all its devices yet.
+    /// The container does not have all its devices yet.
     NeedsDevices,
 }
 
 impl DeviceManager {
-    /// A manager that has its sockets and its file in this directory, which is made. Sockets of earlier plugins are removed: their
-    /// plugins register again when they see that.
+    /// Opens the manager with its sockets and its checkpoint in this directory, which it creates. It removes the sockets of
+    /// earlier plugins, which then register again.
     ///
     /// # Errors
-    /// The directory cannot be used.
+    /// If the directory cannot be used.
     pub(crate) fn open(directory: &Path, nodes: Vec<usize>) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let was_empty = is_empty(directory)?;
@@ -101,8 +101,8 @@ impl DeviceManager {
         &self.directory
     }
 
-    /// Whether the machine is new: neither an earlier agent nor a plugin has left a file in the directory. A kubelet lists the
-    /// directory when it registers its node, and counts every file, its own socket too (ShouldResetExtendedResourceCapacity).
+    /// Whether the machine is new: neither an earlier agent nor a plugin has left a file in the directory. The kubelet lists the
+    /// directory when it registers its node, and counts every file, even its own socket (ShouldResetExtendedResourceCapacity).
     pub(crate) fn is_new(&self) -> bool {
         self.was_empty && !self.directory.join(checkpoint::FILE).exists()
     }
@@ -111,7 +111,7 @@ impl DeviceManager {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A plugin has registered for a resource, instead of an earlier one. Returns the number of the registration.
+    /// Records that a plugin has registered for a resource. It replaces an earlier plugin. Returns the registration number.
     pub(super) fn connected(&self, resource: &str, plugin: Plugin) -> u64 {
         let mut state = self.state();
         state.registrations += 1;
@@ -122,7 +122,7 @@ impl DeviceManager {
         registration
     }
 
-    /// A plugin has listed its devices. Returns false for one that was replaced, or has gone.
+    /// Records the devices that a plugin lists. Returns false if the plugin was replaced or is disconnected.
     pub(super) fn listed(
         &self,
         resource: &str,
@@ -149,7 +149,7 @@ impl DeviceManager {
         true
     }
 
-    /// A plugin has gone, unless it was replaced, or had gone before.
+    /// Records that a plugin has disconnected, unless it was replaced, or had disconnected before.
     pub(super) fn disconnected(&self, resource: &str, registration: u64, why: &str) {
         let mut state = self.state();
         if !state.is_current(resource, registration) {
@@ -168,7 +168,7 @@ impl DeviceManager {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// What there is of each resource now.
+    /// The current amounts of each resource.
     pub(crate) fn resources(&self) -> DeviceResources {
         let mut state = self.state();
         if state.inventory.expire(Instant::now().into_std())
@@ -179,13 +179,13 @@ impl DeviceManager {
         state.inventory.resources()
     }
 
-    /// Waits until [`DeviceManager::resources`] may say something else. Cancel-safe.
+    /// Waits until [`DeviceManager::resources`] may have changed. Cancel-safe.
     pub(crate) async fn changed(&self) {
         let mut changes = self.changed.subscribe();
         let expires = self.state().inventory.expires_at();
         let expired = async {
             match expires {
-                // The grace period has to be over, not only reached.
+                // A resource expires after the grace period, not at its end.
                 Some(at) => {
                     tokio::time::sleep_until(Instant::from_std(at)).await;
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -207,7 +207,7 @@ impl DeviceManager {
         })
     }
 
-    /// Whether a container of the pod wants devices of a plugin.
+    /// Whether a container of the pod requests devices of a plugin.
     pub(crate) fn concerns(&self, pod: &Pod) -> bool {
         let state = self.state();
         pod.init_and_apps()
@@ -217,14 +217,15 @@ impl DeviceManager {
     /// Frees the devices of pods that are not active.
     pub(crate) fn keep(&self, is_active: impl Fn(&str) -> bool) {
         let mut state = self.state();
-        // It is written when devices are given to others.
+        // The next allocation writes the checkpoint.
         let _ = state.inventory.keep(is_active);
     }
 
-    /// Gives a container what it asks for. `runs`: it may have been given that by an earlier agent whose file is lost.
+    /// Allocates the devices that a container requests. `runs`: an earlier agent, whose checkpoint is lost, may have allocated
+    /// them.
     ///
     /// # Errors
-    /// Why it cannot have that, in a kubelet's words.
+    /// The kubelet's error if the devices are unavailable.
     pub(crate) async fn allocate(
         &self,
         pod: &Pod,
@@ -246,7 +247,7 @@ impl DeviceManager {
         if given { self.write(&state) } else { Ok(()) }
     }
 
-    /// Returns whether anything was given.
+    /// Returns whether the allocation is new.
     async fn allocate_resource(&self, request: Request<'_>, runs: bool) -> Result<bool, String> {
         let resource = request.resource;
         let step = {
@@ -310,15 +311,15 @@ impl DeviceManager {
         registered.map(|registered| registered.plugin.clone())
     }
 
-    /// Whether the plugin of a resource prepares devices for each container.
+    /// Whether the plugin of a resource requires PreStartContainer.
     fn prepares(&self, resource: &str) -> bool {
         self.state().plugins.get(resource).is_some_and(|registered| registered.plugin.prepares())
     }
 
-    /// What a container is created with: how it uses its devices, after their plugins have prepared them.
+    /// Prepares the devices of a container before its creation, and returns the container settings.
     ///
     /// # Errors
-    /// A plugin cannot prepare a device, in a kubelet's words.
+    /// The kubelet's error if a plugin cannot prepare a device.
     pub(crate) async fn prepare(
         &self,
         uid: &str,
@@ -362,7 +363,7 @@ impl DeviceManager {
         Ok(Prepared::Usage(self.usage(uid, &container.name)))
     }
 
-    /// How a container uses what it has.
+    /// The container settings for all devices of a container.
     pub(crate) fn usage(&self, uid: &str, container: &str) -> Usage {
         let state = self.state();
         let given = state.inventory.of_container(uid, container).into_iter().flatten();
@@ -373,7 +374,7 @@ impl DeviceManager {
         usage
     }
 
-    /// Where the devices of a container would best be.
+    /// The topology hints for the devices of a container.
     pub(crate) fn container_hints(&self, uid: &str, container: &Container) -> Hints {
         let state = self.state();
         let given = |resource: &str| state.inventory.given(uid, &container.name, resource);
@@ -382,7 +383,7 @@ impl DeviceManager {
         self.hints(&state, &requests, given, reusable)
     }
 
-    /// Where the devices of a pod would best be.
+    /// The topology hints for the devices of a pod.
     pub(crate) fn pod_hints(&self, pod: &Pod) -> Hints {
         let state = self.state();
         let uid = pod.uid().as_str();
@@ -428,7 +429,7 @@ impl DeviceManager {
         self.state().inventory.of_container(uid, container).cloned().unwrap_or_default()
     }
 
-    /// Which devices of a container are healthy, by what their plugins said last.
+    /// The health of a container's devices, as last reported by their plugins.
     pub(crate) fn health(&self, uid: &str, container: &str) -> DeviceHealth {
         let state = self.state();
         let given = state.inventory.of_container(uid, container).into_iter().flatten();
@@ -460,7 +461,7 @@ fn has_stopped(resource: &str) -> String {
     format!("endpoint {resource} has been stopped")
 }
 
-/// The limits of a container, in whole units: extended resources are requested by them.
+/// The limits of a container in whole units: extended resources are requested by limits.
 fn limits(container: &Container) -> impl Iterator<Item = (&str, usize)> {
     let limits = Kind::Limits.of(container.resources.as_ref()).into_iter().flatten();
     limits.map(|(name, limit)| {
@@ -468,7 +469,7 @@ fn limits(container: &Container) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// What the pod needs at most at once.
+/// The maximum amounts that the pod needs at one time.
 fn pod_limits(pod: &Pod) -> Map<&str, usize> {
     let mut running: Map<&str, usize> = Map::new();
     let mut most: Map<&str, usize> = Map::new();
@@ -492,7 +493,7 @@ fn pod_limits(pod: &Pod) -> Map<&str, usize> {
     most
 }
 
-/// Whether a directory has no files but hidden ones.
+/// Whether a directory contains only hidden files.
 fn is_empty(directory: &Path) -> io::Result<bool> {
     for entry in std::fs::read_dir(directory)? {
         if !entry?.file_name().as_encoded_bytes().starts_with(b".") {

@@ -1,4 +1,4 @@
-//! How often device plugins have registered, and how long their allocations took, with the names of a kubelet's metrics.
+//! Counts registrations of device plugins, and measures their allocations, with the kubelet's metric names.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
 
@@ -9,7 +9,7 @@ use agent::histogram::{DEFAULT_BOUNDS, Histogram};
 use agent::managers::{ManagerMetric, ManagerValue};
 use compact::Map;
 
-/// What is measured, by resource.
+/// Measurements by resource.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     registrations: Mutex<Map<String, u64>>,
@@ -21,7 +21,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Measured {
-    /// Counts the registration of a plugin through the kubelet's socket, also one that is rejected.
+    /// Counts the registration of a plugin through the kubelet's socket, including rejected ones.
     pub(crate) fn registered(&self, resource: &str) {
         *lock(&self.registrations).entry(resource.to_owned()).or_default() += 1;
     }

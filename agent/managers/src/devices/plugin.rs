@@ -15,12 +15,12 @@ use super::affinity::Ids;
 use super::inventory::Usage;
 use super::wire::usage;
 
-/// How long a plugin may take to accept a connection.
+/// The connection timeout.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long it may take to prepare devices before a container is created.
+/// The timeout of PreStartContainer.
 const PRE_START: Duration = Duration::from_secs(30);
 
-/// A plugin that is connected. Clones use the same connection.
+/// A connected plugin. Clones share the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
     client: DevicePluginClient,
@@ -28,17 +28,17 @@ pub(super) struct Plugin {
 }
 
 impl Plugin {
-    /// Connects to a plugin's socket, and asks for its options.
+    /// Connects to a plugin's socket, and gets its options.
     ///
     /// # Errors
-    /// In words: it does not listen, or does not answer.
+    /// The error as text if it does not listen, or does not answer.
     pub(super) async fn connect(socket: &Path) -> Result<Self, String> {
         let path: PathBuf = socket.to_owned();
         let connect = move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         };
-        // The address is not used, but there has to be one.
+        // The address is unused, but mandatory.
         let endpoint = Endpoint::from_static("http://localhost");
         let connected =
             timeout(CONNECT, endpoint.connect_with_connector(tower::service_fn(connect)));
@@ -55,23 +55,23 @@ impl Plugin {
         Ok(Self { client, options: options.into_inner() })
     }
 
-    /// Whether it has an opinion on which devices suit each other.
+    /// Whether it supports GetPreferredAllocation.
     pub(super) fn has_preferences(&self) -> bool {
         self.options.get_preferred_allocation_available
     }
 
-    /// Whether it is called before each creation of a container.
+    /// Whether it requires PreStartContainer before each creation of a container.
     pub(super) fn prepares(&self) -> bool {
         self.options.pre_start_required
     }
 
-    /// Its devices, now and after each change.
+    /// A stream of its devices: the current list, and a new one after each change.
     pub(super) async fn list(&self) -> Result<Streaming<wire::ListAndWatchResponse>, Status> {
         let stream = self.client.clone().list_and_watch(wire::Empty {}).await?;
         Ok(stream.into_inner())
     }
 
-    /// Which devices it would choose of those that are available.
+    /// Its preferred choice among the available devices.
     pub(super) async fn prefer(
         &self,
         available: &Ids,
@@ -89,7 +89,7 @@ impl Plugin {
         Ok(first.map(|it| it.device_i_ds.into_iter().collect()).unwrap_or_default())
     }
 
-    /// How a container uses these devices; `None`: the plugin does not say.
+    /// The container settings for these devices; `None` if the response has none.
     pub(super) async fn allocate(&self, ids: &Ids) -> Result<Option<Usage>, Status> {
         let request = wire::ContainerAllocateRequest { devices_ids: ids.iter().cloned().collect() };
         let request = wire::AllocateRequest { container_requests: vec![request] };
@@ -97,7 +97,7 @@ impl Plugin {
         Ok(response.container_responses.into_iter().next().map(usage))
     }
 
-    /// Has it prepare devices for a container that is about to be created.
+    /// Prepares devices for a container that is about to be created.
     pub(super) async fn pre_start(&self, ids: &Ids) -> Result<(), Status> {
         let request = wire::PreStartContainerRequest { devices_ids: ids.iter().cloned().collect() };
         let mut client = self.client.clone();
@@ -110,12 +110,12 @@ impl Plugin {
 
 /// An error of a call as Go's gRPC prints it.
 pub(super) fn text(status: &Status) -> String {
-    // Go has other names for few codes.
+    // Go's name of this code differs.
     let code = format!("{:?}", status.code()).replace("Cancelled", "Canceled");
     format!("rpc error: code = {code} desc = {}", status.message())
 }
 
-/// An error with its sources.
+/// An error with its causes.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
-//! How device plugins register: at the agent's own socket, or by sockets that the watcher of plugins finds. And the connections to those
-//! that did.
+//! Registration of device plugins, at the agent's own socket or by sockets that the plugin watcher finds, and the connections to
+//! registered plugins.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/devicemanager/plugin/v1beta1.
 
@@ -21,12 +21,12 @@ use super::manager::DeviceManager;
 use super::plugin::{Plugin, text};
 use crate::socket;
 
-/// The name of the socket.
+/// The name of the registration socket.
 const SOCKET: &str = "kubelet.sock";
-/// The version of the contract.
+/// The version of the device plugin API.
 const VERSION: &str = "v1beta1";
 
-/// What is to be served: the socket, and plugins that have registered.
+/// The state to serve: the listener, and registered plugins.
 pub(crate) struct Registrations {
     listener: UnixListener,
     changes: mpsc::UnboundedReceiver<Change>,
@@ -35,24 +35,24 @@ pub(crate) struct Registrations {
 /// A change of the plugins.
 enum Change {
     Registered(Follow),
-    /// The plugin of this registration is not followed any more.
+    /// The plugin of this registration was deregistered.
     Deregistered {
         resource: String,
         registration: u64,
     },
 }
 
-/// A plugin whose devices are to be followed.
+/// A plugin whose devices must be followed.
 struct Follow {
     resource: String,
     registration: u64,
     plugin: Plugin,
 }
 
-/// Makes the socket.
+/// Binds the socket.
 ///
 /// # Errors
-/// It cannot be made.
+/// If the socket cannot be bound.
 pub(crate) fn open(manager: &Arc<DeviceManager>) -> io::Result<(Registrar, Registrations)> {
     let listener = UnixListener::bind(manager.directory().join(SOCKET))?;
     let (sender, changes) = mpsc::unbounded_channel();
@@ -61,7 +61,7 @@ pub(crate) fn open(manager: &Arc<DeviceManager>) -> io::Result<(Registrar, Regis
     Ok((registrar, Registrations { listener, changes }))
 }
 
-/// Lets plugins register, and follows their devices. Never returns.
+/// Accepts registrations, and follows the plugins' devices. Never returns.
 pub(crate) async fn serve(registrar: Registrar, registrations: Registrations) {
     let Registrations { listener, mut changes } = registrations;
     let manager = Arc::clone(&registrar.manager);
@@ -74,7 +74,7 @@ pub(crate) async fn serve(registrar: Registrar, registrations: Registrations) {
                 Change::Registered(plugin) => {
                     let (resource, registration) = (plugin.resource.clone(), plugin.registration);
                     let task = tasks.spawn(tasks::boxed(plugin.run(Arc::clone(&manager))));
-                    // The connection to an earlier plugin of the resource.
+                    // Stop following an earlier plugin of the resource.
                     if let Some((_, earlier)) = followed.insert(resource, (registration, task)) {
                         earlier.abort();
                     }
@@ -92,7 +92,7 @@ pub(crate) async fn serve(registrar: Registrar, registrations: Registrations) {
 }
 
 impl Follow {
-    /// Follows the devices of a plugin until it has gone.
+    /// Follows the devices of a plugin until it disconnects.
     async fn run(self, manager: Arc<DeviceManager>) {
         let Self { resource, registration, plugin } = self;
         let why = match plugin.list().await {
@@ -113,17 +113,17 @@ impl Follow {
     }
 }
 
-/// Registers plugins. Clones are the same.
+/// Registers plugins. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Registrar {
     manager: Arc<DeviceManager>,
     changes: mpsc::UnboundedSender<Change>,
-    /// The registrations of plugins by the sockets at which they were found.
+    /// The registration numbers of plugins that the watcher found, by socket.
     watched: Arc<Mutex<Map<PathBuf, u64>>>,
 }
 
 impl Registrar {
-    /// Connects to a plugin, and has its devices followed. Returns the number of the registration.
+    /// Connects to a plugin, and starts to follow its devices. Returns the registration number.
     async fn connect(&self, resource: &str, socket: &Path) -> Result<u64, String> {
         let plugin = Plugin::connect(socket).await.inspect_err(|problem| {
             tracing::warn!(resource, socket = %socket.display(), problem, "failed to connect to device plugin");
@@ -131,7 +131,7 @@ impl Registrar {
         tracing::info!(resource, socket = %socket.display(), "device plugin registered");
         let registration = self.manager.connected(resource, plugin.clone());
         let follow = Follow { resource: resource.to_owned(), registration, plugin };
-        // It is received as long as anything is served.
+        // The receiver exists while [`serve`] runs.
         let _ = self.changes.send(Change::Registered(follow));
         Ok(registration)
     }
@@ -186,7 +186,7 @@ impl PluginHandler for Registrar {
     }
 }
 
-/// ◆ Whether a plugin may register.
+/// ◆ Checks that a plugin may register.
 fn check(version: &str, endpoint: &str, resource: &str) -> Result<(), String> {
     if version != VERSION {
         return Err(format!(
@@ -203,7 +203,7 @@ fn check(version: &str, endpoint: &str, resource: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// ◆ Whether a plugin may register that the watcher of plugins has found.
+/// ◆ Checks that a plugin which the watcher has found may register.
 fn check_found(resource: &str, versions: &[String]) -> Result<(), String> {
     if !versions.iter().any(|version| version == VERSION) {
         let versions = versions.join(" ");
@@ -219,7 +219,7 @@ fn check_found(resource: &str, versions: &[String]) -> Result<(), String> {
     }
 }
 
-/// ◆ Whether this is the name of an extended resource: with a domain that is not Kubernetes' own.
+/// ◆ Whether this is the name of an extended resource: it has a domain, which is not Kubernetes' own.
 fn is_extended(name: &str) -> bool {
     const OF_QUOTAS: &str = "requests.";
     name.contains('/')

@@ -1,4 +1,4 @@
-//! Converts the contract of device plugins, which only this file, `plugin` and `registration` name.
+//! Converts messages of the device plugin API. Only this file, `plugin` and `registration` name its wire types.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use cri::deviceplugin as wire;
 use super::affinity::Device;
 use super::inventory::Usage;
 
-/// The health of a device that can be used.
+/// The health value of a usable device.
 const HEALTHY: &str = "Healthy";
 
 /// The devices of a list.
@@ -23,7 +23,7 @@ pub(super) fn devices(list: wire::ListAndWatchResponse) -> Map<String, Device> {
     list.devices.into_iter().map(device).collect()
 }
 
-/// How a container uses devices.
+/// The container settings in a response.
 pub(super) fn usage(response: wire::ContainerAllocateResponse) -> Usage {
     let mount = |mount: wire::Mount| MountSpec {
         name: mount.container_path.clone(),
@@ -46,7 +46,7 @@ pub(super) fn usage(response: wire::ContainerAllocateResponse) -> Usage {
     }
 }
 
-/// The bytes of a plugin's response, as a checkpoint has them.
+/// Encodes a plugin's response for a checkpoint.
 pub(super) fn encode(usage: &Usage) -> Vec<u8> {
     let map = |map: &BTreeMap<String, String>| -> HashMap<String, String> {
         map.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -72,7 +72,7 @@ pub(super) fn encode(usage: &Usage) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-/// The response of these bytes; `None`: they are none.
+/// Decodes the response in a checkpoint; `None` if it is malformed.
 pub(super) fn decode(bytes: &[u8]) -> Option<Usage> {
     wire::ContainerAllocateResponse::decode(bytes).ok().map(usage)
 }

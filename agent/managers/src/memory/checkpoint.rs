@@ -1,8 +1,8 @@
-//! The file that remembers which containers have memory of which nodes: a kubelet's `memory_manager_state`.
+//! The checkpoint of the containers' memory nodes: the kubelet's `memory_manager_state`.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state: the first format, and with the gate PodLevelResourceManagers the second,
-//! which has the memory of pods too. With the gate, a file of the first format is read as one without such pods, and the next change
-//! replaces it. Without it, one of the second is corrupted, as for a kubelet.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/state: the first format, and with the gate PodLevelResourceManagers the
+//! second, which also has the memory of pods. With the gate, a file of the first format is read as one without such pods, and the
+//! next change replaces it. Without the gate, a file of the second format counts as corrupted, as in the kubelet.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::state::{Block, Blocks, Machine, NodeState, State, Table};
 use crate::state_file::{self, checksum, list, map};
 
-/// The name of the file.
+/// The file name.
 pub(super) const FILE: &str = "memory_manager_state";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ struct File {
     machine_state: Machine,
     #[serde(skip_serializing_if = "Map::is_empty")]
     entries: Blocks,
-    /// Of the second format.
+    /// Only in the second format.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pod_entries: Map<String, PodEntry>,
     checksum: u64,
@@ -35,7 +35,7 @@ struct PodEntry {
     memory_blocks: Vec<Block>,
 }
 
-/// The end of the text that the checksum is of.
+/// The suffix of the text for the checksum.
 const CHECKSUM: &str = "Checksum:(checksum.Checksum)0}";
 
 fn of_table(table: &Table) -> String {
@@ -66,7 +66,7 @@ fn of_block(block: &Block) -> String {
 }
 
 impl File {
-    /// The text that the checksum is of, in the second format.
+    /// The text for the checksum in the second format.
     fn text_with_pods(&self) -> String {
         let of_pod = |entry: &PodEntry| {
             let blocks = list(entry.memory_blocks.iter().map(of_block));
@@ -78,7 +78,7 @@ impl File {
         format!("{before}PodEntries:(state.PodMemoryAssignments){pods} {checksum}")
     }
 
-    /// The text that the checksum is of, in the first format, with this name of the type.
+    /// The text for the checksum in the first format, with this type name.
     fn text(&self, name: &str) -> String {
         let machine = self.machine_state.iter().map(|(id, node)| (id, of_node(node)));
         let containers = |containers: &Map<String, Vec<Block>>| {
@@ -94,13 +94,13 @@ impl File {
         )
     }
 
-    /// Checks the file; without the second format, it has no pods.
+    /// Checks the content. The first format has no pods.
     fn check(&mut self, pod_level: bool) -> Result<(), String> {
         if pod_level && checksum(&self.text_with_pods()) == self.checksum {
             return Ok(());
         }
         self.pod_entries.clear();
-        // A kubelet of any version writes the first name; 0 stands for none.
+        // Kubelets of all versions write the first name; the checksum 0 means none.
         let names = ["MemoryManagerCheckpoint", "MemoryManagerCheckpointV1"];
         let is_right = |name: &&str| checksum(&self.text(name)) == self.checksum;
         match self.checksum == 0 || names.iter().any(is_right) {
@@ -110,10 +110,10 @@ impl File {
     }
 }
 
-/// Reads the file; `None`: there is none. `pod_level`: whether it may have the second format.
+/// Reads the checkpoint; `None` if there is none. `pod_level`: the second format is allowed.
 ///
 /// # Errors
-/// In a kubelet's words: it cannot be followed.
+/// The kubelet's error if the file cannot be used.
 pub(super) fn read(
     directory: &Path,
     policy: &str,
@@ -145,10 +145,10 @@ pub(super) fn read(
     })
 }
 
-/// Writes the file, in the second format if `pod_level`.
+/// Writes the checkpoint, in the second format if `pod_level`.
 ///
 /// # Errors
-/// It cannot be written.
+/// If the file cannot be written.
 pub(super) fn write(
     directory: &Path,
     policy: &str,

@@ -1,4 +1,4 @@
-//! Gives containers memory of certain nodes.
+//! Assigns memory of NUMA nodes to containers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/memory_manager.go.
 
@@ -14,28 +14,28 @@ use super::policy::StaticPolicy;
 use super::state::{Block, State};
 use crate::topology::hint::{Hint, Hints};
 
-/// See the module.
+/// The memory manager.
 #[derive(Debug)]
 pub(crate) struct MemoryManager {
     directory: PathBuf,
-    /// Whether the file has the memory of pods with pod-level resources.
+    /// Whether the checkpoint has the memory of pods with pod-level resources.
     pod_level: bool,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// `None`: the policy `None`.
+    /// `None` for the policy `None`.
     policy: Option<StaticPolicy>,
     state: State,
 }
 
 impl MemoryManager {
-    /// A manager that keeps its file in this directory. `None`: the policy `None`. `pod_level`: whether pods with pod-level resources can
-    /// have memory.
+    /// Opens the manager with its checkpoint in this directory. `policy`: `None` for the policy `None`. `pod_level`: pods with
+    /// pod-level resources can have memory.
     ///
     /// # Errors
-    /// In a kubelet's words: the file says something else than the configuration or the machine.
+    /// The kubelet's error if the checkpoint contradicts the configuration or the machine.
     pub(crate) fn open(
         directory: &Path,
         policy: Option<StaticPolicy>,
@@ -61,23 +61,23 @@ impl MemoryManager {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether memory of certain nodes is given to containers.
+    /// Whether containers get memory of particular NUMA nodes.
     pub(crate) fn is_static(&self) -> bool {
         self.inner().policy.is_some()
     }
 
-    /// Whether containers of this pod get memory of certain nodes.
+    /// Whether containers of this pod get memory of particular NUMA nodes.
     pub(crate) fn pins(&self, pod: &Pod) -> bool {
         self.inner().policy.as_ref().is_some_and(|policy| policy.concerns(pod))
     }
 
-    /// How many kinds of memory a container requests for itself.
+    /// The number of memory types that a container requests exclusively.
     pub(crate) fn count_kinds(&self, pod: &Pod, container: &Container) -> usize {
         let inner = self.inner();
         inner.policy.as_ref().map_or(0, |policy| policy.of_container(pod, container).len())
     }
 
-    /// How often a pod with pod-level resources asks for memory.
+    /// The number of requests that a pod with pod-level resources counts as.
     pub(crate) fn count_requests(&self, pod: &Pod) -> usize {
         self.inner().policy.as_ref().map_or(0, |policy| policy.count_requests(pod))
     }
@@ -89,10 +89,10 @@ impl MemoryManager {
         }
     }
 
-    /// Gives a container what it requests. Returns whether it has got something now.
+    /// Allocates the memory that a container requests. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that.
+    /// If the memory is unavailable.
     pub(crate) fn allocate(
         &self,
         pod: &Pod,
@@ -110,11 +110,11 @@ impl MemoryManager {
         Ok(is_new)
     }
 
-    /// Gives a pod with pod-level resources what it requests, and its containers their parts of that. Returns whether it has got
-    /// something now.
+    /// Allocates the memory that a pod with pod-level resources requests, and divides it among its containers. Returns whether
+    /// the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that.
+    /// If the memory is unavailable.
     pub(crate) fn allocate_pod(&self, pod: &Pod, chosen: Hint) -> Result<bool, MemoryError> {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state } = &mut *inner else {
@@ -127,7 +127,7 @@ impl MemoryManager {
         Ok(is_new)
     }
 
-    /// Frees what containers have, given uid and name.
+    /// Frees the memory of the containers for which `is_free` is true, given uid and name.
     fn free(&self, is_free: impl Fn(&str, &str) -> bool) {
         let mut inner = self.inner();
         let Inner { policy: Some(policy), state } = &mut *inner else {
@@ -146,12 +146,12 @@ impl MemoryManager {
         }
     }
 
-    /// Frees what pods have that are not active.
+    /// Frees the memory of pods that are not active.
     pub(crate) fn keep(&self, is_active: &dyn Fn(&str) -> bool) {
         self.free(|uid, _| !is_active(uid));
     }
 
-    /// A container was created: init containers before it have ended.
+    /// Records that a container was created, so its preceding init containers have ended.
     pub(crate) fn created(&self, pod: &Pod, container: &str) {
         let earlier = pod.init_containers().iter().take_while(|init| init.name != container);
         let ended: Vec<&str> =
@@ -161,18 +161,18 @@ impl MemoryManager {
         }
     }
 
-    /// The memory nodes of a container, as `0,1`; empty: any.
+    /// The NUMA nodes of a container, such as `0,1`; empty: any.
     pub(crate) fn nodes(&self, uid: &str, container: &str) -> String {
         let nodes = self.inner().state.nodes_of(uid, container);
         nodes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// The memory that a container has.
+    /// The memory blocks of a container.
     pub(crate) fn of_container(&self, uid: &str, container: &str) -> Vec<Block> {
         self.inner().state.of(uid, container).cloned().unwrap_or_default()
     }
 
-    /// The memory that containers can have.
+    /// The allocatable memory.
     pub(crate) fn allocatable(&self) -> Vec<Block> {
         self.inner().policy.as_ref().map(StaticPolicy::allocatable).unwrap_or_default()
     }

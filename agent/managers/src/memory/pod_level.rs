@@ -1,8 +1,8 @@
-//! ◆ Memory of pods with pod-level resources, in the scope `pod` of the topology manager: the pod gets what it requests, exclusive
-//! containers get a part of that, and the others share what is left of it. Pure.
+//! ◆ Memory of pods with pod-level resources, in the scope `pod` of the topology manager: the pod gets the memory that it
+//! requests, exclusive containers get a part of it, and the others share the rest. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go AllocatePod. Unlike a kubelet's, a pod that has its memory
-//! keeps it when it is admitted again after a restart: the kubelet would reserve it again.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go AllocatePod. Unlike in the kubelet, a pod keeps its
+//! memory when it is admitted again after a restart: the kubelet would reserve it again.
 
 use api::pod::{Pod, is_sidecar};
 use compact::Map;
@@ -13,22 +13,22 @@ use super::requests::{Amounts, requested, requested_by_pod};
 use super::state::{Block, State, reserve};
 use crate::topology::hint::{Hint, Hints};
 
-/// Why a pod does not get its memory, in a kubelet's words.
+/// The reason that memory was not allocated, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MemoryError {
-    /// Containers of the pod would share none.
+    /// No memory would remain for the pod's shared containers.
     #[error("{0}")]
     EmptyPool(String),
-    /// For another reason.
+    /// Another reason.
     #[error("{0}")]
     Other(String),
 }
 
 impl StaticPolicy {
-    /// Gives a pod its memory, and its containers theirs. Returns whether it has got some now.
+    /// Allocates the memory of a pod, and divides it among its containers. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that; nothing is allocated.
+    /// If the memory is unavailable; nothing is allocated then.
     pub(crate) fn allocate_pod(
         &self,
         state: &mut State,
@@ -63,13 +63,13 @@ impl StaticPolicy {
         requested(pod, container, self.pod_level)
     }
 
-    /// The memory of each container, of that of the pod.
+    /// Divides the pod's memory among its containers.
     fn divide(&self, pod: &Pod, of_pod: &Amounts) -> Map<String, Amounts> {
         let mut of_containers: Map<String, Amounts> = Map::new();
         let mut left = of_pod.clone();
         for init in pod.init_containers() {
             let amounts = self.of_container(pod, init);
-            // An init container that ends has what it needs of all that no sidecar before it has.
+            // A non-restartable init container can use all memory except that of the sidecars before it.
             let amounts = match (amounts.is_empty(), is_sidecar(init)) {
                 (true, true) => continue,
                 (true, false) => left.clone(),
@@ -93,7 +93,7 @@ impl StaticPolicy {
         of_containers
     }
 
-    /// Checks that exclusive containers leave memory to those that share some.
+    /// Checks that the exclusive containers leave memory for the shared ones.
     fn check_pool(&self, pod: &Pod) -> Result<(), String> {
         let of_pod = self.of_pod(pod);
         let (mut exclusive, mut are_shared) = (Amounts::new(), false);
@@ -127,7 +127,7 @@ impl StaticPolicy {
         }
     }
 
-    /// Where the memory of a pod with pod-level resources would best be.
+    /// The topology hints for the memory of a pod with pod-level resources.
     pub(crate) fn pod_level_hints(&self, state: &State, pod: &Pod) -> Hints {
         if !self.concerns(pod) {
             return Hints::new();
@@ -143,7 +143,7 @@ impl StaticPolicy {
         }
     }
 
-    /// How often a kubelet counts that the pod asks for memory: once for itself, and for each init or exclusive container.
+    /// The number of requests that the kubelet counts for the pod: one for the pod, and one for each init or exclusive container.
     pub(crate) fn count_requests(&self, pod: &Pod) -> usize {
         let exclusive =
             pod.containers().iter().filter(|app| !self.of_container(pod, app).is_empty());
@@ -168,7 +168,7 @@ fn take(left: &mut Amounts, amounts: &Amounts) {
     }
 }
 
-/// The blocks of these nodes, without empty ones.
+/// The non-empty blocks of these nodes.
 fn blocks(amounts: &Amounts, nodes: &[usize]) -> Vec<Block> {
     let block = |(kind, size): (&String, &u64)| Block {
         nodes: nodes.to_vec(),

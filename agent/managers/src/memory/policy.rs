@@ -1,4 +1,5 @@
-//! ◆ The policy `Static`: the memory of Guaranteed pods is on as few memory nodes as have it, and no two groups of nodes overlap. Pure.
+//! ◆ The policy `Static`: the memory of Guaranteed pods is on as few NUMA nodes as possible, and groups of nodes do not overlap.
+//! Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go. `pod_level` allocates for pods with pod-level resources in
 //! the scope `pod` of the topology manager.
@@ -13,22 +14,22 @@ use super::state::{Block, Machine, NodeState, State, Table, release, reserve};
 use crate::numa::Node;
 use crate::topology::hint::{Hint, Hints, Mask, hints, subsets};
 
-/// See the module.
+/// The policy `Static` on a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct StaticPolicy {
-    /// The nodes when nothing is given to containers.
+    /// The nodes without any assignment.
     empty: Machine,
     /// Whether pods with pod-level resources get memory (gate PodLevelResourceManagers).
     pub(super) pod_level: bool,
-    /// What init containers of the pod that is being admitted had, by nodes and kind, and later ones may have too.
+    /// The memory of earlier init containers of the pod in admission, by nodes and type, which later containers may reuse.
     reusable: (String, Map<(Mask, String), u64>),
 }
 
 impl StaticPolicy {
-    /// The policy on this machine, of which each node keeps what is `reserved`.
+    /// Creates the policy for this machine. Each node keeps its `reserved` memory.
     ///
     /// # Errors
-    /// In a kubelet's words: no memory is reserved.
+    /// The kubelet's error if no memory is reserved.
     pub(crate) fn new(
         nodes: &[Node],
         reserved: &Map<usize, Amounts>,
@@ -64,10 +65,10 @@ impl StaticPolicy {
         Ok(Self { empty, pod_level, reusable: Default::default() })
     }
 
-    /// The state as it is to be when the agent starts: that of an earlier one, or nothing given.
+    /// The initial state: the checkpoint's, or one without assignments.
     ///
     /// # Errors
-    /// In a kubelet's words: the machine has changed, or what is reserved.
+    /// The kubelet's error if the machine or the reserved memory has changed.
     pub(crate) fn start(&self, state: State) -> Result<State, String> {
         if state.machine.is_empty() {
             return match state.blocks.is_empty() {
@@ -115,7 +116,7 @@ impl StaticPolicy {
         }
     }
 
-    /// The memory that containers can have.
+    /// The allocatable memory.
     pub(crate) fn allocatable(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         for (id, node) in &self.empty {
@@ -127,10 +128,10 @@ impl StaticPolicy {
         blocks
     }
 
-    /// Gives a container the memory that it requests. Returns whether it has got some now.
+    /// Allocates the memory that a container requests. Returns whether the allocation is new.
     ///
     /// # Errors
-    /// It cannot have that, in a kubelet's words.
+    /// The kubelet's error if the memory is unavailable.
     pub(crate) fn allocate(
         &mut self,
         state: &mut State,
@@ -166,7 +167,7 @@ impl StaticPolicy {
         Ok(true)
     }
 
-    /// The nodes that memory is taken of: the chosen ones, or those that have enough.
+    /// The nodes for the allocation: the chosen ones, or else ones that have enough.
     pub(super) fn place(
         &self,
         machine: &Machine,
@@ -238,8 +239,8 @@ impl StaticPolicy {
         }
     }
 
-    /// Frees the memory of a container; that of a pod with pod-level resources when its last container has none. Returns whether it had
-    /// any.
+    /// Frees the memory of a container. The memory of a pod with pod-level resources is freed with its last container. Returns
+    /// whether the container had memory.
     pub(crate) fn remove(&self, state: &mut State, uid: &str, container: &str) -> bool {
         let Some(of_pod) = state.blocks.get_mut(uid) else {
             return false;
@@ -262,7 +263,7 @@ impl StaticPolicy {
         true
     }
 
-    /// Where the memory of a container would best be.
+    /// The topology hints for the memory of a container.
     pub(crate) fn container_hints(&self, state: &State, pod: &Pod, container: &Container) -> Hints {
         if !self.concerns(pod) {
             return Hints::new();
@@ -274,7 +275,7 @@ impl StaticPolicy {
         }
     }
 
-    /// Where the memory of a pod would best be.
+    /// The topology hints for the memory of a pod.
     pub(crate) fn pod_hints(&self, state: &State, pod: &Pod) -> Hints {
         let requests = requested_by_pod(pod, self.pod_level);
         if !self.concerns(pod) || requests.is_empty() {
@@ -288,12 +289,12 @@ impl StaticPolicy {
         }
     }
 
-    /// Whether memory is given to a pod's containers.
+    /// Whether the pod's containers get memory of particular nodes.
     pub(crate) fn concerns(&self, pod: &Pod) -> bool {
         concerns(pod, self.pod_level)
     }
 
-    /// The sets of nodes that have what is requested, by kind; `None`: there is none.
+    /// The sets of nodes that satisfy the requests, by memory type; `None` if there are none.
     fn find(
         &self,
         machine: &Machine,
@@ -335,12 +336,12 @@ impl StaticPolicy {
     }
 }
 
-/// Hints as those of a manager.
+/// Converts hints to the form of a manager's.
 pub(super) fn as_hints(found: Option<Map<String, Vec<Hint>>>) -> Hints {
     found.into_iter().flatten().map(|(kind, hints)| (kind, Some(hints))).collect()
 }
 
-/// The hints of what a container has already; none if it has something else than it requests.
+/// The hints of an existing assignment; none if it differs from the requests.
 pub(super) fn same_again(blocks: &[Block], requests: &Amounts) -> Hints {
     let is_requested = |block: &Block| requests.get(&block.kind) == Some(&block.size);
     if blocks.len() != requests.len() || !blocks.iter().all(is_requested) {
@@ -373,12 +374,12 @@ fn has_free(machine: &Machine, nodes: Mask, requests: &Amounts) -> bool {
     })
 }
 
-/// Whether these nodes are the ones of a group.
+/// Whether these nodes are exactly the group's.
 fn is_group(cells: &[usize], nodes: Mask) -> bool {
     Mask::of(cells.iter().copied()) == nodes
 }
 
-/// Whether memory over several nodes would use one that is used alone, or in another group.
+/// Whether memory across several nodes would use a node that is used alone, or in another group.
 fn splits_a_group(machine: &Machine, nodes: Mask) -> bool {
     let ids = nodes.nodes();
     let used = ids.iter().filter_map(|id| machine.get(id));
@@ -386,7 +387,7 @@ fn splits_a_group(machine: &Machine, nodes: Mask) -> bool {
     ids.len() > 1 && used.any(|node| !is_group(&node.cells, nodes))
 }
 
-/// What a container has that an earlier init container had is that one's no more.
+/// Transfers memory that a container reuses from earlier init containers to the container.
 fn take_from_init_containers(
     state: &mut State,
     pod: &Pod,
@@ -411,13 +412,13 @@ fn take_from_init_containers(
     }
 }
 
-/// The name of the resource of huge pages of this size.
+/// The resource name of huge pages of this size.
 fn huge_pages(size: u64) -> String {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
     format!("{HUGE_PAGES}{}", Quantity::whole(size, Format::BinarySi))
 }
 
-/// Whether two states agree on what there is, and how much of it each group of nodes has left.
+/// Whether two states have the same resources, and the same free amounts in each group of nodes.
 fn are_equal(one: &Machine, other: &Machine) -> bool {
     let sum = |machine: &Machine, cells: &[usize], kind: &str| {
         let tables = cells.iter().filter_map(|id| machine.get(id)?.memory_map.get(kind));

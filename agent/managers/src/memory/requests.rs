@@ -1,4 +1,4 @@
-//! ◆ How much memory containers request, and pods. Pure.
+//! ◆ The memory that containers and pods request. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/memorymanager/policy_static.go. `pod_level` is the gate PodLevelResourceManagers.
 
@@ -13,15 +13,15 @@ use crate::pod_level::Management;
 pub(super) const MEMORY: &str = "memory";
 pub(super) const HUGE_PAGES: &str = "hugepages-";
 
-/// Bytes by kind of memory.
+/// Bytes by memory type.
 pub(crate) type Amounts = Map<String, u64>;
 
-/// Whether memory is given to a pod's containers.
+/// Whether the pod's containers get memory of particular nodes.
 pub(super) fn concerns(pod: &Pod, pod_level: bool) -> bool {
     qos_class(pod) == QosClass::Guaranteed && Management::of(pod, pod_level) != Management::Shared
 }
 
-/// The bytes that a container requests of each kind for itself.
+/// The bytes of each type that a container requests exclusively.
 pub(super) fn requested(pod: &Pod, container: &Container, pod_level: bool) -> Amounts {
     match Management::of(pod, pod_level).is_exclusive(container) {
         true => bytes(Kind::Requests.of(container.resources.as_ref())),
@@ -29,7 +29,7 @@ pub(super) fn requested(pod: &Pod, container: &Container, pod_level: bool) -> Am
     }
 }
 
-/// The bytes that a list requests of each kind.
+/// The bytes of each type in a list of requests.
 fn bytes(requests: Option<&Quantities>) -> Amounts {
     let requests = requests.into_iter().flatten();
     let memory = requests.filter(|(kind, _)| *kind == MEMORY || kind.starts_with(HUGE_PAGES));
@@ -38,7 +38,7 @@ fn bytes(requests: Option<&Quantities>) -> Amounts {
         .collect()
 }
 
-/// The bytes that a pod requests at most at once.
+/// The maximum bytes of each type that a pod needs at one time.
 pub(super) fn requested_by_pod(pod: &Pod, pod_level: bool) -> Amounts {
     if Management::of(pod, pod_level) == Management::PodLevel {
         let mut requests = bytes(Kind::Requests.of(pod.spec().resources.as_ref()));

@@ -1,29 +1,29 @@
-//! ◆ How much memory of each memory node containers have. Pure.
+//! ◆ The assignment of NUMA nodes' memory to containers. Pure.
 
 use compact::{Map, Set};
 use serde::{Deserialize, Serialize};
 
-/// Memory of one kind on one node, in bytes.
+/// Memory of one type on one node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Table {
     pub(crate) total: u64,
     pub(crate) system_reserved: u64,
     pub(crate) allocatable: u64,
-    /// What containers have.
+    /// Assigned to containers.
     pub(crate) reserved: u64,
     pub(crate) free: u64,
 }
 
-/// One memory node.
+/// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeState {
-    /// How many blocks of containers are on it, in whole or in part.
+    /// The number of containers' blocks that are at least partly on the node.
     pub(crate) number_of_assignments: i64,
     /// By `memory` or `hugepages-<size>`.
     pub(crate) memory_map: Map<String, Table>,
-    /// The nodes over which memory is spread together with this one's, which is among them.
+    /// The nodes of its group, including itself, over which memory is allocated together.
     pub(crate) cells: Vec<usize>,
 }
 
@@ -37,39 +37,39 @@ impl NodeState {
     }
 }
 
-/// All memory nodes.
+/// All NUMA nodes.
 pub(crate) type Machine = Map<usize, NodeState>;
 
-/// Memory of one kind that a container has.
+/// Memory of one type that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Block {
     #[serde(rename = "numaAffinity")]
     pub(crate) nodes: Vec<usize>,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Bytes.
+    /// In bytes.
     pub(crate) size: u64,
 }
 
-/// The memory of containers, by uid of their pod.
+/// The memory of containers, by pod uid.
 pub(crate) type Blocks = Map<String, Map<String, Vec<Block>>>;
 
-/// What there is, and who has it.
+/// The nodes, and the assignments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) machine: Machine,
     pub(crate) blocks: Blocks,
-    /// The memory of pods with pod-level resources, by uid: their containers have parts of it.
+    /// The memory of pods with pod-level resources, by uid. Their containers have parts of it.
     pub(crate) pods: Map<String, Vec<Block>>,
 }
 
 impl State {
-    /// The memory that a container has.
+    /// The memory blocks of a container.
     pub(crate) fn of(&self, uid: &str, container: &str) -> Option<&Vec<Block>> {
         self.blocks.get(uid)?.get(container)
     }
 
-    /// The nodes that have the memory of a container.
+    /// The nodes of a container's memory.
     pub(crate) fn nodes_of(&self, uid: &str, container: &str) -> Set<usize> {
         self.of(uid, container)
             .into_iter()
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// Takes memory of these nodes, one after the other.
+/// Reserves memory of these nodes, one after another.
 pub(crate) fn reserve(machine: &mut Machine, nodes: &[usize], kind: &str, mut size: u64) {
     for id in nodes {
         let Some(node) = machine.get_mut(id) else {
@@ -96,7 +96,7 @@ pub(crate) fn reserve(machine: &mut Machine, nodes: &[usize], kind: &str, mut si
     }
 }
 
-/// Gives memory back.
+/// Releases memory.
 pub(crate) fn release(machine: &mut Machine, block: &Block) {
     let mut size = block.size;
     for id in &block.nodes {

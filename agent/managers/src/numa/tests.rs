@@ -1,4 +1,4 @@
-//! Machines of several forms, as directories.
+//! Machines of several forms, as directory trees.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;

@@ -1,4 +1,4 @@
-//! Which policies a configuration asks for, and which a machine allows.
+//! Policies in configurations, and the machines that allow them.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::numa;
 
-/// Two memory nodes of 1 GiB and of four processors each.
+/// Two NUMA nodes of 1 GiB and of four CPUs each.
 fn nodes() -> Vec<Node> {
     let root = numa::tests::machine(2, 4, 1, 4);
     numa::read(root.path())
 }
 
-/// Settings with these fields, of a node that reserves half a processor and 64 MiB.
+/// Settings with these fields, on a node that reserves half a CPU and 64 MiB.
 fn settings(fields: Value) -> Settings {
     let reserved = [("cpu", "500m"), ("memory", "67108864")];
     Settings {

@@ -1,4 +1,4 @@
-//! ◆ Sets of memory nodes, and which of them a manager would like for a container. Pure.
+//! ◆ Sets of NUMA nodes, and topology hints of managers. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/bitmask/bitmask.go: nodes have the numbers 0 to 63.
 
@@ -6,12 +6,12 @@ use std::fmt;
 
 use compact::Map;
 
-/// A set of memory nodes.
+/// A set of NUMA nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mask(u64);
 
 impl Mask {
-    /// The set of these nodes; those that no set can have are left out.
+    /// The set of these nodes; node numbers above 63 are omitted.
     pub(crate) fn of(nodes: impl IntoIterator<Item = usize>) -> Self {
         let bit = |node: usize| u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node));
         Self(nodes.into_iter().filter_map(bit).fold(0, |all, bit| all | bit))
@@ -21,7 +21,7 @@ impl Mask {
         Self::of([node]).0 & self.0 != 0
     }
 
-    /// Whether one of these nodes is in the set. There are negative ones.
+    /// Whether the set contains one of these nodes, whose numbers may be negative.
     pub(crate) fn has_any(self, nodes: &[i64]) -> bool {
         nodes.iter().any(|node| usize::try_from(*node).is_ok_and(|node| self.has(node)))
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Mask {
     }
 }
 
-/// All sets of some of these nodes but the empty one: the smaller ones first, those of one size in the order of the nodes.
+/// All non-empty subsets of these nodes, sorted by size, then by node order.
 pub(crate) fn subsets(nodes: &[usize]) -> Vec<Mask> {
     let mut all = Vec::new();
     for size in 1..=nodes.len() {
@@ -64,7 +64,7 @@ pub(crate) fn subsets(nodes: &[usize]) -> Vec<Mask> {
     all
 }
 
-/// Calls `visit` with each choice of `size` items, in their order, until it returns false.
+/// Calls `visit` with each combination of `size` items, in order, until it returns false.
 pub(crate) fn combinations(items: &[usize], size: usize, mut visit: impl FnMut(&[usize]) -> bool) {
     if size == 0 || size > items.len() {
         return;
@@ -75,7 +75,7 @@ pub(crate) fn combinations(items: &[usize], size: usize, mut visit: impl FnMut(&
         if !visit(&combination) {
             return;
         }
-        // The last position that can move on, and all after it.
+        // Advance the last position that can move, and reset those after it.
         let last = items.len() - size;
         let Some(position) = (0..size).rev().find(|position| chosen[*position] < last + position)
         else {
@@ -89,19 +89,19 @@ pub(crate) fn combinations(items: &[usize], size: usize, mut visit: impl FnMut(&
     }
 }
 
-/// Memory nodes on which a request can be satisfied.
+/// NUMA nodes that can satisfy a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hint {
-    /// `None`: any.
+    /// `None`: any nodes.
     pub(crate) nodes: Option<Mask>,
-    /// Whether there are no fewer nodes that would do.
+    /// Whether no smaller set of nodes could satisfy the request.
     pub(crate) preferred: bool,
 }
 
-/// The hints for each resource: `None`: the resource does not care; none: it cannot be satisfied.
+/// The hints for each resource. `None`: no preference; empty: the request cannot be satisfied.
 pub(crate) type Hints = Map<String, Option<Vec<Hint>>>;
 
-/// Hints with those nodes, of which the smallest sets that `least` counts are preferred.
+/// Hints for these sets. Those with `least` nodes are preferred.
 pub(crate) fn hints(masks: Vec<Mask>, least: usize) -> Vec<Hint> {
     let hint = |mask: Mask| Hint { nodes: Some(mask), preferred: mask.count() == least };
     masks.into_iter().map(hint).collect()

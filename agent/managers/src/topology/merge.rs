@@ -1,4 +1,4 @@
-//! ◆ Which memory nodes a container gets, of what all managers would like. Pure.
+//! ◆ Merges the hints of all managers into the NUMA nodes of a container. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/topologymanager/policy.go and the policies beside it, numa_info.go.
 
@@ -12,24 +12,24 @@ pub(crate) enum Policy {
     /// No nodes are chosen.
     #[default]
     None,
-    /// The best ones are chosen.
+    /// The best nodes are chosen.
     BestEffort,
-    /// Pods that cannot have preferred ones are rejected.
+    /// Pods without a preferred choice are rejected.
     Restricted,
-    /// Pods that cannot have all on one node are rejected.
+    /// Pods that do not fit on a single node are rejected.
     SingleNumaNode,
 }
 
-/// The memory nodes of the machine.
+/// The NUMA nodes of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nodes {
     /// Their numbers.
     pub(crate) ids: Vec<usize>,
-    /// How far each is from the others, if the closest ones are to be chosen.
+    /// The distances from each node to all nodes, if the closest ones are preferred.
     pub(crate) distances: Option<Map<usize, Vec<u64>>>,
 }
 
-/// The best hint of those of all managers, and whether the pod is admitted with it.
+/// The best merged hint of all managers, and whether the policy admits the pod with it.
 pub(crate) fn merge(policy: Policy, nodes: &Nodes, managers: &[Hints]) -> (Hint, bool) {
     let mut lists = lists(managers);
     match policy {
@@ -73,7 +73,7 @@ fn lists(managers: &[Hints]) -> Vec<Vec<Hint>> {
     lists
 }
 
-/// The best of all choices of one hint for each resource.
+/// The best merge over all combinations of one hint per resource.
 fn best(nodes: &Nodes, lists: &[Vec<Hint>], may_be_closest: bool) -> Hint {
     let judge = Judge {
         nodes,
@@ -89,7 +89,7 @@ fn best(nodes: &Nodes, lists: &[Vec<Hint>], may_be_closest: bool) -> Hint {
             lists.iter().zip(&chosen).map(|(list, index): (&Vec<Hint>, &usize)| list[*index]),
         );
         best = judge.better(best, judge.merged(&choice));
-        // The last list counts fastest.
+        // The last list varies fastest.
         let Some(position) = (0..lists.len()).rev().find(|at| chosen[*at] + 1 < lists[*at].len())
         else {
             break;
@@ -100,7 +100,7 @@ fn best(nodes: &Nodes, lists: &[Vec<Hint>], may_be_closest: bool) -> Hint {
     best.unwrap_or(Hint { nodes: Some(nodes.all()), preferred: false })
 }
 
-/// How many nodes the resource needs that needs the most.
+/// The number of nodes that the most demanding resource needs.
 fn enough(lists: &[Vec<Hint>]) -> usize {
     let least = |list: &Vec<Hint>| list.iter().filter_map(|hint| hint.nodes).map(Mask::count).min();
     lists.iter().filter_map(least).max().unwrap_or_default()
@@ -113,7 +113,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// The nodes that all hints have, preferred if all are, and are equal.
+    /// The intersection of the hints' nodes, preferred if all hints are preferred and equal.
     fn merged(&self, hints: &[Hint]) -> Hint {
         let mut masks = hints.iter().filter_map(|hint| hint.nodes);
         let first = masks.next();
@@ -137,7 +137,7 @@ impl Judge<'_> {
             (false, true) => candidate,
             (true, false) => current,
             (true, true) => fitter(),
-            // As many nodes as are needed, or else as close to that as can be.
+            // Prefer the needed number of nodes, or else the closest to it.
             (false, false) => {
                 let (now, then) = (size(&current), size(&candidate));
                 if now > self.enough {
@@ -172,7 +172,7 @@ impl Judge<'_> {
     }
 }
 
-/// The mean distance between nodes of a set, in exact terms: sets that are compared have as many nodes.
+/// The sum of the distances between the nodes of a set. It orders sets of equal size like the mean, without rounding.
 fn average(distances: &Map<usize, Vec<u64>>, mask: Mask) -> u64 {
     let nodes = mask.nodes();
     let of = |from: &usize, to: &usize| {

@@ -1,4 +1,4 @@
-//! A node whose runtime is scripted: an agent with its managers.
+//! A node with a scripted runtime, an agent and its managers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a test waits for anything.
+/// The timeout of all waits.
 const LONGEST: Duration = Duration::from_secs(20);
 
 pub(crate) struct Node {
@@ -37,12 +37,12 @@ struct Running {
 }
 
 impl Node {
-    /// A node whose agent runs.
+    /// A node with a running agent.
     pub(crate) fn start() -> Self {
         Self::with(|_| {})
     }
 
-    /// A node with such managers, whose agent runs.
+    /// A node with these settings of managers, and a running agent.
     pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let fake = FakeCri::new(Arc::new(SystemClock));
         fake.image("app", Behaviour::forever());
@@ -86,7 +86,7 @@ impl Node {
         self.running = Some(Running { agent, pods, serving });
     }
 
-    /// Ends the agent, as if it were killed; pods run on.
+    /// Stops the agent as if it were killed; pods continue to run.
     pub(crate) async fn kill_agent(&mut self) {
         let Running { agent, serving, .. } = self.running.take().unwrap();
         serving.abort();
@@ -103,7 +103,7 @@ impl Node {
         self.root_dir().join("device-plugins")
     }
 
-    /// The directory of sockets of plugins that the agent finds.
+    /// The directory of the sockets for the plugin watcher.
     pub(crate) fn registry(&self) -> PathBuf {
         self.root_dir().join(REGISTRY)
     }
@@ -117,7 +117,7 @@ impl Node {
         self.running.as_ref().unwrap().pods.set(pods);
     }
 
-    /// Waits until a report of the pod is so.
+    /// Waits until a report of the pod satisfies a condition.
     pub(crate) async fn until(&self, pod: &Pod, is_so: impl Fn(&PodReport) -> bool) -> PodReport {
         let mut reports = self.view().reports();
         let found = reports.wait_for(|all| all.get(pod.uid()).is_some_and(&is_so));
@@ -140,14 +140,14 @@ impl Node {
         .await;
     }
 
-    /// The message of a pod that was rejected, after its reason.
+    /// Waits until the pod is rejected. Returns the reason and the message.
     pub(crate) async fn until_rejected(&self, pod: &Pod) -> (String, String) {
         let report = self.until(pod, |report| report.finished).await;
         let status = report.status.clone();
         (status.reason.clone().unwrap_or_default(), status.message.clone().unwrap_or_default())
     }
 
-    /// Waits until the node has so many devices, healthy and all.
+    /// Waits until the node has this many devices, healthy and in total.
     pub(crate) async fn until_devices(&self, resource: &str, healthy: &str, all: &str) {
         let mut view = self.view();
         let seen = async {
@@ -155,7 +155,7 @@ impl Node {
                 let has = |amounts: std::collections::BTreeMap<String, String>, count: &str| {
                     amounts.get(resource).is_some_and(|known| known == count)
                 };
-                // A change between the two is seen too: it is asked again soon.
+                // The condition may change between its two parts, so check again soon.
                 if has(view.allocatable(), healthy) && has(view.capacity(), all) {
                     return;
                 }
@@ -169,7 +169,7 @@ impl Node {
     }
 }
 
-/// A pod that asks for devices in its only container.
+/// A pod whose only container requests devices.
 pub(crate) fn pod(uid: &str, resource: &str, count: u32) -> Pod {
     let app = container("app", "app", resource, count);
     pod_of(uid, json!({"containers": [app]}))
@@ -181,7 +181,7 @@ pub(crate) fn container(name: &str, image: &str, resource: &str, count: u32) -> 
 }
 
 pub(crate) fn pod_of(uid: &str, mut spec: Value) -> Pod {
-    // As an API server does by default, or nearly.
+    // Similar to the API server's defaults.
     spec["enableServiceLinks"] = json!(false);
     let metadata = json!({"name": format!("pod-{uid}"), "namespace": "default", "uid": uid});
     let pod = json!({"metadata": metadata, "spec": spec});

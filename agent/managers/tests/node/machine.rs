@@ -1,9 +1,9 @@
-//! Machines of several forms, as the files of sysfs.
+//! Machines of several forms, as sysfs files.
 
 use std::fmt::Write as _;
 use std::fs;
 
-/// A machine of memory nodes with cores of threads each; `per_cache` cores share a cache.
+/// A machine with NUMA nodes of cores with several threads; `per_cache` cores share a cache.
 pub(crate) fn machine(
     nodes: usize,
     cores: usize,

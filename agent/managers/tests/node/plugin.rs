@@ -1,4 +1,4 @@
-//! A device plugin, as those of vendors are: it lists devices, and says which files and variables a container needs for them.
+//! A device plugin like a vendor's: it lists devices, and returns the files and variables that a container needs for them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 /// The resource of the plugins.
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 
-/// What a plugin says and does, and what it was asked. Clones are the same.
+/// The script of a plugin, and the calls that it received. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Script(Arc<Inner>);
 
@@ -31,18 +31,18 @@ struct Inner {
 
 #[derive(Default)]
 pub(crate) struct State {
-    /// The devices that it would choose first.
+    /// The devices that it prefers.
     pub(crate) preferred: Vec<String>,
     pub(crate) has_preferences: bool,
     pub(crate) prepares: bool,
-    /// The directory of its files, with which containers can do something: it is mounted where any user's container of the host's files has
-    /// a directory, and its devices are `/dev/null`, without CDI names.
+    /// The directory of its files, for containers that use them: it is mounted at a directory that exists in containers of the
+    /// host's files for any user, and its devices are `/dev/null`, without CDI names.
     pub(crate) files: Option<PathBuf>,
-    /// Why it does not allocate.
+    /// The error of Allocate.
     pub(crate) allocation_fails: Option<String>,
-    /// Why it does not prepare devices.
+    /// The error of PreStartContainer.
     pub(crate) preparation_fails: Option<String>,
-    /// The calls with the devices in question.
+    /// The received calls with their devices.
     pub(crate) calls: Vec<String>,
 }
 
@@ -53,12 +53,12 @@ impl Script {
         Self(Arc::new(Inner { devices, state: Mutex::default() }))
     }
 
-    /// Changes what it does.
+    /// Changes the script.
     pub(crate) fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
     }
 
-    /// Changes its devices: ids and health.
+    /// Replaces its devices: IDs and health.
     pub(crate) fn list(&self, devices: &[(&str, &str)]) {
         let devices = devices.iter().map(|(id, health)| device(id, health)).collect();
         self.0.devices.send_replace(devices);
@@ -81,7 +81,7 @@ fn device(id: &str, health: &str) -> wire::Device {
     wire::Device { id: id.to_owned(), health: health.to_owned(), topology: None }
 }
 
-/// A plugin that runs, as a process of its own would: when it is dropped, its connections break.
+/// A running plugin. Dropping it breaks its connections, as when its process ends.
 pub(crate) struct Running(Option<Runtime>);
 
 impl Drop for Running {
@@ -116,8 +116,8 @@ pub(crate) async fn start(
     Ok(running)
 }
 
-/// Starts a plugin with a socket in the directory of sockets that the agent finds, and that of its devices beside the directory. It
-/// supports one version of the contract. Also returns the notifications of its registration.
+/// Starts a plugin with a registration socket in the watcher's directory, and its device socket next to the directory. It
+/// supports one version of the API. Also returns the notifications of its registration.
 pub(crate) fn start_to_be_found(
     registry: &Path,
     version: &'static str,
@@ -144,7 +144,7 @@ pub(crate) fn start_to_be_found(
     (Running(Some(runtime)), statuses)
 }
 
-/// What a plugin that is found says of itself, and is told.
+/// The registration service of a plugin that the watcher finds.
 struct Found {
     version: &'static str,
     endpoint: PathBuf,
@@ -237,7 +237,7 @@ impl DevicePlugin for Script {
         Ok(Response::new(wire::PreferredAllocationResponse { container_responses: vec![response] }))
     }
 
-    /// As NVIDIA's plugin with all its strategies at once.
+    /// Like NVIDIA's plugin with all its strategies at the same time.
     async fn allocate(
         &self,
         request: Request<wire::AllocateRequest>,

@@ -1,4 +1,4 @@
-//! Which processors pods with pod-level resources get, and their containers.
+//! The CPUs of pods with pod-level resources and of their containers.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -17,8 +17,8 @@ fn policy() -> (StaticPolicy, State) {
     (policy, state)
 }
 
-/// A pod with so many processors; names with `init` are init containers, with `side` sidecars. Containers without an amount request
-/// nothing.
+/// A pod with this many CPUs. Names with `init` are init containers, and those with `side` are sidecars. Containers without an
+/// amount request nothing.
 fn pod(cpu: &str, containers: &[(&str, &str)]) -> Pod {
     let resources = |cpu: &str| match cpu {
         "" => json!({}),
@@ -46,7 +46,7 @@ fn made(spec: &Value) -> Pod {
     Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
 }
 
-/// The processors of the pod, and of each container.
+/// The CPUs of the pod and of each container.
 fn allocated(pod: &Pod) -> (State, String, Vec<String>) {
     let (policy, mut state) = policy();
     assert_eq!(policy.allocate_pod(&mut state, pod, None), Ok(true));
@@ -176,8 +176,8 @@ fn exclusive_containers_alone_get_processors_in_the_scope_of_containers() {
     assert!(state.pods.is_empty());
 }
 
-/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on this machine, with the
-/// files that they leave.
+/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on this machine,
+/// with the resulting checkpoints.
 const VECTORS: &str = include_str!("../../../tests/vectors/pod_level.jsonl");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who gets which processors.
+//! The CPUs that containers get.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -8,7 +8,7 @@ use super::super::set::parse;
 use super::*;
 use crate::numa;
 
-/// Two sockets, each a memory node, of four cores with two threads: core n has the processors n and n + 8.
+/// Two sockets, each a NUMA node, of four cores with two threads: core n has the CPUs n and n + 8.
 pub(in crate::cpu) fn layout() -> Layout {
     let root = numa::tests::machine(2, 4, 2, 4);
     Layout::of(&numa::read(root.path()))
@@ -24,7 +24,7 @@ fn policy(options: Options) -> (StaticPolicy, State) {
     (policy, state)
 }
 
-/// A Guaranteed pod of these containers; names with `init` are init containers.
+/// A Guaranteed pod with these containers. Names with `init` are init containers.
 fn pod(uid: &str, containers: &[(&str, &str)]) -> Pod {
     let container = |(name, cpu): &(&str, &str)| {
         let amounts = json!({"cpu": cpu, "memory": "64Mi"});
@@ -142,7 +142,7 @@ fn nodes_with_enough_processors_are_preferred() {
     };
     let text = str::to_owned;
     assert_eq!(shown("2"), [(text("0"), true), (text("1"), true), (text("0,1"), false)]);
-    // One of the first node is reserved.
+    // One CPU of the first node is reserved.
     assert_eq!(shown("8"), [(text("1"), true), (text("0,1"), false)]);
     assert_eq!(shown("15"), [(text("0,1"), true)]);
     assert_eq!(shown("500m"), []);

@@ -1,4 +1,4 @@
-//! What Kubernetes' own code takes, on machines of several forms.
+//! Results of Kubernetes' own code on machines of several forms.
 #![allow(clippy::unwrap_used)]
 
 use compact::Map;
@@ -8,8 +8,8 @@ use super::super::layout::Cpu;
 use super::super::set::{format, parse};
 use super::*;
 
-/// Lines of `topology number sockets cores cpus`, where each processor is `core.socket.node.cache`, and of
-/// `take topology mode available count result`, as recorded from Kubernetes 1.36.2, pkg/kubelet/cm/cpumanager/cpu_assignment.go.
+/// Lines of `topology number sockets cores cpus`, where each CPU is `core.socket.node.cache`, and of `take topology mode
+/// available count result`, as recorded from Kubernetes 1.36.2, pkg/kubelet/cm/cpumanager/cpu_assignment.go.
 const VECTORS: &str = include_str!("../../../tests/vectors/cpu_assignment.tsv");
 
 fn layout(sockets: &str, cores: &str, text: &str) -> Layout {

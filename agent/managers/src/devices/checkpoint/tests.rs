@@ -1,4 +1,4 @@
-//! Files that Kubernetes' own code has written, and what becomes of others.
+//! Checkpoints that Kubernetes' own code has written, and invalid ones.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -39,7 +39,7 @@ fn checkpoint_of_a_kubelet_is_read() {
 fn checkpoint_is_written_as_by_a_kubelet() {
     let (directory, file) = written(OF_KUBELET);
     let checkpoint = read(&file).unwrap().unwrap();
-    // A kubelet has the devices of a resource in any order.
+    // The kubelet writes the devices of a resource in any order.
     let registered = |name: &str, ids: &[&str]| {
         (name.to_owned(), ids.iter().map(|id| (*id).to_owned()).collect::<Ids>())
     };

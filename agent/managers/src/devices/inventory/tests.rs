@@ -1,4 +1,4 @@
-//! Who gets which devices.
+//! The devices that containers get.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -12,7 +12,7 @@ fn ids(ids: &[&str]) -> Ids {
     ids.iter().map(|id| (*id).to_owned()).collect()
 }
 
-/// Devices by id, with their memory nodes; those that begin with `bad` are not healthy.
+/// Devices by ID, with their NUMA nodes. Those whose IDs begin with `bad` are unhealthy.
 fn devices(devices: &[(&str, &[i64])]) -> Map<String, Device> {
     let device =
         |id: &str, nodes: &[i64]| Device { healthy: !id.starts_with("bad"), nodes: nodes.to_vec() };

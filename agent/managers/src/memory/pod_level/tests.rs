@@ -1,4 +1,4 @@
-//! How much memory pods with pod-level resources get, and their containers.
+//! The memory of pods with pod-level resources and of their containers.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -11,7 +11,7 @@ use crate::topology::hint::Mask;
 
 const GI: u64 = 1 << 30;
 
-/// Two memory nodes of 10 GiB, of which the first keeps one.
+/// Two NUMA nodes of 10 GiB. The first reserves 1 GiB.
 fn policy() -> (StaticPolicy, State) {
     let node = |id| Node { id, memory: 10 * GI, ..Node::default() };
     let nodes: Vec<Node> = (0..2).map(node).collect();
@@ -26,7 +26,8 @@ fn made(spec: &Value) -> Pod {
     Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
 }
 
-/// A pod with so many GiB; names with `init` are init containers, with `side` sidecars. Containers with 0 request nothing.
+/// A pod with this many GiB. Names with `init` are init containers, and those with `side` are sidecars. Containers with 0 request
+/// nothing.
 fn pod(size: u64, containers: &[(&str, u64)]) -> Pod {
     let resources = |size: u64| match size {
         0 => json!({}),
@@ -143,7 +144,7 @@ fn chosen_nodes_are_extended_if_they_have_too_little() {
     assert_eq!(free(&state), [0, 7]);
 }
 
-/// As in a kubelet, whose hints for no request are none: without chosen nodes there are none that a container could have.
+/// As in the kubelet, which finds no nodes for an empty request: without chosen nodes, a container that requests nothing fails.
 #[test]
 fn exclusive_containers_alone_get_memory_in_the_scope_of_containers() {
     let (mut policy, mut state) = policy();
@@ -161,8 +162,8 @@ fn exclusive_containers_alone_get_memory_in_the_scope_of_containers() {
     assert!(error.unwrap_err().contains("failed to get the default NUMA affinity"));
 }
 
-/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on such a machine with huge
-/// pages, with the files that they leave.
+/// Recorded from Kubernetes 1.36.2: `AllocatePod`, `GetPodTopologyHints` and `RemoveContainer` of its policies on such a machine
+/// with huge pages, with the resulting checkpoints.
 const VECTORS: &str = include_str!("../../../tests/vectors/pod_level.jsonl");
 
 #[test]
@@ -219,7 +220,7 @@ fn file(state: &State) -> Value {
     sorted(&serde_json::from_slice(&text).unwrap())
 }
 
-/// The file with its blocks in one order; without its checksum if there are several, whose order in a kubelet is random.
+/// The checkpoint with sorted blocks. If there are several, without its checksum, because the kubelet's order is random.
 fn sorted(file: &Value) -> Value {
     let mut file = file.clone();
     let mut several = false;

@@ -1,4 +1,4 @@
-//! Who gets memory of which nodes.
+//! The NUMA nodes of containers' memory.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -8,7 +8,7 @@ use super::*;
 
 const GI: u64 = 1 << 30;
 
-/// Memory nodes of 10 GiB each, of which the first keeps one.
+/// NUMA nodes of 10 GiB each. The first reserves 1 GiB.
 fn policy(count: usize) -> (StaticPolicy, State) {
     let node = |id| Node { id, memory: 10 * GI, ..Node::default() };
     let nodes: Vec<Node> = (0..count).map(node).collect();
@@ -18,7 +18,7 @@ fn policy(count: usize) -> (StaticPolicy, State) {
     (policy, state)
 }
 
-/// A Guaranteed pod of containers with so many GiB; names with `init` are init containers.
+/// A Guaranteed pod with containers of this many GiB. Names with `init` are init containers.
 fn pod(uid: &str, containers: &[(&str, u64)]) -> Pod {
     let container = |(name, size): &(&str, u64)| {
         let amounts = json!({"cpu": "1", "memory": format!("{size}Gi")});

@@ -1,4 +1,4 @@
-//! Which nodes are chosen of what several managers would like.
+//! The merge of several managers' hints.
 use rstest::rstest;
 
 use super::*;
@@ -66,9 +66,9 @@ fn closest_nodes_are_chosen_if_that_is_asked_for() {
     assert_eq!(merge(Policy::BestEffort, &near, &managers).0, hint(&[0, 2], true));
 }
 
-/// Lines of policy, distances of each node from each, whether the closest nodes are wanted, hints, and the result: nodes, whether
-/// preferred, whether admitted. Each manager has one list of hints, as `0+1!,2`, where `!` marks preferred ones. Recorded from Kubernetes
-/// 1.36.2, pkg/kubelet/cm/topologymanager.
+/// Lines with the policy, the distances between all nodes, whether the closest nodes are preferred, the hints, and the result:
+/// nodes, whether preferred, whether admitted. Each manager has one list of hints, such as `0+1!,2`, where `!` marks preferred
+/// ones. Recorded from Kubernetes 1.36.2, pkg/kubelet/cm/topologymanager.
 const VECTORS: &str = include_str!("../../../tests/vectors/topology_merge.tsv");
 
 fn mask(text: &str) -> Mask {
