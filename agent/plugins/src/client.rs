@@ -1,4 +1,4 @@
-//! Calls of plugins over their sockets: what they are, and whether they are registered.
+//! Calls plugins over their sockets: gets their information, and notifies them of their registration.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go.
 
@@ -15,19 +15,19 @@ use tonic::{Code, Status};
 
 use crate::PluginInfo;
 
-/// How long a plugin may take until it accepts a connection, says what it is, and takes the result of its registration.
+/// The timeouts of the connection, of GetInfo and of NotifyRegistrationStatus.
 const DIAL: Duration = Duration::from_secs(10);
 const INFO: Duration = Duration::from_secs(1);
 const NOTIFY: Duration = Duration::from_secs(5);
 
-/// Why a call failed.
+/// An error of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rpc error: code = {code} desc = {message}")]
 pub struct CallError {
-    /// As Go names it.
+    /// Go's name of the code.
     pub code: &'static str,
     message: String,
-    /// The plugin has not begun, or has ended and undone its work. Otherwise it may be at work, or may have done it.
+    /// The plugin has not started the operation, or has failed and undone it. Otherwise the operation may be running or complete.
     pub is_final: bool,
 }
 
@@ -71,7 +71,7 @@ fn go_name(code: Code) -> &'static str {
 /// Connects to the socket of a plugin.
 ///
 /// # Errors
-/// Unavailable, in the words of Go's gRPC.
+/// `Unavailable`, in the words of Go's gRPC.
 pub async fn connect(socket: &Path) -> Result<Channel, Status> {
     let path = socket.to_owned();
     let connector = tower::service_fn(move |_| {
@@ -92,10 +92,10 @@ pub async fn connect(socket: &Path) -> Result<Channel, Status> {
     })
 }
 
-/// Gives a call this long.
+/// Limits the duration of a call.
 ///
 /// # Errors
-/// That of the call, or DeadlineExceeded.
+/// The call's error, or `DeadlineExceeded`.
 pub async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, Status>>,
@@ -106,7 +106,7 @@ pub async fn within<T>(
     }
 }
 
-/// A plugin that makes itself known by a socket.
+/// The registration service of a plugin.
 pub(crate) struct Plugin {
     client: RegistrationClient,
     socket: PathBuf,
@@ -118,7 +118,7 @@ impl Plugin {
         Ok(Self { client: RegistrationClient::new(channel), socket: socket.to_owned() })
     }
 
-    /// Asks what it is.
+    /// Gets the plugin's information.
     pub(crate) async fn info(&mut self) -> Result<PluginInfo, CallError> {
         let answer = within(INFO, self.client.get_info(InfoRequest {})).await?.into_inner();
         let endpoint = answer.endpoint.strip_prefix("unix://").unwrap_or(&answer.endpoint);
@@ -134,7 +134,7 @@ impl Plugin {
         })
     }
 
-    /// Reports that it is registered, or why not.
+    /// Notifies the plugin that it is registered, or of the error.
     pub(crate) async fn notify(&mut self, registered: Result<(), &str>) -> Result<(), CallError> {
         let status = RegistrationStatus {
             plugin_registered: registered.is_ok(),

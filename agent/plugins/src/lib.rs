@@ -1,14 +1,14 @@
-//! Registers the plugins of a node whose sockets are in `plugins_registry`, and deregisters those whose sockets are gone.
+//! Registers the node's plugins whose sockets are in `plugins_registry`, and deregisters them when their sockets disappear.
 //!
 //! | file | what |
 //! |---|---|
-//! | `watcher` | which sockets there are, which plugins are registered, and when a failed registration is retried |
-//! | `client` | calls of plugins over their sockets |
-//! | [`PluginHandler`] | what registers plugins of one type: drivers of volumes, device plugins |
+//! | `watcher` | the sockets, the registered plugins, and the retries of failed registrations |
+//! | `client` | calls plugins over their sockets |
+//! | [`PluginHandler`] | registers plugins of one type: CSI drivers, DRA drivers, device plugins |
 //!
 //! # Invariants
-//! - No plugin stays registered whose socket is gone or was replaced.
-//! - Each attempt to register a plugin is followed by a notification of its result.
+//! - A plugin is deregistered when its socket disappears or is replaced.
+//! - Each attempt to register a plugin is followed by a notification of the plugin.
 
 mod client;
 mod watcher;
@@ -20,25 +20,25 @@ use async_trait::async_trait;
 pub use client::{CallError, connect, within};
 pub use watcher::PluginWatcher;
 
-/// The directory of the plugins' sockets, in the agent's own.
+/// The directory of the plugins' sockets, below the agent's.
 pub const REGISTRY: &str = "plugins_registry";
 
-/// What a plugin says of itself (GetInfo).
+/// The information of a plugin (GetInfo).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
-    /// Its type, which decides on its handler: `CSIPlugin`, `DevicePlugin`.
+    /// The type, which determines the handler: `CSIPlugin`, `DevicePlugin`.
     pub kind: String,
-    /// Its name: a driver's, or the resource of devices.
+    /// The name: a driver's, or the resource of devices.
     pub name: String,
     /// The socket of its service.
     pub endpoint: PathBuf,
     /// The versions of its service that it supports.
     pub versions: Vec<String>,
-    /// The socket by which it was found, in [`REGISTRY`].
+    /// The registration socket in [`REGISTRY`].
     pub socket: PathBuf,
 }
 
-/// Registers plugins of one type. Errors are in a kubelet's words: plugins are told of them.
+/// Registers plugins of one type. Errors are in the kubelet's words, because plugins receive them.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/pluginmanager/cache/types.go PluginHandler.
 #[async_trait]
@@ -46,18 +46,18 @@ pub trait PluginHandler: Send + Sync {
     /// The type of the plugins.
     fn kind(&self) -> &'static str;
 
-    /// Why a plugin cannot be registered, if its name or versions do not allow it.
+    /// Checks a plugin's name and versions.
     ///
     /// # Errors
-    /// The reason.
+    /// If the plugin cannot be registered.
     fn validate(&self, plugin: &PluginInfo) -> Result<(), String>;
 
-    /// Registers a plugin that is valid, instead of an earlier one of its name.
+    /// Registers a valid plugin. It replaces an earlier one of the same name.
     ///
     /// # Errors
-    /// It cannot be used. Nothing of it stays registered.
+    /// If the plugin cannot be used. It is not registered then.
     async fn register(&self, plugin: &PluginInfo) -> Result<(), String>;
 
-    /// Forgets a plugin that was registered, unless another one of its name has taken its place.
+    /// Deregisters a plugin, unless another one of the same name has replaced it.
     async fn deregister(&self, plugin: &PluginInfo);
 }

@@ -1,7 +1,7 @@
-//! Watches the directory of plugins' sockets (`plugins_registry`), and has plugins registered and deregistered.
+//! Watches the directory of plugins' sockets (`plugins_registry`), and registers and deregisters plugins.
 //!
-//! The watch is a hint: each event has the directories read again. A socket that was replaced is another one, so that a plugin which
-//! was restarted is deregistered and registered again.
+//! The watch is only a hint: each event triggers a scan of the directories. A replaced socket counts as a new one, so that a
+//! restarted plugin is deregistered and registered again.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/pluginmanager.
 
@@ -21,44 +21,44 @@ use tokio_stream::StreamExt as _;
 use crate::client::Plugin;
 use crate::{PluginHandler, PluginInfo};
 
-/// How often the directories are read without an event, and if they cannot be watched.
+/// The scan intervals without events: with a watch, and if the directories cannot be watched.
 const RESCAN: Duration = Duration::from_secs(60);
 const RESCAN_UNWATCHED: Duration = Duration::from_secs(1);
 
-/// The first delay before a plugin that was not registered is tried again, and the longest one. Each is twice the one before.
-/// Kubernetes 1.36, pkg/util/goroutinemap/exponentialbackoff.
+/// The first delay before a failed registration is retried, and the maximum. The delay doubles each time (Kubernetes 1.36,
+/// pkg/util/goroutinemap/exponentialbackoff).
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(122);
 
-/// How deep sockets may be in the directory: a loop of links does not hold the agent up.
+/// The maximum depth of subdirectories, which bounds loops of symbolic links.
 const DEPTH: usize = 4;
 
-/// What tells a socket from another one at its path.
+/// Identifies a socket, so that a replacement at the same path is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     inode: u64,
     made: (i64, i64),
 }
 
-/// What is known of a socket.
+/// The state of a socket.
 struct Socket {
     identity: Identity,
     state: State,
-    /// How often its plugin was not registered.
+    /// The number of failed registrations.
     failures: u32,
 }
 
 enum State {
-    /// Its plugin is being registered.
+    /// The registration is in progress.
     Registering,
     Registered(Registered),
-    /// Its registration is tried again then.
+    /// The registration failed, and is retried at this time.
     Failed {
         retry_at: Instant,
     },
 }
 
-/// A plugin that is registered.
+/// A registered plugin.
 struct Registered {
     plugin: PluginInfo,
     handler: Arc<dyn PluginHandler>,
@@ -67,18 +67,18 @@ struct Registered {
 /// The result of a registration.
 type Registration = (PathBuf, Identity, Result<Registered, String>);
 
-/// Has plugins registered as long as their sockets are in a directory.
+/// Registers plugins while their sockets are in a directory.
 pub struct PluginWatcher {
     directory: PathBuf,
     handlers: Arc<[Arc<dyn PluginHandler>]>,
     sockets: Map<PathBuf, Socket>,
-    /// The sockets, and those that were at their paths before, whose plugins are being registered.
+    /// The paths with a registration in progress, including registrations of sockets that were replaced meanwhile.
     registering: Set<PathBuf>,
     registrations: JoinSet<Registration>,
 }
 
 impl PluginWatcher {
-    /// A watcher of the directory, which is made. Plugins of other types than those of the handlers are refused.
+    /// Creates a watcher of the directory, which [`Self::run`] creates. Plugins without a handler for their type are rejected.
     #[must_use]
     pub fn new(directory: PathBuf, handlers: Vec<Arc<dyn PluginHandler>>) -> Self {
         let (sockets, registering) = (Map::new(), Set::new());
@@ -86,7 +86,7 @@ impl PluginWatcher {
         Self { directory, handlers, sockets, registering, registrations }
     }
 
-    /// Has plugins registered and deregistered, until the future is dropped.
+    /// Registers and deregisters plugins until the future is dropped.
     pub async fn run(mut self) {
         if let Err(error) = fs::create_dir_all(&self.directory) {
             tracing::warn!(path = %self.directory.display(), %error, "failed to create the directory of plugins; will retry");
@@ -103,7 +103,7 @@ impl PluginWatcher {
                     })
                     .ok();
                 watched = directories;
-                // What came between the reading and the watch is seen now.
+                // Scan again: sockets may have appeared between the first scan and the watch.
                 let (again, directories) = scan(&self.directory);
                 self.take(again).await;
                 if directories != watched {
@@ -125,7 +125,7 @@ impl PluginWatcher {
         }
     }
 
-    /// When a registration is tried again.
+    /// The time of the next retry.
     fn retry_at(&self) -> Option<Instant> {
         let sockets = self.sockets.values();
         let retries = sockets.filter_map(|socket| match &socket.state {
@@ -135,7 +135,7 @@ impl PluginWatcher {
         retries.min()
     }
 
-    /// Takes what sockets there are: deregisters plugins whose socket is gone, and registers those of new ones.
+    /// Compares the sockets with the known ones: deregisters plugins whose socket is gone, and registers those of new sockets.
     async fn take(&mut self, found: Map<PathBuf, Identity>) {
         let is_there = |path: &PathBuf, socket: &Socket| found.get(path) == Some(&socket.identity);
         let gone: Vec<PathBuf> = self
@@ -145,7 +145,7 @@ impl PluginWatcher {
             .map(|(path, _)| path.clone())
             .collect();
         for path in gone {
-            // One that is being registered is deregistered when that is over.
+            // If a registration is in progress, its completion deregisters the plugin.
             if let Some(Socket { state: State::Registered(registered), .. }) =
                 self.sockets.remove(&path)
             {
@@ -160,7 +160,7 @@ impl PluginWatcher {
                 Some(State::Failed { retry_at }) => *retry_at <= now,
                 Some(State::Registering | State::Registered(_)) => false,
             };
-            // One at a time for each path: an earlier one is deregistered before the next one is registered.
+            // One registration per path at a time: an earlier plugin is deregistered before the next one is registered.
             if !is_due || self.registering.contains(&path) {
                 continue;
             }
@@ -176,7 +176,7 @@ impl PluginWatcher {
         }
     }
 
-    /// Takes the result of a registration. If the socket has gone meanwhile, its plugin is deregistered.
+    /// Records the result of a registration. If the socket is gone or was replaced meanwhile, deregisters the plugin.
     async fn registered(&mut self, done: Registration) {
         let (path, identity, registered) = done;
         self.registering.remove(&path);
@@ -195,7 +195,7 @@ impl PluginWatcher {
     }
 }
 
-/// Asks a plugin what it is, has the handler of its type register it, and reports the result to it.
+/// Gets a plugin's information, registers it with the handler of its type, and notifies it of the result.
 async fn register(
     socket: &Path,
     handlers: &[Arc<dyn PluginHandler>],
@@ -220,7 +220,7 @@ async fn register(
             Ok(Registered { plugin, handler: Arc::clone(handler) })
         }
         Err(problem) => {
-            // Whether it hears that or not, its registration is retried.
+            // The registration is retried even if the notification fails.
             let _ = client.notify(Err(&format!("RegisterPlugin error -- {problem}"))).await;
             Err(problem)
         }
@@ -235,7 +235,7 @@ async fn add(handler: &dyn PluginHandler, plugin: &PluginInfo) -> Result<(), Str
     registered.map_err(|problem| format!("plugin registration failed with err: {problem}"))
 }
 
-/// The sockets in a directory and those below it, and these directories. What cannot be read has none.
+/// The sockets in a directory and its subdirectories, and these directories. Unreadable directories are skipped.
 fn scan(root: &Path) -> (Map<PathBuf, Identity>, Set<PathBuf>) {
     let (mut sockets, mut directories) = (Map::new(), Set::new());
     let mut next = vec![(root.to_owned(), 0)];
@@ -279,7 +279,7 @@ fn watch_all(directories: &Set<PathBuf>) -> io::Result<EventStream<[u8; 4096]>> 
     inotify.into_event_stream([0; 4096])
 }
 
-/// Waits for an event; `None`: there will be no other. Without a watch it never returns. Cancel-safe.
+/// Waits for an event; `None` if the stream has ended or failed. Without a watch it never returns. Cancel-safe.
 async fn next(watch: &mut Option<EventStream<[u8; 4096]>>) -> Option<()> {
     match watch {
         Some(events) => events.next().await?.ok().map(drop),

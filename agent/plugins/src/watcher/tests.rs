@@ -1,4 +1,4 @@
-//! The watcher beside plugins in the test.
+//! Tests of the watcher with scripted plugins.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::net::UnixListener as StdListener;
@@ -17,10 +17,10 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-/// How long a test waits for anything.
+/// The timeout of all waits.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// A plugin that records the notifications of its registration.
+/// A plugin that records the notifications about its registration.
 struct Scripted {
     kind: &'static str,
     endpoint: &'static str,
@@ -52,7 +52,7 @@ impl Registration for Scripted {
     }
 }
 
-/// Serves a plugin at a socket. Returns its task, and what it is told.
+/// Serves a plugin at a socket. Returns its task, and the notifications.
 fn plugin(
     socket: &Path,
     kind: &'static str,
@@ -67,7 +67,7 @@ fn plugin(
     (serving, receiver)
 }
 
-/// Fails as often as it is told to, and sends what it is asked.
+/// A handler that fails a given number of times, and reports its calls.
 struct Handler {
     failures: Mutex<u32>,
     asked: mpsc::UnboundedSender<String>,
@@ -104,7 +104,7 @@ impl PluginHandler for Handler {
     }
 }
 
-/// Watches a directory with a handler that fails at first. Returns the task, and what the handler is asked.
+/// Watches a directory with a handler that fails at first. Returns the task, and the handler's calls.
 fn watch(directory: &Path, failures: u32) -> (JoinHandle<()>, mpsc::UnboundedReceiver<String>) {
     let (asked, receiver) = mpsc::unbounded_channel();
     let handler = Arc::new(Handler { failures: Mutex::new(failures), asked });
@@ -127,7 +127,7 @@ async fn plugin_is_registered_until_its_socket_is_removed() {
     fs::remove_file(&socket).unwrap();
     assert_eq!(next(&mut asked).await, "deregister /run/p.sock");
     serving.abort();
-    // The socket of its service is the one by which it is found, if it names none.
+    // A plugin without an endpoint serves at its registration socket.
     let (serving, mut told) = plugin(&socket, "Known", "");
     assert_eq!(next(&mut told).await, Ok(()));
     assert_eq!(next(&mut asked).await, format!("register {}", socket.display()));
