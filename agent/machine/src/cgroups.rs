@@ -1,7 +1,8 @@
-//! The control groups of the machine, as directories of cgroup v1, v2 or both.
+//! The machine's cgroups, as directories of cgroup v1, v2 or both.
 //!
-//! `files` ◆ decides which file gets which text. [`Kernel`] has what a plain directory does differently from a cgroup, so that tests can
-//! stand a tree of files in for the kernel's. [`SystemdSlices`] are cgroups that systemd makes; `properties` ◆ decides what it is told.
+//! `files` ◆ maps values to cgroup files. [`Kernel`] abstracts the operations in which a cgroup differs from a plain directory,
+//! so that tests can use plain files. [`SystemdSlices`] are cgroups that systemd creates; `properties` ◆ maps values to unit
+//! properties.
 
 mod files;
 mod kernel;
@@ -21,20 +22,20 @@ pub use slices::SystemdSlices;
 /// The cgroups of an agent on this machine.
 #[derive(Clone, Debug)]
 pub struct HostCgroups<K = HostKernel> {
-    /// Where the hierarchies are mounted.
+    /// The mount point of the hierarchies.
     mount: PathBuf,
-    /// The agent's own root: nothing else is made or removed.
+    /// The agent's own root. Cgroups outside it are neither created nor removed.
     own: PathBuf,
-    /// Cgroups of others that get values, because the administrator names them.
+    /// Cgroups of other owners whose values the agent sets, because the administrator names them.
     named: Vec<PathBuf>,
     kernel: K,
 }
 
 impl HostCgroups {
-    /// The cgroups below `own`, such as `/crib-x/kubepods`, of the hierarchies that are mounted at or in `mount`: `/sys/fs/cgroup`.
+    /// The cgroups below `own`, such as `/crib-x/kubepods`, of the hierarchies mounted at or below `mount` (`/sys/fs/cgroup`).
     ///
     /// # Errors
-    /// `InvalidInput`: `own` is no path below the root of a hierarchy.
+    /// `InvalidInput` if `own` is not a path below the root of a hierarchy.
     pub fn new(mount: &Path, own: &str) -> io::Result<Self> {
         Self::on(HostKernel, mount, own)
     }
@@ -43,9 +44,9 @@ impl HostCgroups {
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
-    /// Its root.
+    /// The root directory.
     root: PathBuf,
-    /// The unified one.
+    /// Whether it is the unified hierarchy.
     is_v2: bool,
     /// The names of its controllers.
     controllers: Set<String>,
@@ -58,27 +59,27 @@ impl Hierarchy {
 }
 
 impl<K: Kernel> HostCgroups<K> {
-    /// Like [`Self::new`], with another kernel interface.
+    /// Like [`Self::new`], with another [`Kernel`].
     ///
     /// # Errors
-    /// `InvalidInput`: `own` is no path below the root of a hierarchy.
+    /// `InvalidInput` if `own` is not a path below the root of a hierarchy.
     pub fn on(kernel: K, mount: &Path, own: &str) -> io::Result<Self> {
         Ok(Self { mount: mount.to_owned(), own: relative(own)?, named: Vec::new(), kernel })
     }
 
-    /// These, and values of further cgroups, which are not made or removed.
+    /// Adds cgroups whose values may be set, but which are neither created nor removed.
     ///
     /// # Errors
-    /// `InvalidInput`: one is no path below the root of a hierarchy.
+    /// `InvalidInput` if one is not a path below the root of a hierarchy.
     pub fn with_named<'a>(mut self, paths: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         self.named = paths.into_iter().map(relative).collect::<io::Result<_>>()?;
         Ok(self)
     }
 
-    /// Makes the agent's own root, and moves a process into it.
+    /// Creates the agent's own root, and moves a process into it.
     ///
     /// # Errors
-    /// The kernel's, with the file.
+    /// The kernel's error, with the file.
     pub fn enter(&self, process: u32) -> io::Result<()> {
         let process = process.to_string();
         for hierarchy in self.hierarchies() {
@@ -94,13 +95,13 @@ impl<K: Kernel> HostCgroups<K> {
         Ok(())
     }
 
-    /// The hierarchies that are mounted now. That of systemd's own has no controllers and is left out.
+    /// The mounted hierarchies. systemd's named hierarchy has no controllers and is left out.
     fn hierarchies(&self) -> Vec<Hierarchy> {
         if let Some(unified) = unified(&self.mount) {
             return vec![unified];
         }
         let entries = fs::read_dir(&self.mount).into_iter().flatten().flatten();
-        // A link, as cpu to cpu,cpuacct, is no further hierarchy.
+        // A symbolic link, such as cpu to cpu,cpuacct, is not another hierarchy.
         let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let mut found: Vec<Hierarchy> = directories
             .filter_map(|entry| {
@@ -122,7 +123,7 @@ impl<K: Kernel> HostCgroups<K> {
         found
     }
 
-    /// Whether a cgroup may be made and removed.
+    /// Checks that the cgroup may be created and removed.
     fn check_own(&self, path: &str) -> io::Result<()> {
         match relative(path)?.starts_with(&self.own) {
             true => Ok(()),
@@ -130,7 +131,7 @@ impl<K: Kernel> HostCgroups<K> {
         }
     }
 
-    /// Whether a cgroup exists in a hierarchy.
+    /// Whether a cgroup exists in any hierarchy.
     fn is_anywhere(&self, path: &str) -> bool {
         let directories = self.own_directories(path).unwrap_or_default();
         directories.iter().any(|(_, directory)| directory.is_dir())
@@ -141,13 +142,13 @@ impl<K: Kernel> HostCgroups<K> {
         relative(path).is_ok_and(|path| path.starts_with(&self.own) || self.named.contains(&path))
     }
 
-    /// Whether a cgroup, and what is below it, has no process.
+    /// Whether a cgroup and its descendants have no processes.
     fn is_idle(&self, path: &str) -> bool {
         let directories = self.own_directories(path).unwrap_or_default();
         directories.iter().all(|(_, directory)| kernel::processes(directory).is_empty())
     }
 
-    /// Kills every process in a cgroup that may be removed, and below it.
+    /// Kills all processes in a cgroup below the agent's root, and in its descendants.
     fn kill(&self, path: &str) -> io::Result<()> {
         if relative(path)? == self.own {
             return Err(invalid(format!("cgroup {path} is the root of all pods")));
@@ -158,7 +159,7 @@ impl<K: Kernel> HostCgroups<K> {
         Ok(())
     }
 
-    /// The directories of a cgroup that may be made and removed.
+    /// The directories of a cgroup below the agent's root.
     fn own_directories(&self, path: &str) -> io::Result<Vec<(Hierarchy, PathBuf)>> {
         self.check_own(path)?;
         let relative = relative(path)?;
@@ -171,7 +172,7 @@ impl<K: Kernel> HostCgroups<K> {
             .collect())
     }
 
-    /// Makes the directories from the agent's root down to a cgroup.
+    /// Creates the directories down to a cgroup, including the agent's root.
     fn make_in(&self, hierarchy: &Hierarchy, directory: &Path) -> io::Result<()> {
         let own = hierarchy.root.join(&self.own);
         let above = directory.ancestors().take_while(|path| *path != hierarchy.root);
@@ -222,7 +223,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
                     self.mount.display()
                 ));
             };
-            // The cgroups between the root and the agent's own are not the agent's to change.
+            // The agent does not change the cgroups above its own root.
             let above = self.own.ancestors().skip(1).map(|path| unified.root.join(path));
             let mut closed = above.filter(|path| !enabled(path, controller));
             let closed = closed.next()?.join("cgroup.subtree_control");
@@ -300,7 +301,7 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
         for directory in &directories {
             kernel::kill_all(&self.kernel, directory);
         }
-        // Every directory is tried, even if others failed.
+        // Continue with the other directories after an error.
         let mut failed = None;
         for directory in &directories {
             match self.kernel.remove(directory) {
@@ -315,13 +316,13 @@ impl<K: Kernel> ControlGroups for HostCgroups<K> {
 
     fn remove_empty(&self, path: &str) {
         for (_, directory) in self.own_directories(path).unwrap_or_default() {
-            // One that is in use stays.
+            // A cgroup in use stays.
             let _ = self.kernel.remove_one(&directory);
         }
     }
 }
 
-/// A path below the root of a hierarchy: without links to elsewhere.
+/// A path below the root of a hierarchy, without `..` components.
 fn relative(path: &str) -> io::Result<PathBuf> {
     let parts = Path::new(path).components().filter(|part| *part != Component::RootDir);
     let relative: PathBuf = parts.collect();
@@ -341,20 +342,20 @@ fn of(verb: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("failed to {verb} {}: {error}", path.display()))
 }
 
-/// The unified hierarchy, if its root is here.
+/// The unified hierarchy, if its root is at this path.
 fn unified(root: &Path) -> Option<Hierarchy> {
     let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
     let controllers = controllers.split_whitespace().map(str::to_owned).collect();
     Some(Hierarchy { root: root.to_owned(), is_v2: true, controllers })
 }
 
-/// Whether the cgroups in this one have a controller of cgroup v2.
+/// Whether a controller is enabled for the children of a cgroup v2 cgroup.
 fn enabled(directory: &Path, controller: &str) -> bool {
     let list = fs::read_to_string(directory.join("cgroup.subtree_control"));
     list.is_ok_and(|list| list.split_whitespace().any(|name| name == controller))
 }
 
-/// Enables the controllers that limit pods for the cgroups in this one, as far as it has them (cgroups(7), cgroup.subtree_control).
+/// Enables the available controllers that limit pods for the children of this cgroup (cgroups(7), cgroup.subtree_control).
 fn enable(directory: &Path) -> io::Result<()> {
     let available = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
     let of_pods = |name: &&str| CONTROLLERS.contains(name) || *name == "hugetlb";
@@ -369,14 +370,14 @@ fn enable(directory: &Path) -> io::Result<()> {
         let written = open(&file).and_then(|mut opened| opened.write_all(text.as_bytes()));
         written.map_err(|error| of(&format!("write {text} to"), &file, &error))
     };
-    // One that cannot be enabled keeps the kernel from enabling the others with it.
+    // The kernel rejects the whole write if one controller cannot be enabled, so try each one alone.
     write(&missing.join(" ")).or_else(|_| {
         let each = missing.iter().map(|one| write(one));
         each.fold(Ok(()), Result::and)
     })
 }
 
-/// A new cpuset of cgroup v1 has no processors and memory nodes, and accepts no process until it has: it gets its parent's.
+/// A new cpuset of cgroup v1 has no CPUs and memory nodes, and rejects processes until they are set. Copies the parent's.
 fn fill_cpuset(directory: &Path) -> io::Result<()> {
     for name in ["cpuset.cpus", "cpuset.mems"] {
         let file = directory.join(name);
@@ -390,12 +391,12 @@ fn fill_cpuset(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opened without O_CREAT, with which the kernel would return EACCES for a missing file.
+/// Opens without O_CREAT, with which the kernel would return EACCES for a missing file.
 fn open(file: &Path) -> io::Result<fs::File> {
     fs::File::options().write(true).truncate(true).open(file)
 }
 
-/// Writes a file of a cgroup, unless it has the text. A cgroup without the file has no controller for it.
+/// Writes a file of a cgroup, unless it already has the text. Skips a missing file: its controller is not available.
 fn write_text(directory: &Path, write: &FileWrite) -> io::Result<()> {
     let file = directory.join(&write.file);
     let now = match fs::read_to_string(&file) {

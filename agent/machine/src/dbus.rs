@@ -1,4 +1,4 @@
-//! A client of D-Bus, as far as systemd and its logind need one: calls with texts, numbers and properties, and signals.
+//! A D-Bus client with the features that systemd and logind need: calls with strings, numbers and properties, and signals.
 //!
 //! `message` ◆, `value` ◆ and `wire` ◆ have the wire format. Source: D-Bus Specification 0.43.
 
@@ -24,7 +24,7 @@ pub use message::{Argument, Message};
 pub(crate) use message::{length, parse};
 pub use value::{Property, PropertyValue, Value};
 
-/// Where the system's bus listens: as the variable says that every client of D-Bus follows, if it names a path.
+/// The socket of the system bus: the path in `DBUS_SYSTEM_BUS_ADDRESS`, or the default.
 #[must_use]
 pub fn system_bus() -> PathBuf {
     let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").ok();
@@ -33,15 +33,15 @@ pub fn system_bus() -> PathBuf {
 
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
-/// The path in an address such as `unix:path=/run/x,guid=0`, the first of several.
+/// The path in the first address with one, such as `unix:path=/run/x,guid=0`.
 fn path_of(address: &str) -> Option<&str> {
     let mut unix = address.split(';').filter_map(|one| one.strip_prefix("unix:"));
     unix.find_map(|pairs| pairs.split(',').find_map(|pair| pair.strip_prefix("path=")))
 }
 
-/// How long an answer may take.
+/// The timeout of an answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How many signals are kept while an answer is waited for.
+/// The maximum number of signals that are queued during a call.
 const MOST_SIGNALS: usize = 100;
 
 /// A connection to a bus.
@@ -54,7 +54,7 @@ pub struct Bus {
     signals: VecDeque<Message>,
 }
 
-/// Why a service does not do what it was asked.
+/// A service's error response.
 #[derive(Debug)]
 struct Refusal {
     member: String,
@@ -70,7 +70,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The name of a service's error, such as `org.freedesktop.systemd1.UnitExists`; `None`: it is another one.
+/// The error name of a service's response, such as `org.freedesktop.systemd1.UnitExists`; `None` for other errors.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<&str> {
     let refusal = error.get_ref()?.downcast_ref::<Refusal>()?;
@@ -91,10 +91,10 @@ pub struct Method<'a> {
 }
 
 impl Bus {
-    /// Connects to the bus that listens at a path, as the user of this process.
+    /// Connects to the bus at a path, as the user of this process.
     ///
     /// # Errors
-    /// The bus is not there, does not know the user, or is no bus.
+    /// If there is no bus, or it rejects the user.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(DEADLINE))?;
@@ -116,7 +116,7 @@ impl Bus {
         };
         ask(&format!("\0AUTH EXTERNAL {user}"), "OK")?;
         ask("NEGOTIATE_UNIX_FD", "AGREE_UNIX_FD")?;
-        // The bus says nothing until it is asked: nothing is left in the reader.
+        // The bus sends nothing before it gets a request, so the reader's buffer is empty.
         (&stream).write_all(b"BEGIN\r\n")?;
         let mut bus = Self {
             stream,
@@ -129,10 +129,10 @@ impl Bus {
         Ok(bus)
     }
 
-    /// Calls a method and waits for its answer.
+    /// Calls a method and waits for the answer.
     ///
     /// # Errors
-    /// The service's error in its words, or the connection failed, or the answer takes too long.
+    /// The service's error, a connection error, or a timeout.
     pub fn call(&mut self, method: Method<'_>, arguments: &[Argument<'_>]) -> io::Result<Message> {
         self.serial += 1;
         let serial = self.serial;
@@ -157,18 +157,18 @@ impl Bus {
         }
     }
 
-    /// Has signals sent that fit a rule, such as `interface='a.b',member='C'`.
+    /// Subscribes to signals that match a rule, such as `interface='a.b',member='C'`.
     ///
     /// # Errors
-    /// As of a call.
+    /// As for [`Self::call`].
     pub fn add_match(&mut self, rule: &str) -> io::Result<()> {
         self.call(of_bus("AddMatch"), &[Argument::Text(rule)]).map(drop)
     }
 
-    /// Waits for the next signal, however long it takes.
+    /// Waits for the next signal without a timeout.
     ///
     /// # Errors
-    /// The connection ended.
+    /// If the connection ends.
     pub fn next_signal(&mut self) -> io::Result<Message> {
         if let Some(signal) = self.signals.pop_front() {
             return Ok(signal);
@@ -182,10 +182,10 @@ impl Bus {
         }
     }
 
-    /// Waits for the next signal until then.
+    /// Waits for the next signal until `end`.
     ///
     /// # Errors
-    /// `TimedOut`, or the connection ended.
+    /// `TimedOut`, or a connection error.
     pub fn next_signal_until(&mut self, end: Instant) -> io::Result<Message> {
         if let Some(signal) = self.signals.pop_front() {
             return Ok(signal);
@@ -219,7 +219,7 @@ impl Bus {
         }
     }
 
-    /// Reads what has come, with the descriptors beside it.
+    /// Reads the available bytes, and the file descriptors sent with them.
     fn fill(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];

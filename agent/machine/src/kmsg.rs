@@ -1,4 +1,4 @@
-//! Processes that the kernel kills because memory is used up, as its log says: `/dev/kmsg`.
+//! OOM kills, read from the kernel log `/dev/kmsg`.
 //!
 //! Source: cAdvisor 0.56, utils/oomparser/oomparser.go; kernel documentation, ABI/testing/dev-kmsg.
 
@@ -11,16 +11,16 @@ use std::thread;
 use agent::machine::OomKill;
 use tokio::sync::mpsc;
 
-/// The log of this machine's kernel.
+/// The kernel log of this machine.
 pub const KMSG: &str = "/dev/kmsg";
 
-/// A record of the log is not longer (CONSOLE_EXT_LOG_MAX).
+/// The maximum length of a record (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
 
 /// Reads OOM kills from the kernel log and sends them. The thread ends when the receiver is dropped.
 ///
 /// # Errors
-/// The log cannot be opened: without CAP_SYSLOG, if the sysctl kernel.dmesg_restrict is 1, or in a container.
+/// If the log cannot be opened: without CAP_SYSLOG, if the sysctl kernel.dmesg_restrict is 1, or in a container.
 pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
     let mut log = open(path)?;
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -59,29 +59,29 @@ pub fn oom_kills(path: &Path) -> io::Result<mpsc::UnboundedReceiver<OomKill>> {
 
 fn open(path: &Path) -> io::Result<File> {
     let kind = path.metadata()?.file_type();
-    // A pipe with a writer of its own does not end when another writer does.
+    // A FIFO that is also open for writing has no end of file when another writer closes it.
     let is_pipe = kind.is_fifo();
     let flags = rustix::fs::OFlags::CLOEXEC.bits();
     let flags = i32::try_from(flags).unwrap_or_default();
     let mut log = File::options().read(true).write(is_pipe).custom_flags(flags).open(path)?;
     if kind.is_char_device() {
-        // What was killed before is no news.
+        // Skip earlier records.
         log.seek(SeekFrom::End(0))?;
     }
     Ok(log)
 }
 
-/// ◆ Finds kills in the lines of the log.
+/// ◆ Finds OOM kills in the lines of the log.
 #[derive(Debug, Default)]
 struct OomParser {
-    /// Lines of a kill follow; the cgroup whose memory is used up.
+    /// The cgroup of the OOM event whose lines follow.
     open: Option<String>,
 }
 
 impl OomParser {
-    /// A process that was killed, if this line completes what the kernel says of it.
+    /// The killed process, if this line completes the report of a kill.
     fn line(&mut self, line: &str) -> Option<OomKill> {
-        // Priority, number, time and flags are before the text; lines that begin with a space continue a record.
+        // Priority, sequence number, timestamp and flags precede the text. Lines that begin with a space continue a record.
         let text = line.split_once(';').map_or(line, |(_, text)| text).trim_end();
         if text.contains("invoked oom-killer:") {
             self.open = Some("/".to_owned());
@@ -93,13 +93,13 @@ impl OomParser {
                 let mut pairs = fields.split(',').filter_map(|pair| pair.split_once('='));
                 pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
             };
-            // Without one, the memory of the machine is used up, and a later line names the process.
+            // Without this field, the machine is out of memory, and a later line names the process.
             let cgroup = field("oom_memcg")?;
             let process = field("pid").and_then(|pid| pid.parse().ok()).zip(field("task"));
             self.open = None;
             return Some(OomKill { cgroup, process });
         }
-        // Kernels before 5.0.
+        // The format of kernels before 5.0.
         if let Some((_, limited)) = text.split_once(" killed as a result of limit of ") {
             limited.clone_into(cgroup);
             return None;
@@ -165,7 +165,7 @@ mod tests {
         assert!(oom_kills(&directory.path().join("none")).is_err());
         let mut kills = oom_kills(&fifo).unwrap();
         for _ in 0..2 {
-            // A writer that ends is not the end of the log.
+            // The log must not end when a writer closes it.
             let mut log = File::options().write(true).open(&fifo).unwrap();
             let (first, second) = OF_MACHINE.split_at(150);
             log.write_all(first.as_bytes()).unwrap();

@@ -1,9 +1,9 @@
-//! What the agent observes of the machine that it is on: memory from its cgroups and `/proc`, process ids, and file systems.
+//! The machine's resources: memory from cgroups and `/proc`, process IDs, and file systems.
 //!
-//! `memory` ◆ parses what the kernel says of memory in use, `limits` finds what it can limit: they read files and call statvfs(3), and
-//! change nothing. [`cgroups`] makes, limits and removes the control groups of pods, below a root of the agent's own, with systemd or
-//! without. [`kmsg`] finds OOM kills in the kernel's log, `threshold` waits for an amount of memory in use on cgroup v1. [`logind`]
-//! delays shutdowns; [`dbus`] is the client that asks it and systemd.
+//! `memory` ◆ parses the kernel's memory statistics, `limits` detects which memory limits it supports; both only read files and
+//! call statvfs(3). [`cgroups`] creates, limits and removes the cgroups of pods, below the agent's own root, with or without
+//! systemd. [`kmsg`] finds OOM kills in the kernel log, `threshold` waits for a memory usage threshold on cgroup v1. [`logind`]
+//! delays shutdowns; [`dbus`] is the client for logind and systemd.
 
 pub mod cgroups;
 pub mod dbus;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use agent::machine::{FileSystem, KernelMemory, Machine, MemoryThreshold, MemoryUse, ProcessIds};
 
-/// The machine that this process is on.
+/// The machine that this process runs on.
 #[derive(Clone, Debug)]
 pub struct HostMachine {
     root: PathBuf,
@@ -39,7 +39,7 @@ impl HostMachine {
         Self { root: root.to_owned() }
     }
 
-    /// The directory of a cgroup in the hierarchy of the memory controller.
+    /// The directory of a cgroup in the memory controller's hierarchy.
     fn memory_cgroup(&self, path: &str) -> String {
         let hierarchy = if limits::is_unified(&self.root) { "" } else { "/memory" };
         format!("sys/fs/cgroup{hierarchy}/{}", path.trim_matches('/'))
@@ -65,7 +65,7 @@ impl Machine for HostMachine {
         } else {
             let usage = of_cgroup("memory/memory.usage_in_bytes");
             let of_root = usage.zip(of_cgroup("memory/memory.stat"));
-            // Without the controller the whole machine is what /proc says.
+            // Without the memory controller, use the whole machine's memory from /proc.
             of_root
                 .and_then(|(usage, stat)| memory::of_root_cgroup(&meminfo, &usage, &stat))
                 .or_else(|| memory::of_meminfo(&meminfo, None))
@@ -122,7 +122,7 @@ impl Machine for HostMachine {
     }
 
     fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>> {
-        // The kernel's table has no links in its paths.
+        // The paths in the kernel's mount table contain no symbolic links.
         let directory = match fs::canonicalize(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             found => found?,

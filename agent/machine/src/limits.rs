@@ -1,4 +1,4 @@
-//! The memory and swap of this node, and whether the kernel can limit how much swap a control group uses.
+//! The memory and swap of this node, and whether the kernel can limit the swap usage of cgroups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) fn is_unified(root: &Path) -> bool {
     root.join("sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// Reads `/proc` and `/sys/fs/cgroup` below `root`, as a kubelet does (Kubernetes 1.36,
+/// Reads `/proc` and `/sys/fs/cgroup` below `root`, as the kubelet does (Kubernetes 1.36,
 /// pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, initSwapControllerAvailabilityCheck).
 pub(crate) fn read(root: &Path) -> KernelMemory {
     let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
@@ -34,14 +34,14 @@ pub(crate) fn read(root: &Path) -> KernelMemory {
     }
 }
 
-/// The swap limit of this process's own control group: the root of the hierarchy never has one.
+/// The swap limit file of this process's own cgroup. The root cgroup never has one.
 fn swap_limit_v2(own_cgroups: &str) -> Option<PathBuf> {
     let mut lines = own_cgroups.lines();
     let own = lines.find_map(|line| line.strip_prefix("0::/"))?;
     Some(Path::new(own).join("memory.swap.max"))
 }
 
-/// An amount of `/proc/meminfo` in bytes; 0 if it is absent.
+/// An amount in `/proc/meminfo` in bytes; 0 if it is absent.
 fn bytes(meminfo: &str, name: &str) -> i64 {
     kilobytes(meminfo, name).map_or(0, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! systemd-logind, which delays the machine's shutdown, over the system's bus.
+//! systemd-logind, which delays the machine's shutdown. It is called over the system bus.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go; org.freedesktop.login1(5).
 
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::dbus::{Argument, Bus, Method, system_bus};
 
-/// Where logind's configuration is extended, and the file with which a kubelet does.
+/// The directory of logind's drop-in files, and the name of the kubelet's.
 const DIRECTORY: &str = "/etc/systemd/logind.conf.d";
 const FILE: &str = "99-kubelet.conf";
 
@@ -21,7 +21,7 @@ const MANAGER: &str = "org.freedesktop.login1.Manager";
 const OBJECT: &str = "/org/freedesktop/login1";
 const SIGNAL: &str = "PrepareForShutdown";
 
-/// logind on a bus. Each call has a connection of its own: logind is restarted at times.
+/// logind on a bus. Each call opens its own connection, because logind may be restarted.
 #[derive(Clone, Debug)]
 pub struct SystemdLogind {
     bus: PathBuf,
@@ -35,7 +35,7 @@ impl Default for SystemdLogind {
 }
 
 impl SystemdLogind {
-    /// The logind of the bus that listens at `bus`, configured by files in `directory`.
+    /// logind on the bus at `bus`, configured by drop-in files in `directory`.
     #[must_use]
     pub fn new(bus: &Path, directory: &Path) -> Self {
         Self { bus: bus.to_owned(), directory: directory.to_owned() }

@@ -1,12 +1,12 @@
-//! ◆ What files of the kernel say of memory in use, and of tasks. Pure.
+//! ◆ Parses the kernel's statistics of memory and tasks. Pure.
 //!
-//! Source: cAdvisor 0.56, container/libcontainer/handler.go setMemoryStats, and runc, cgroups/fs2/memory.go rootStatsFromMeminfo: the
-//! working set is what is used without the page cache that was not used of late. The root of the unified hierarchy has no
-//! `memory.current`, so there `/proc/meminfo` says what is used.
+//! Source: cAdvisor 0.56, container/libcontainer/handler.go setMemoryStats, and runc, cgroups/fs2/memory.go rootStatsFromMeminfo:
+//! the working set is the usage without inactive page cache. The root of the unified hierarchy has no `memory.current`, so its
+//! usage comes from `/proc/meminfo`.
 
 use agent::machine::MemoryUse;
 
-/// The machine's memory by `/proc/meminfo`, and the `memory.stat` of the root of the unified hierarchy if it has one.
+/// The machine's memory from `/proc/meminfo`, and from `memory.stat` of the root of the unified hierarchy if it exists.
 pub(crate) fn of_meminfo(meminfo: &str, stat: Option<&str>) -> Option<MemoryUse> {
     let capacity = kilobytes(meminfo, "MemTotal:")?;
     let usage = capacity.saturating_sub(kilobytes(meminfo, "MemFree:")?);
@@ -16,7 +16,7 @@ pub(crate) fn of_meminfo(meminfo: &str, stat: Option<&str>) -> Option<MemoryUse>
     Some(MemoryUse { capacity, usage, working_set })
 }
 
-/// The machine's memory by the root of the memory controller's own hierarchy.
+/// The machine's memory from the root cgroup of the cgroup v1 memory controller.
 pub(crate) fn of_root_cgroup(meminfo: &str, usage: &str, stat: &str) -> Option<MemoryUse> {
     let capacity = kilobytes(meminfo, "MemTotal:")?;
     let usage: u64 = usage.trim().parse().ok()?;
@@ -24,11 +24,11 @@ pub(crate) fn of_root_cgroup(meminfo: &str, usage: &str, stat: &str) -> Option<M
     Some(MemoryUse { capacity, usage, working_set: usage.saturating_sub(inactive) })
 }
 
-/// A limit from which on there is none: the kernel's largest one depends on the size of pages.
+/// Limits from this value on mean unlimited: the kernel's maximum depends on the page size.
 const UNLIMITED: u64 = 1 << 62;
 
-/// The memory of a cgroup, by its usage, its limit and its `memory.stat`, in which `inactive` has what can be reclaimed. Within: `None`
-/// if it has no limit.
+/// The memory of a cgroup from its usage, its limit and its `memory.stat`, whose field `inactive` is reclaimable. The inner
+/// `None` means that the cgroup has no limit.
 pub(crate) fn of_cgroup(
     usage: &str,
     limit: &str,
@@ -44,12 +44,12 @@ pub(crate) fn of_cgroup(
     Some((capacity < UNLIMITED).then_some(MemoryUse { capacity, usage, working_set }))
 }
 
-/// How many tasks there are, of `/proc/loadavg`.
+/// The number of tasks, from `/proc/loadavg`.
 pub(crate) fn tasks(loadavg: &str) -> Option<u64> {
     loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// An amount of `/proc/meminfo`, in bytes.
+/// An amount in `/proc/meminfo`, in bytes.
 pub(crate) fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
     let amount = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = amount.split_whitespace().next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Amounts of memory in use that the kernel watches on cgroup v1: it writes to an event descriptor when a cgroup crosses one.
+//! Memory usage thresholds on cgroup v1: the kernel signals an eventfd when a cgroup crosses one.
 //!
 //! Source: kernel documentation, admin-guide/cgroup-v1/memory.rst, section 9; Kubernetes 1.36,
 //! pkg/kubelet/eviction/threshold_notifier_linux.go.
@@ -15,17 +15,18 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What a cgroup uses, and where the kernel is told what to watch, in the directory of the cgroup.
+/// The files of a cgroup with its usage, and to register an eventfd.
 const USAGE: &str = "memory.usage_in_bytes";
 const CONTROL: &str = "cgroup.event_control";
 
-/// See [`watch`].
+/// A threshold from [`watch`].
 pub(crate) struct Threshold(AsyncFd<EventFd>);
 
-/// Has the kernel watch the memory that the cgroup in this directory uses, until the threshold is dropped. Within a runtime of tokio.
+/// Makes the kernel watch the memory usage of the cgroup in this directory until the threshold is dropped. Must be called within
+/// a tokio runtime.
 ///
 /// # Errors
-/// The kernel's, with the file.
+/// The kernel's error, with the file.
 pub(crate) fn watch(directory: &Path, bytes: u64) -> io::Result<Threshold> {
     let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let [usage, control] = [USAGE, CONTROL].map(|file| directory.join(file));
@@ -52,7 +53,7 @@ fn registered(event: EventFd) -> io::Result<AsyncFd<EventFd>> {
 #[async_trait]
 impl MemoryThreshold for Threshold {
     async fn crossed(&mut self) {
-        // The count of an event descriptor is 0 after it is read.
+        // Reading the eventfd resets its counter to 0.
         let read = self.0.async_io(Interest::READABLE, |event| match event.read() {
             Ok(count) => Ok(count),
             Err(Errno::EAGAIN) => Err(io::ErrorKind::WouldBlock.into()),
@@ -75,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a cgroup that is a plain directory: the kernel writes nothing, the test does.
+    /// The cgroup is a plain directory: the test writes the eventfd in place of the kernel.
     #[tokio::test]
     async fn crossed_threshold_is_seen_once() {
         let cgroup = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!((fields.len(), fields[2]), (3, "500"));
         assert_eq!(fields[0], threshold.0.as_raw_fd().to_string());
         for _ in 0..2 {
-            // Several crossings before it is asked are one.
+            // Several crossings before a read count as one.
             threshold.0.get_ref().write(1).unwrap();
             threshold.0.get_ref().write(1).unwrap();
             timeout(Duration::from_secs(20), threshold.crossed()).await.unwrap();
@@ -99,11 +100,11 @@ mod tests {
         }
     }
 
-    /// A cgroup of the test in the hierarchy of memory, which is removed at the end.
+    /// A real cgroup in the memory hierarchy, which the test removes at its end.
     struct RealCgroup(std::path::PathBuf);
 
     impl RealCgroup {
-        /// `None`: the machine or the user has no such hierarchy.
+        /// `None` without such a hierarchy, or without the permission.
         fn new() -> Option<Self> {
             let name = format!("crib-test-threshold-{}", std::process::id());
             let path = Path::new("/sys/fs/cgroup/memory").join(name);
@@ -113,7 +114,7 @@ mod tests {
 
     impl Drop for RealCgroup {
         fn drop(&mut self) {
-            // Its process was waited for.
+            // The test has waited for its process.
             let _ = std::fs::remove_dir(&self.0);
         }
     }
@@ -130,7 +131,7 @@ mod tests {
         let mut threshold = watch(&cgroup.0, 16 * MI).unwrap();
         let far = watch(&cgroup.0, 1 << 40).unwrap();
         let procs = cgroup.0.join("cgroup.procs");
-        // It keeps the last 48 MiB in memory, and ends with its input.
+        // The process keeps the last 48 MiB in memory, and ends when its input ends.
         let script =
             format!("echo $$ >{}; head -c 64M /dev/zero | tail -c 48M >/dev/null", procs.display());
         let mut process = tokio::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! ◆ Which files of a cgroup get which texts, on cgroup v1 and v2. Pure.
+//! ◆ Maps values to the files of a cgroup, on cgroup v1 and v2. Pure.
 //!
 //! Source: kernel documentation, admin-guide/cgroup-v1 and admin-guide/cgroup-v2.rst; Kubernetes 1.36, pkg/kubelet/cm
 //! cgroup_manager_linux.go toResources.
@@ -6,31 +6,31 @@
 use agent::machine::cgroups::CgroupValues;
 use agent::pod_spec::spec::cpu;
 
-/// The controllers that limit pods. `hugetlb` may be missing: then there are no huge pages to limit.
+/// The controllers that limit pods. `hugetlb` may be missing: the machine then has no huge pages to limit.
 pub(super) const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
-/// From here on a limit is none: the kernel of cgroup v1 rounds it down to whole pages.
+/// Limits from this value on mean unlimited: cgroup v1 rounds a limit down to whole pages.
 const UNLIMITED: i64 = i64::MAX - 4096;
 
-/// A text for a file of a cgroup.
+/// A write of a cgroup file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileWrite {
-    /// The file's name.
+    /// The file name.
     pub(super) file: String,
     /// The text.
     pub(super) text: String,
-    /// A failure does not matter: a later write repeats it.
+    /// Whether a failure is ignored, because a later write repeats it.
     pub(super) optional: bool,
 }
 
 impl FileWrite {
-    /// One that must succeed.
+    /// A write that must succeed.
     pub(super) fn new(file: impl Into<String>, text: impl ToString) -> Self {
         Self { file: file.into(), text: text.to_string(), optional: false }
     }
 }
 
-/// The texts of values, in order, for the controllers that a hierarchy has.
+/// The writes of values, in order, for the controllers of a hierarchy.
 pub(super) fn texts(
     values: &CgroupValues,
     is_v2: bool,
@@ -61,7 +61,7 @@ pub(super) fn texts(
     }
     if has("hugetlb") {
         for (size, limit) in &values.huge_pages {
-            // Kernels before 5.7 count no reservations.
+            // Kernels before 5.7 have no reservation limits.
             for kind in ["", "rsvd."] {
                 let end = if is_v2 { "max" } else { "limit_in_bytes" };
                 writes.push(FileWrite::new(format!("hugetlb.{size}.{kind}{end}"), limit));
@@ -93,7 +93,8 @@ fn cpu_texts(values: &CgroupValues, is_v2: bool) -> Vec<FileWrite> {
     } else {
         let quota = if quota > 0 { quota } else { -1 };
         let period = FileWrite::new("cpu.cfs_period_us", period);
-        // A period with which the old quota would be more than the cgroup above has is refused until the new quota is set.
+        // The kernel rejects a period with which the old quota would exceed the parent's, so the period is written again after
+        // the new quota.
         writes.push(FileWrite { optional: true, ..period.clone() });
         writes.push(FileWrite::new("cpu.cfs_quota_us", quota));
         writes.push(period);

@@ -1,4 +1,4 @@
-//! What the kernel does with the directory of a cgroup: it makes its files and removes them with it, and kills its processes.
+//! The kernel's operations on cgroup directories: creating and removing them with their files, and killing their processes.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -11,25 +11,25 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often the processes of a cgroup are listed and killed: those that are listed may fork before they die.
+/// The maximum number of rounds of listing and killing processes: listed processes may fork before they die.
 const ROUNDS: usize = 100;
 
-/// The operations on cgroups that plain directories do not have.
+/// Operations on cgroups that differ from those on plain directories.
 pub trait Kernel: Send + Sync {
-    /// Makes a cgroup.
+    /// Creates a cgroup.
     ///
     /// # Errors
-    /// The kernel's; `AlreadyExists`: there is one.
+    /// The kernel's error; `AlreadyExists` if the cgroup exists.
     fn make(&self, directory: &Path) -> io::Result<()>;
-    /// Removes a cgroup with those below it. None of them may have a process.
+    /// Removes a cgroup and its descendants, which must not have processes.
     ///
     /// # Errors
-    /// The kernel's; `ResourceBusy`: one has a process.
+    /// The kernel's error; `ResourceBusy` if a cgroup has a process.
     fn remove(&self, directory: &Path) -> io::Result<()>;
-    /// Removes a cgroup that has no other one below it.
+    /// Removes a cgroup without children.
     ///
     /// # Errors
-    /// The kernel's; `ResourceBusy`: it has a process or another cgroup.
+    /// The kernel's error; `ResourceBusy` if the cgroup has a process or a child.
     fn remove_one(&self, directory: &Path) -> io::Result<()>;
     /// Kills a process.
     fn kill(&self, process: i32);
@@ -61,7 +61,7 @@ impl Kernel for HostKernel {
 
     fn kill(&self, process: i32) {
         if let Some(process) = Pid::from_raw(process) {
-            // One that is gone is what was wanted.
+            // The process may be gone already.
             let _ = kill_process(process, Signal::KILL);
         }
     }
@@ -76,15 +76,15 @@ impl Visitor for Below {
     }
 
     fn leave(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
-        // The one above fails too then, and is reported.
+        // Removing the parent fails as well, and reports the error.
         let _ = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
         Ok(())
     }
 }
 
-/// Kills every process in a cgroup and below it. The last ones may take a moment to exit.
+/// Kills all processes in a cgroup and its descendants. They may take a moment to exit.
 pub(super) fn kill_all(kernel: &impl Kernel, directory: &Path) {
-    // Kernels before 5.14, and cgroup v1, have no such file.
+    // Kernels before 5.14, and cgroup v1, lack this file.
     let all_at_once =
         File::options().write(true).truncate(true).open(directory.join("cgroup.kill"));
     if all_at_once.is_ok_and(|mut file| file.write_all(b"1").is_ok()) {
@@ -93,7 +93,7 @@ pub(super) fn kill_all(kernel: &impl Kernel, directory: &Path) {
     let mut before = Vec::new();
     for _ in 0..ROUNDS {
         let processes = processes(directory);
-        // The same ones again are dying: nothing was forked meanwhile.
+        // If the list is unchanged, nothing was forked, and the listed processes are exiting.
         if processes.is_empty() || processes == before {
             return;
         }
@@ -102,12 +102,12 @@ pub(super) fn kill_all(kernel: &impl Kernel, directory: &Path) {
     }
 }
 
-/// The processes in a cgroup and below it. Those of other process namespaces have no pid here: they are listed as 0.
+/// The processes in a cgroup and its descendants. Omits processes of other PID namespaces, which the kernel lists as 0.
 pub(super) fn processes(directory: &Path) -> Vec<i32> {
     let mut found = Processes::default();
     if let Ok(top) = file_tree::open(directory) {
         found.read(top.as_fd());
-        // A directory that is removed during the walk has no processes.
+        // A directory that disappears during the walk has no processes.
         let _ = file_tree::walk(top, Mounts::Stay, &mut found);
     }
     found.0

@@ -1,4 +1,4 @@
-//! ◆ Which properties a slice of systemd has, as a kubelet gives them. Pure.
+//! ◆ Maps values to the properties of systemd slices, as the kubelet does. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/cgroup_manager_linux.go; opencontainers/cgroups 0.0.6, systemd: common.go, v1.go, v2.go.
 
@@ -11,11 +11,11 @@ use crate::dbus::{Property, PropertyValue};
 
 /// No limit.
 const INFINITY: u64 = u64::MAX;
-/// The unit of systemd's quotas, in microseconds of each second: a percent of a processor.
+/// The granularity of systemd's CPU quotas in microseconds per second: one percent of a CPU.
 const PERCENT: i64 = 10_000;
 const SECOND: i64 = 1_000_000;
 
-/// The name of a slice: the last part of its path, in which each part has the names of those above it.
+/// The name of a slice: the last component of its path. It includes the names of its parents.
 pub(super) fn slice_of(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     name.ends_with(".slice").then_some(name)
@@ -37,13 +37,13 @@ pub(super) fn of_new_slice(path: &Path, name: &str, is_v2: bool) -> Vec<Property
     ]
 }
 
-/// The properties that values are. What systemd does not know is in files of the cgroup alone.
+/// The properties for values. Values that systemd does not support are written only to cgroup files.
 pub(super) fn of_values(values: &CgroupValues, is_v2: bool) -> Vec<Property> {
     let mut properties = Vec::new();
     let mut add = |name, number| {
         properties.push(Property::new(name, PropertyValue::Number(number)));
     };
-    // A negative number is none.
+    // A negative value means no limit.
     let limit = |limit: i64| u64::try_from(limit).unwrap_or(INFINITY);
     if let Some(memory) = values.memory.filter(|memory| *memory != 0) {
         add(if is_v2 { "MemoryMax" } else { "MemoryLimit" }, limit(memory));
@@ -62,7 +62,7 @@ pub(super) fn of_values(values: &CgroupValues, is_v2: bool) -> Vec<Property> {
         );
     }
     if let Some(pids) = values.pids {
-        // It does not accept 0.
+        // systemd rejects 0.
         add("TasksMax", if pids == 0 { 1 } else { limit(pids) });
     }
     if is_v2 {
@@ -84,7 +84,7 @@ pub(super) fn of_values(values: &CgroupValues, is_v2: bool) -> Vec<Property> {
     properties
 }
 
-/// The values as their files get them: systemd rounds quotas up, and one of a cgroup below may not be more than that of its parent.
+/// The values for the cgroup files: systemd rounds CPU quotas up, and a child's quota must not exceed its parent's.
 pub(super) fn rounded(values: &CgroupValues) -> CgroupValues {
     let quota = values.cpu_quota.map(|(quota, period)| match quota > 0 {
         true => (per_second(quota, period).saturating_mul(period) / SECOND, period),
@@ -93,7 +93,7 @@ pub(super) fn rounded(values: &CgroupValues) -> CgroupValues {
     CgroupValues { cpu_quota: quota, ..values.clone() }
 }
 
-/// A quota as microseconds of each second, in whole percents.
+/// A quota in microseconds per second, rounded up to whole percents.
 fn per_second(quota: i64, period: i64) -> i64 {
     let exact = quota.saturating_mul(SECOND) / period.max(1);
     exact.saturating_add(PERCENT - 1) / PERCENT * PERCENT
@@ -155,7 +155,7 @@ mod tests {
         let texts = [("memory.min", "5"), ("memory.high", "max"), ("memory.oom.group", "1")];
         let values = CgroupValues {
             cpu_shares: Some(1024),
-            // 1.1 % of a processor.
+            // 1.1 % of a CPU.
             cpu_quota: Some((1100, 100_000)),
             memory: Some(1000),
             pids: Some(7),

@@ -1,7 +1,7 @@
-//! Cgroups as slices of systemd, which owns them and is asked for them over the system's bus. What it does not know of is in files of the
-//! cgroups, which [`HostCgroups`] writes, as a kubelet does.
+//! Cgroups as systemd slices, created over the system bus. [`HostCgroups`] writes the values that systemd does not support to the
+//! cgroup files, as the kubelet does.
 //!
-//! `properties` ◆ decides what systemd is told. Each operation has a connection of its own: systemd is restarted at times.
+//! `properties` ◆ computes the unit properties. Each operation opens its own connection, because systemd may be restarted.
 //!
 //! Source: opencontainers/cgroups 0.0.6, systemd/common.go; org.freedesktop.systemd1(5).
 
@@ -16,7 +16,7 @@ use super::properties::{of_new_slice, of_values, rounded, slice_of};
 use super::{HostCgroups, HostKernel, Kernel};
 use crate::dbus::{Argument, Bus, Message, Method, refusal};
 
-/// How long systemd may take for a job.
+/// The timeout of a systemd job.
 const JOB: Duration = Duration::from_secs(30);
 
 const SERVICE: &str = "org.freedesktop.systemd1";
@@ -24,18 +24,18 @@ const OBJECT: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const REMOVED: &str = "JobRemoved";
 
-/// Slices below a root of the agent's own.
+/// Slices below the agent's own root.
 #[derive(Clone, Debug)]
 pub struct SystemdSlices<K = HostKernel> {
     bus: PathBuf,
     files: HostCgroups<K>,
 }
 
-/// A connection to systemd that receives the ends of jobs.
+/// A connection to systemd that receives JobRemoved signals.
 struct Systemd(Bus);
 
 impl<K: Kernel> SystemdSlices<K> {
-    /// The slices of systemd on the bus that listens at `bus`, whose cgroups are these.
+    /// Creates slices through systemd on the bus at `bus`, with these cgroups.
     #[must_use]
     pub fn new(bus: &Path, files: HostCgroups<K>) -> Self {
         Self { bus: bus.to_owned(), files }
@@ -56,7 +56,7 @@ impl<K: Kernel> SystemdSlices<K> {
         self.files.hierarchies().iter().all(|hierarchy| hierarchy.is_v2)
     }
 
-    /// Tells systemd of values, so that it does not set others when it reads its configuration again.
+    /// Sets unit properties, so that systemd does not reset the values at a daemon-reload.
     fn tell(&self, systemd: &mut Systemd, slice: &str, values: &CgroupValues) -> io::Result<()> {
         let properties = of_values(values, self.is_v2());
         if properties.is_empty() {
@@ -83,7 +83,7 @@ impl Systemd {
         self.0.call(method, arguments)
     }
 
-    /// Has a job made, and waits for its result.
+    /// Starts a job, and waits for its result.
     fn job(&mut self, member: &str, arguments: &[Argument<'_>]) -> io::Result<String> {
         let answer = self.call(member, arguments)?.values().unwrap_or_default();
         let malformed = || {
@@ -97,7 +97,7 @@ impl Systemd {
             if signal.member.as_deref() != Some(REMOVED) {
                 continue;
             }
-            // Its number, the job, the unit and the result.
+            // The job's number and path, the unit, and the result.
             let values = signal.values().unwrap_or_default();
             if let [_, removed, _, result] = values.as_slice()
                 && removed.text() == Some(job.as_str())
@@ -107,7 +107,7 @@ impl Systemd {
         }
     }
 
-    /// Starts a slice, if it is not there.
+    /// Starts a slice, unless it exists.
     fn start(&mut self, path: &Path, slice: &str, is_v2: bool) -> io::Result<()> {
         let properties = of_new_slice(path, slice, is_v2);
         let [name, mode] = [slice, "replace"].map(Argument::Text);
@@ -122,7 +122,7 @@ impl Systemd {
         started.map_err(|error| of("start", slice, &error))
     }
 
-    /// Stops a slice, with what is in it.
+    /// Stops a slice and its children.
     fn stop(&mut self, slice: &str) -> io::Result<()> {
         let stopped = self.job("StopUnit", &[slice, "replace"].map(Argument::Text));
         match stopped {
@@ -132,14 +132,14 @@ impl Systemd {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 return Err(of("stop", slice, &error));
             }
-            // One that is not there is stopped.
+            // The slice may not exist.
             Ok(_) | Err(_) => {}
         }
         self.reset(slice);
         Ok(())
     }
 
-    /// Has systemd forget a slice that failed. There may be none.
+    /// Resets the failed state of a slice. Errors are ignored, because the slice may not exist.
     fn reset(&mut self, slice: &str) {
         let _ = self.call("ResetFailedUnit", &[Argument::Text(slice)]);
     }
@@ -168,7 +168,7 @@ impl<K: Kernel> ControlGroups for SystemdSlices<K> {
         let mut systemd = self.connect()?;
         systemd.start(at, slice, self.is_v2())?;
         self.tell(&mut systemd, slice, values)?;
-        // systemd makes the cgroups of the controllers that it knows, and some of them late.
+        // systemd creates only the cgroups of controllers that it supports, some of them with a delay.
         self.files.make(path, &rounded(values))
     }
 
@@ -192,7 +192,7 @@ impl<K: Kernel> ControlGroups for SystemdSlices<K> {
     }
 
     fn destroy(&self, path: &str) -> io::Result<()> {
-        // Those that are killed first need no time to end.
+        // Kill the processes first, so that systemd does not wait for them to exit.
         self.files.kill(path)?;
         if let Some(slice) = slice_of(Path::new(path))
             && self.files.is_anywhere(path)
@@ -208,7 +208,7 @@ impl<K: Kernel> ControlGroups for SystemdSlices<K> {
             && self.files.is_idle(path)
             && let Some(slice) = slice_of(Path::new(path))
         {
-            // Without systemd the directory is removed alone.
+            // Without systemd, only the directory is removed.
             let _ = self.connect().and_then(|mut systemd| systemd.stop(slice));
         }
         self.files.remove_empty(path);

@@ -1,4 +1,4 @@
-//! A tree of plain files stands in for `/sys/fs/cgroup`: what the kernel does by itself, this kernel does.
+//! Tests with plain files in place of `/sys/fs/cgroup`. The fake kernel creates and removes the cgroup files.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// The files of a new cgroup, with their texts.
+/// The files of a new cgroup with their content.
 const V1_FILES: [(&str, &[(&str, &str)]); 4] = [
     (
         "cpu,cpuacct",
@@ -31,12 +31,12 @@ const V2_FILES: [(&str, &str); 7] = [
     ("pids.max", "max"),
 ];
 
-/// Which files directories get, by the hierarchy, and which processes were killed.
+/// Creates the files of new directories by hierarchy, and records killed processes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FakeKernel {
     mount: PathBuf,
     killed: Arc<Mutex<Vec<i32>>>,
-    /// Killed processes stay for so many calls.
+    /// For how many calls of `remove` killed processes remain.
     dying: Arc<Mutex<usize>>,
 }
 
@@ -93,7 +93,7 @@ impl Kernel for FakeKernel {
     }
 }
 
-/// Everything below a directory: directories, and files with their texts.
+/// Everything below a directory: directories, and files with their content.
 fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -129,7 +129,7 @@ impl Machine {
         Self { mount, kernel }
     }
 
-    /// cgroup v1 as distributions mount it, with a unified hierarchy that has no controllers.
+    /// cgroup v1 as distributions mount it, with a unified hierarchy without controllers.
     fn v1() -> Self {
         let machine = Self::new(&[
             ("cpu,cpuacct/cgroup.procs", "1\n"),
@@ -197,7 +197,7 @@ fn pod_is_limited_in_each_hierarchy_of_v1() {
         ("cpuset/PODcpuset.mems", "0"),
         ("memory/PODmemory.limit_in_bytes", "1073741824"),
         ("pids/PODpids.max", "9"),
-        // Those above have no limits, but processors.
+        // The parents have no limits, but CPUs.
         ("pids/own/pids.max", "max"),
         ("cpuset/own/kubepods/cpuset.cpus", "0-3"),
     ] {
@@ -271,7 +271,7 @@ fn pods_are_limited_by_the_controllers_that_exist() {
 fn interrupted_creation_is_continued() {
     let machine = Machine::v1();
     let cgroups = machine.cgroups();
-    // Killed after the first directories.
+    // As if the agent was killed after the first directories.
     machine.kernel.make(&machine.mount.path().join("memory/own")).unwrap();
     machine.kernel.make(&machine.mount.path().join("cpuset/own")).unwrap();
     machine.kernel.make(&machine.mount.path().join("memory/own/kubepods")).unwrap();
@@ -334,7 +334,7 @@ fn children_of_all_hierarchies_are_found() {
     let cgroups = machine.cgroups();
     assert_eq!(cgroups.children("/own/kubepods").unwrap(), Set::new());
     cgroups.make("/own/kubepods/poda", &CgroupValues::default()).unwrap();
-    // What a killed agent left in one hierarchy.
+    // As if a killed agent left it in one hierarchy.
     machine.kernel.make(&machine.mount.path().join("pids/own/kubepods/podb")).unwrap();
     let names = cgroups.children("/own/kubepods").unwrap();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["poda", "podb"]);

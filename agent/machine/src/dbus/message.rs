@@ -1,4 +1,4 @@
-//! ◆ Messages of D-Bus, in its wire format: those that call a method with texts and numbers, and the ones that answer. Pure.
+//! ◆ D-Bus messages in wire format: encodes method calls with strings and numbers, and parses all messages. Pure.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,28 +7,28 @@ use super::Method;
 use super::value::{self, Property, Value};
 use super::wire::{Reader, Writer};
 
-/// A message is not longer: the specification allows 128 MiB, and no answer that is read here has 64 KiB.
+/// The maximum length of a message: the specification allows 128 MiB, but the answers that are read here are below 64 KiB.
 const LONGEST: usize = 1 << 20;
-/// The fixed beginning of a header, with the length of its fields.
+/// The length of a header's fixed part, including the length of its fields.
 const FIXED: usize = 16;
 
 /// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The call of a method.
+    /// A method call.
     Call,
-    /// Its answer.
+    /// The return of a method.
     Return,
-    /// Why it failed.
+    /// An error response.
     Error,
-    /// News.
+    /// A signal.
     Signal,
 }
 
-/// An argument of a method.
+/// An argument of a method call.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
-    /// A text.
+    /// A string.
     Text(&'a str),
     /// A number.
     Int32(i32),
@@ -36,53 +36,53 @@ pub enum Argument<'a> {
     Flag(bool),
     /// Properties of a unit of systemd.
     Properties(&'a [Property]),
-    /// No further units of systemd with properties.
+    /// An empty list of auxiliary systemd units.
     NoUnits,
 }
 
-/// A message that was received.
+/// A received message.
 #[derive(Debug)]
 pub struct Message {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// Its number.
+    /// The serial number.
     pub serial: u32,
-    /// The number of the call that it answers.
+    /// The serial number of the call that it answers.
     pub reply_serial: Option<u32>,
-    /// The name of the connection that sent it.
+    /// The unique name of the sender.
     pub sender: Option<String>,
-    /// Its interface, of a signal.
+    /// The interface of a signal.
     pub interface: Option<String>,
-    /// Its name, of a signal.
+    /// The name of a signal.
     pub member: Option<String>,
     /// The error's name.
     pub error_name: Option<String>,
-    /// The types of its body.
+    /// The type signature of the body.
     pub signature: String,
-    /// The descriptors that came with it.
+    /// The file descriptors received with it.
     pub received: Vec<OwnedFd>,
-    /// How many descriptors belong to it.
+    /// The number of its file descriptors.
     pub(super) descriptors: usize,
     body: Vec<u8>,
     is_little: bool,
 }
 
 impl Message {
-    /// The text that the body begins with.
+    /// The string at the start of the body.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         self.signature.starts_with('s').then_some(())?;
         self.reader().text()
     }
 
-    /// The boolean that the body begins with.
+    /// The boolean at the start of the body.
     #[must_use]
     pub fn boolean(&self) -> Option<bool> {
         self.signature.starts_with('b').then_some(())?;
         Some(self.reader().number(4)? != 0)
     }
 
-    /// The number of 64 bits in the variant that the body is.
+    /// The 64-bit number in the variant that is the body.
     #[must_use]
     pub fn variant_of_u64(&self) -> Option<u64> {
         (self.signature == "v").then_some(())?;
@@ -91,7 +91,7 @@ impl Message {
         reader.number(8)
     }
 
-    /// All values of the body; `None`: it is malformed.
+    /// All values of the body; `None` if it is malformed.
     #[must_use]
     pub fn values(&self) -> Option<Vec<Value>> {
         value::read(&mut self.reader(), &self.signature)
@@ -102,7 +102,7 @@ impl Message {
     }
 }
 
-/// The bytes of a call.
+/// Encodes a method call.
 pub(super) fn call(serial: u32, method: Method<'_>, arguments: &[Argument<'_>]) -> Vec<u8> {
     let mut body = Writer::default();
     let mut signature = String::new();
@@ -155,7 +155,7 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the bus sent what is no message of D-Bus")
 }
 
-/// How long the message is that these bytes begin; `None`: more are needed to tell.
+/// The length of the message that these bytes begin; `None` if more bytes are needed.
 pub(crate) fn length(bytes: &[u8]) -> io::Result<Option<usize>> {
     if bytes.len() < FIXED {
         return Ok(None);
@@ -179,7 +179,7 @@ fn is_little(bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// The message of these bytes, which are as many as [`length`] says.
+/// Parses a message from exactly [`length`] bytes.
 pub(crate) fn parse(bytes: &[u8]) -> io::Result<Message> {
     parsed(bytes, is_little(bytes)?).ok_or_else(malformed)
 }

@@ -1,4 +1,4 @@
-//! A bus of a test's own, which is a real dbus-daemon, and services on it.
+//! A private bus for tests, with a real dbus-daemon, and services on it.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -13,14 +13,14 @@ use super::value::Value;
 use super::wire::Writer;
 use super::{Bus, Path};
 
-/// A dbus-daemon, which is ended with this value.
+/// A dbus-daemon that ends when this value is dropped.
 pub(crate) struct Daemon {
     process: Child,
     directory: TempDir,
 }
 
 impl Daemon {
-    /// `None`: the machine has none, which is said.
+    /// `None`, after a message, if the machine has no dbus-daemon.
     pub(crate) fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let address = format!("unix:path={}", directory.path().join("bus").display());
@@ -60,7 +60,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What a service says to a call.
+/// A service's answer to a call.
 pub(crate) enum Answer {
     Nothing,
     Path(String),
@@ -68,7 +68,7 @@ pub(crate) enum Answer {
     Error(&'static str),
 }
 
-/// A signal of a job's end: its number, path, unit and result.
+/// A JobRemoved signal: the job's number and path, the unit, and the result.
 pub(crate) struct JobRemoved(
     pub(crate) u32,
     pub(crate) String,
@@ -76,10 +76,10 @@ pub(crate) struct JobRemoved(
     pub(crate) String,
 );
 
-/// What comes of a call: signals that come before the answer, the answer, and those after it.
+/// The reaction to a call: signals before the answer, the answer, and signals after it.
 pub(crate) type Reaction = (Vec<JobRemoved>, Answer, Vec<JobRemoved>);
 
-/// A text in a field of a header.
+/// A string in a header field.
 struct Field(u8, &'static str, String);
 
 fn message(
@@ -131,7 +131,7 @@ fn job_removed(serial: u32, object: &str, interface: &str, signal: &JobRemoved) 
     message(4, serial, &fields, None, "uoss", &body)
 }
 
-/// Serves calls under a name of the bus until the bus ends. Returns once it has the name.
+/// Serves calls under a bus name until the bus ends. Returns once it owns the name.
 pub(crate) fn serve(
     socket: &Path,
     name: &str,

@@ -1,16 +1,16 @@
-//! ◆ Values of D-Bus by their signatures: those that are read, and properties of systemd's units, which are written. Pure.
+//! ◆ D-Bus values by their signatures: parses values, and encodes properties of systemd units. Pure.
 
 use super::wire::{Reader, Writer};
 
-/// How deep values may be in each other: the specification allows 64 levels.
+/// The maximum nesting depth of values: the specification allows 64 levels.
 const DEPTH: usize = 64;
 
-/// A value that was read.
+/// A parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A text, a path or a signature.
+    /// A string, an object path or a signature.
     Text(String),
-    /// A number without a sign, or its bits.
+    /// An unsigned number, or the bits of another one.
     Number(u64),
     /// A boolean.
     Flag(bool),
@@ -19,7 +19,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text that it is.
+    /// The string, if it is one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-/// Reads values of these types, one after the other.
+/// Parses values of these types in sequence.
 pub(super) fn read(reader: &mut Reader<'_>, signature: &str) -> Option<Vec<Value>> {
     let mut rest = signature;
     let mut values = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn read(reader: &mut Reader<'_>, signature: &str) -> Option<Vec<Value
     Some(values)
 }
 
-/// Reads the value of the first type. Returns the types after it, too.
+/// Parses a value of the first type. Also returns the remaining types.
 fn one<'s>(reader: &mut Reader<'_>, types: &'s str, depth: usize) -> Option<(Value, &'s str)> {
     let depth = depth.checked_sub(1)?;
     let mut after = types.chars();
@@ -68,7 +68,7 @@ fn one<'s>(reader: &mut Reader<'_>, types: &'s str, depth: usize) -> Option<(Val
             while reader.at < end {
                 let before = reader.at;
                 elements.push(one(reader, element, depth)?.0);
-                // A struct without fields has no length, and would be read for ever.
+                // A struct without fields has no length, so an array of them would never end.
                 (reader.at > before).then_some(())?;
             }
             let after = element.get(length_of(element, DEPTH)?..)?;
@@ -93,7 +93,7 @@ fn one<'s>(reader: &mut Reader<'_>, types: &'s str, depth: usize) -> Option<(Val
     Some((value, after.as_str()))
 }
 
-/// Where a value of the first type begins.
+/// The alignment of a value of the first type.
 fn alignment(types: &str) -> Option<usize> {
     Some(match types.chars().next()? {
         'y' | 'g' | 'v' => 1,
@@ -103,7 +103,7 @@ fn alignment(types: &str) -> Option<usize> {
     })
 }
 
-/// How many characters the first type has.
+/// The number of characters of the first type.
 fn length_of(types: &str, depth: usize) -> Option<usize> {
     let depth = depth.checked_sub(1)?;
     match types.chars().next()? {
@@ -120,7 +120,7 @@ fn length_of(types: &str, depth: usize) -> Option<usize> {
     }
 }
 
-/// A property of a unit of systemd.
+/// A property of a systemd unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     /// Its name.
@@ -132,13 +132,13 @@ pub struct Property {
 /// The value of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyValue {
-    /// A text.
+    /// A string.
     Text(String),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
     /// A boolean.
     Flag(bool),
-    /// A number of 64 bits.
+    /// A 64-bit number.
     Number(u64),
 }
 
@@ -148,7 +148,7 @@ impl Property {
         Self { name, value }
     }
 
-    /// Writes it as a struct of its name and a variant.
+    /// Encodes it as a struct of its name and a variant.
     pub(super) fn write(&self, writer: &mut Writer) {
         writer.align(8);
         writer.text(self.name);

@@ -1,6 +1,6 @@
-//! ◆ Values of D-Bus in its wire format: each at its alignment, counted from the beginning of a message or of its body. Pure.
+//! ◆ D-Bus values in wire format: each at its alignment, relative to the start of the message or of its body. Pure.
 
-/// Writes values at their alignment, little end first.
+/// Writes values at their alignment, in little-endian order.
 #[derive(Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -11,7 +11,7 @@ impl Writer {
 
     pub(super) fn number(&mut self, number: usize) {
         self.align(4);
-        // Nothing that is written is so long.
+        // No value that is written here is longer.
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -28,7 +28,7 @@ impl Writer {
         self.0.push(0);
     }
 
-    /// A list, whose elements begin at this alignment. Its length is without the space before them.
+    /// An array whose elements have this alignment. Its length excludes the padding before the first element.
     pub(super) fn list(&mut self, alignment: usize, elements: impl FnOnce(&mut Self)) {
         self.number(0);
         let length_at = self.0.len() - 4;
@@ -67,7 +67,7 @@ impl Reader<'_> {
         Some(byte)
     }
 
-    /// A number of so many bytes.
+    /// A number of this many bytes.
     pub(super) fn number(&mut self, bytes: usize) -> Option<u64> {
         self.align(bytes);
         let end = self.at.checked_add(bytes)?;
@@ -87,7 +87,7 @@ impl Reader<'_> {
     pub(super) fn take(&mut self, length: usize) -> Option<String> {
         let end = self.at.checked_add(length)?;
         let text = String::from_utf8(self.bytes.get(self.at..end)?.to_vec()).ok()?;
-        // A zero is behind it.
+        // Skip the terminating null byte.
         self.at = end + 1;
         Some(text)
     }

@@ -1,4 +1,4 @@
-//! A scripted bus for what logind says, and a real one for the wire format.
+//! A scripted bus for logind's answers, and a real one for the wire format.
 
 use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use super::*;
 use crate::dbus::Message;
 use crate::dbus::testing::Daemon;
 
-/// A header field of a type, whose value is written at the right place.
+/// Writes a header field of a type, with its value at the right alignment.
 fn field(bytes: &mut Vec<u8>, code: u8, kind: u8, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes.extend([code, 1, kind, 0]);
@@ -46,7 +46,7 @@ fn signal(begins: bool) -> Vec<u8> {
     message(4, &fields, &u32::from(begins).to_le_bytes())
 }
 
-/// The answer to a call: its signature and its body.
+/// An answer to a call, with its signature and body.
 fn answer(serial: u32, signature: &str, body: &[u8], descriptors: u32) -> Vec<u8> {
     let mut fields = Vec::new();
     field(&mut fields, 5, b'u', &serial.to_le_bytes());
@@ -60,7 +60,7 @@ fn answer(serial: u32, signature: &str, body: &[u8], descriptors: u32) -> Vec<u8
     message(2, &fields, body)
 }
 
-/// One client of the scripted bus. Returns the members that were called.
+/// Serves one client of the scripted bus. Returns the members that it called.
 fn serve(mut stream: UnixStream, delay: u64, lock: &UnixStream) -> Vec<String> {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     for expected in ["\0AUTH EXTERNAL ", "NEGOTIATE_UNIX_FD", "BEGIN"] {
@@ -91,7 +91,7 @@ fn serve(mut stream: UnixStream, delay: u64, lock: &UnixStream) -> Vec<String> {
             match member.as_str() {
                 "Get" => {
                     let variant = [&[1, b't', 0, 0, 0, 0, 0, 0][..], &delay.to_le_bytes()].concat();
-                    // In pieces, with news between.
+                    // Sent in pieces, with a signal before the answer.
                     let whole = [signal(true), answer(serial, "v", &variant, 0)].concat();
                     for piece in whole.chunks(7) {
                         stream.write_all(piece).unwrap();
@@ -117,7 +117,7 @@ fn serve(mut stream: UnixStream, delay: u64, lock: &UnixStream) -> Vec<String> {
     }
 }
 
-/// logind on a scripted bus that has so many clients, and what they called.
+/// logind on a scripted bus that accepts `clients` connections, and the calls that it receives.
 fn logind(
     clients: usize,
     lock: UnixStream,
@@ -195,7 +195,7 @@ fn real_bus_understands_calls_and_is_understood() {
     assert_eq!(id.text().map(|id| id.len()), Some(32));
     let error = bus.call(of_bus("GetNameOwner"), &[Argument::Text("no.body")]).unwrap_err();
     assert!(error.to_string().contains("NameHasNoOwner"), "{error}");
-    // Nobody has logind's name here.
+    // logind is not on this bus.
     let logind = SystemdLogind::new(&socket, directory.path());
     assert!(logind.longest_delay().is_err());
     let _other = Bus::connect(&socket).unwrap();

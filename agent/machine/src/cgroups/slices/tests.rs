@@ -1,4 +1,4 @@
-//! Slices of a systemd in the test, on a real bus. The cgroups are plain files.
+//! Slices of a scripted systemd on a real bus. The cgroups are plain files.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,14 +11,14 @@ const ALL: &str = "/own.slice/own-kubepods.slice";
 const POD: &str = "/own.slice/own-kubepods.slice/own-kubepods-podu_1.slice";
 const POD_SLICE: &str = "own-kubepods-podu_1.slice";
 
-/// What the systemd of a test has and was asked.
+/// The state of the scripted systemd, and its calls.
 #[derive(Default)]
 struct State {
     units: Vec<String>,
-    /// The calls with the unit, and what properties they have.
+    /// The calls with their unit and properties.
     calls: Vec<String>,
     jobs: u32,
-    /// What jobs end as; `None`: as they should.
+    /// The result of jobs; `None`: the regular result.
     result: Option<&'static str>,
 }
 
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// A job, of which the end comes before the answer or after it, with that of another one.
+    /// A job whose end is signalled before or after the answer, together with another job's.
     fn job(&mut self, unit: String) -> Reaction {
         self.jobs += 1;
         let path = format!("/org/freedesktop/systemd1/job/{}", self.jobs);
@@ -94,7 +94,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`: the machine has no dbus-daemon.
+    /// `None` if the machine has no dbus-daemon.
     fn new() -> Option<Self> {
         let machine = Machine::v2("cpuset cpu memory pids\n");
         let daemon = Daemon::start()?;
@@ -116,7 +116,7 @@ impl Scene {
         change(&mut self.state.lock().unwrap());
     }
 
-    /// The calls since the last time, but for subscriptions.
+    /// The calls since the last call of this function, except subscriptions.
     fn calls(&self) -> Vec<String> {
         let calls = std::mem::take(&mut self.state.lock().unwrap().calls);
         calls.into_iter().filter(|call| call != "Subscribe").collect()
@@ -155,7 +155,7 @@ fn slice_is_started_limited_and_stopped_by_systemd() {
     {
         assert_eq!(scene.machine.text(&format!("{}/{file}", &POD[1..])), text, "{file}");
     }
-    // An agent that is started again finds it.
+    // A restarted agent finds the existing slice.
     slices.make(POD, &values()).unwrap();
     assert_eq!(scene.calls(), [start(POD_SLICE, "own-kubepods.slice"), set]);
     slices.set(POD, &CgroupValues { pids: Some(0), ..CgroupValues::default() }).unwrap();
