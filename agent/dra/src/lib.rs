@@ -20,7 +20,7 @@
 //!
 //! | task | owns | input | output |
 //! |---|---|---|---|
-//! | upkeep | the times of deletions of slices | registrations, the agent's pods, time | NodeUnprepareResources for pods that no longer exist, deletions |
+//! | upkeep | the times of deletions of slices | registrations, the agent's pods, time | NodeUnprepareResources, deletions |
 //! | an operation, one for each call of the agent | the lock of its pod and claims | the call | the file, calls of drivers |
 //! | a follower, one for each plugin | the plugin's stream | its reports | the health of its driver's devices, and its file |
 

@@ -29,7 +29,7 @@
 //! | CSINode | nothing | the node | the node's CSINode, which later registrations of drivers change |
 //! | heartbeat | the time of the last report | facts of agent, runtime and machine | the node and its status |
 //! | lease | the last lease | time | the lease |
-//! | rotation, one for each certificate | the time of renewal | time | certificate requests, files, the client's identity, the end of the node |
+//! | rotation, one for each certificate | the time of renewal | time | requests, files, the client's identity, the end of the node |
 //! | writer | the last written status of each pod | reports, known pods | patches of statuses, deletions |
 //! | mirror writer | the back-off of each mirror pod | static pods, known pods, the node | mirror pods |
 //! | objects, and one task for each object | the node, and the objects that pods refer to | registered pods, reads, list and watch | the agent's object store, the set of known objects (watch) |

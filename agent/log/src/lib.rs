@@ -2,9 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | this one | ◆ entries, and [`Joiner`], which joins them to lines of text |
 //! | this one | ◆ entries, and [`Joiner`], which joins them into lines of text |
-//! | [`reader`] | ◆ filters entries and returns their bytes as the container wrote them |
+//! | [`reader`] | ◆ filters entries, and returns their bytes as the container wrote them |
+//! | [`follower`] | follows a log file that grows and is rotated |
 //!
 //! The rules are those of the kubelet of Kubernetes 1.36 (`k8s.io/cri-client/pkg/logs`):
 //! tags are separated by `:`, and the first is `P` for a partial line, continued in the next

@@ -10,7 +10,7 @@
 //! | `authorize`, `attributes` ◆ | authorization by SubjectAccessReview |
 //! | `exposed` | the part that the read-only port also serves: health, pods, statistics and metrics |
 //! | `health` ◆, `configz` ◆ | checks of the agent; the configuration in use |
-//! | `stats` | resource usage of the node and its pods, as the kubelet's Summary API (`summary` ◆), from the runtime and the machine (`machine`) |
+//! | `stats` | resource usage of the node and its pods, as the kubelet's Summary API (`summary` ◆); `machine` measures the machine |
 //! | `metrics` | the same, and the agent's own metrics, in the Prometheus text format |
 //! | `expiring` ◆ | the cache of the API server's reviews |
 //! | `route` ◆, `query` ◆ | parses paths and queries |
