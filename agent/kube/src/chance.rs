@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) fn chance() -> f64 {
     // Each `RandomState` has different keys.
     let random = RandomState::new().build_hasher().finish();
-    // The mantissa of an `f64` has 53 bits.
+    // An `f64` has 53 bits of precision.
     (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 

@@ -90,7 +90,7 @@ impl Statistics {
         self.drivers.as_ref().map(|volumes| volumes.drivers.call_durations())
     }
 
-    /// The last measurements of volumes with local paths of the cluster or of CSI drivers.
+    /// The last measurements of the cluster's local volumes and of CSI volumes.
     pub(crate) fn cluster_volumes(&self) -> Vec<VolumeStats> {
         self.summarizer.volumes.of_cluster()
     }

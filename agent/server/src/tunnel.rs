@@ -172,9 +172,9 @@ impl Tunnel {
     }
 }
 
-/// After one side closes, it still receives the other side's data until that side closes or a timeout passes. The runtime's end
-/// is drained even if the runtime reads no more: if the agent closed a connection with unread data, the kernel would reset it,
-/// and the client could lose output.
+/// Copies bytes in both directions. After one side closes, it still receives the other side's data until that side closes or a
+/// timeout passes. The client's data is drained even if the runtime reads no more: closing a connection with unread data makes
+/// the kernel reset it, and the client could lose output.
 async fn carry(client: impl AsyncRead + AsyncWrite, runtime: impl AsyncRead + AsyncWrite) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_runtime, mut to_runtime) = split(runtime);

@@ -72,7 +72,7 @@ pub(crate) enum Trust {
     System,
     /// With these authorities.
     Roots(Vec<CertificateDer<'static>>),
-    /// Not at all.
+    /// No verification.
     Anyone,
 }
 

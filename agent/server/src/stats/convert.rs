@@ -45,7 +45,7 @@ pub(crate) fn swap(from: &cri::SwapStats) -> SwapStats {
     }
 }
 
-/// The usage of a container's layer, with the size of its file system if that is on this machine.
+/// The usage of a layer or volume, with the size of its file system if that is on this machine.
 pub(crate) fn layer(from: &cri::LayerStats, whole: Option<&FsStats>) -> FsStats {
     let whole = whole.cloned().unwrap_or_default();
     FsStats {
