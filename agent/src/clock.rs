@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-/// Tells the time and waits for it.
+/// Returns the time and waits for it.
 #[async_trait]
 pub trait Clock: Send + Sync {
     /// The wall clock.
@@ -29,7 +29,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given time and runs with tokio's, so that tests can pause it.
+/// A clock that starts at a given time and advances with tokio's clock, so that tests can pause it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     epoch: Timestamp,

@@ -1,7 +1,7 @@
-//! The cluster that the agent is a node of: one trait for all that the agent asks of it, and all that it reports to it.
+//! The cluster that the agent is a node of: one trait for everything that the agent reads from it and reports to it.
 //!
-//! The agent does not know which kind of cluster it is in. `crib run` has a store in memory, `crib agent` an API server (package
-//! `kube-node`) or, alone, a directory of objects ([`Standalone`]). Static pods are no cluster's: they come from
+//! The agent does not depend on the kind of cluster. `crib run` has a store in memory, `crib agent` an API server (package
+//! `kube-node`) or, without one, a directory of objects ([`Standalone`]). Static pods do not come from the cluster but from
 //! [`crate::source`]s.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,34 +20,34 @@ use crate::view::AgentView;
 
 pub mod token;
 
-/// What an agent knows of its cluster.
+/// An agent's view of its cluster.
 ///
-/// Every method has an answer for a cluster that does not have the thing: only [`Cluster::name`] and [`Cluster::objects`] must be
-/// written.
+/// Every method has a default for a cluster without the feature: only [`Cluster::name`] and [`Cluster::objects`] must be
+/// implemented.
 #[async_trait]
 pub trait Cluster: Send + Sync {
     /// Its name in logs: `API server https://10.0.0.1:6443`, `store`.
     fn name(&self) -> String;
 
-    /// The objects that pods refer to, as far as they are known. Of each there are three answers: the object, no such object, or why
-    /// it is not known ([`ObjectMap::unknown`]: it was not asked for long enough, or is forbidden), with which a pod waits.
+    /// The known objects that pods refer to. A lookup returns the object, that it does not exist, or why it is unknown
+    /// ([`ObjectMap::unknown`]: not yet read, or forbidden); a pod waits for an unknown object.
     fn objects(&self) -> Arc<ObjectStore>;
 
-    /// Follows the pods that are bound to the node, from now on. `None`: none ever is.
+    /// Watches the pods that are bound to the node, from now on. `None`: the cluster binds no pods.
     fn watch_pods(&self) -> Option<Box<dyn PodWatch>> {
         None
     }
 
-    /// Registers what these pods refer to, which [`Cluster::objects`] has from now on. Called for each pod before the agent takes it,
-    /// and again when it changes. Returns when there is an answer about everything, or after some seconds.
+    /// Registers the objects that these pods refer to; from now on [`Cluster::objects`] includes them. Called for each pod before
+    /// the agent admits it, and again when the pod changes. Returns when each object is read or failed, or after some seconds.
     async fn register(&self, _pods: &[Pod]) {}
 
-    /// Called before a container starts whose variables name these objects. A cluster may have stopped to watch objects that nothing
-    /// has read for long: it watches them again. Returns when there is an answer about each.
+    /// Called before a container starts whose variables refer to these objects. A cluster may have stopped watching objects that
+    /// were not read for a long time; it watches them again. Returns when each object is read or failed.
     ///
     /// # Errors
     ///
-    /// There is no answer about one of them in time; in a kubelet's words.
+    /// If an object is not read in time, with a kubelet's message.
     async fn sync_objects(
         &self,
         _namespace: &str,
@@ -56,10 +56,10 @@ pub trait Cluster: Send + Sync {
         Ok(())
     }
 
-    /// The pod needs its objects no longer: it has ended, or is not bound to the node any more.
+    /// Unregisters the objects of a pod, because the pod has ended or is no longer bound to the node.
     fn unregister(&self, _uid: &PodUid) {}
 
-    /// Whether it issues the tokens of service accounts. If not, the agent signs them itself.
+    /// Whether the cluster issues service account tokens. If not, the agent signs them itself.
     fn issues_tokens(&self) -> bool {
         false
     }
@@ -68,48 +68,48 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why there is none, in words.
+    /// The message of the failure.
     async fn issue_token(&self, _wanted: &TokenRequest) -> Result<IssuedToken, String> {
         Err("the cluster issues no tokens".to_owned())
     }
 
-    /// A service account, as it is now.
+    /// Returns the current service account.
     ///
     /// # Errors
     ///
-    /// Why it is not known, in words.
+    /// The message of the failure.
     async fn service_account(&self, _ns: &str, _name: &str) -> Result<ServiceAccount, String> {
         Err("the cluster has no service accounts".to_owned())
     }
 
-    /// Records the node, the statuses of its pods and the events about them in the cluster, and deletes the pods of which nothing is
-    /// left, for as long as the agent runs. Returns only if the agent cannot be a node of the cluster, with the reason in words.
+    /// Records the node, the statuses of its pods and their events in the cluster, and deletes pods that are completely removed
+    /// from the node, as long as the agent runs. Returns, with the reason, only if the agent cannot be a node of the cluster.
     async fn record(&self, agent: Outputs) -> String {
-        // Its queue of events would grow.
+        // Otherwise its queue of events would grow.
         drop(agent);
         std::future::pending().await
     }
 }
 
-/// Follows the pods that are bound to the node.
+/// Watches the pods that are bound to the node.
 #[async_trait]
 pub trait PodWatch: Send {
-    /// Waits for changes, in their order. The first ones begin with [`PodChange::Listed`]. `None`: there will be no other.
+    /// Waits for changes, in order. The first change is [`PodChange::Listed`]. `None`: the watch has ended.
     async fn next(&mut self) -> Option<Vec<PodChange>>;
 }
 
 /// A change of the pods that are bound to the node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodChange {
-    /// These are all: at first, and when changes were missed.
+    /// The complete list of pods: at first, and after missed changes.
     Listed(Vec<Pod>),
-    /// A pod is new, or has changed to this.
+    /// A pod was added or changed; this is its new version.
     Set(Pod),
-    /// A pod is gone, or not bound to the node any more.
+    /// A pod was deleted or is no longer bound to the node.
     Removed(PodUid),
 }
 
-/// What the agent has for its cluster.
+/// The agent's outputs for its cluster.
 pub struct Outputs {
     /// The node's state, its static pods, and the reports of all pods.
     pub view: AgentView,
@@ -130,7 +130,7 @@ pub struct TokenRequest {
     pub namespace: String,
     /// The account.
     pub account: String,
-    /// The account's uid; `None`: any account of the name will do.
+    /// The account's uid; `None`: any account with the name.
     pub account_uid: Option<String>,
     /// The audience; `None`: the API server.
     pub audience: Option<String>,
@@ -143,31 +143,31 @@ pub struct TokenRequest {
 pub struct IssuedToken {
     /// The token.
     pub text: String,
-    /// Until when it is good.
+    /// The expiration time.
     pub expires_at: Timestamp,
 }
 
-/// No cluster: the agent stands alone. It has static pods, and objects that its caller sets, or that are read from a directory.
+/// No cluster: the agent is standalone. It has static pods, and objects that its caller sets or that are read from a directory.
 #[derive(Debug, Default)]
 pub struct Standalone {
     objects: Arc<ObjectStore>,
-    /// The directory, and the objects that are not from there; taken by [`Cluster::record`].
+    /// The directory, and the objects from elsewhere; taken by [`Cluster::record`].
     directory: Mutex<Option<(ObjectsDirectory, ObjectMap)>>,
 }
 
 impl Standalone {
-    /// With the objects that this store has.
+    /// Creates a standalone agent's cluster with the objects of this store.
     #[must_use]
     pub fn new(objects: Arc<ObjectStore>) -> Self {
         Self { objects, directory: Mutex::default() }
     }
 
-    /// With the objects of a directory, which is read now and followed while the agent runs. They replace those of `others` that
-    /// have their names. Can be dropped at any time, which ends the reading.
+    /// Creates it with the objects of a directory, which is read now and watched while the agent runs. They replace objects of
+    /// `others` with the same names. Dropping it stops the watch.
     ///
     /// # Errors
     ///
-    /// The directory has more than the agent keeps in memory.
+    /// If the directory exceeds the size that the agent keeps in memory.
     pub async fn of_directory(
         mut directory: ObjectsDirectory,
         others: ObjectMap,

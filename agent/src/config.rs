@@ -13,27 +13,28 @@ use crate::local_node::shutdown::ShutdownPeriod;
 use crate::node::{CgroupDriver, Features, MemoryQos, SwapBehavior};
 use crate::upkeep::gc::limits::DeadContainerLimits;
 
-/// Makes a directory on tmpfs, or finds that of an earlier agent, given a path in [`Config::root_dir`] at which it or a link to it
-/// has to be. Returns the directory, or why there is none, in words. It is called once, when it is needed first, and may block.
+/// Creates a directory on tmpfs, or finds the one of an earlier agent. The argument is the path in [`Config::root_dir`] at which
+/// the directory or a link to it must be. Returns the directory or an error message. It is called once, when first needed, and may
+/// block.
 pub type MakeInMemory = fn(&Path) -> Result<PathBuf, String>;
 
 /// The configuration of the agent. [`Config::new`] has the defaults of a kubelet of Kubernetes 1.36.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The name this node has in pod statuses and in the environment of containers (`spec.nodeName`).
+    /// The node's name in pod statuses and in the environment of containers (`spec.nodeName`).
     pub node_name: String,
-    /// The agent's id on a runtime that others use too: its sandboxes get it as a label.
+    /// The agent's id on a shared runtime: its sandboxes get it as a label.
     pub agent_id: Option<String>,
-    /// Whether every pod of the runtime is the agent's, as for a kubelet, even one without the agent's label.
+    /// Whether the agent owns every pod of the runtime, as a kubelet does, even one without the agent's label.
     pub adopt_node: bool,
     /// The directory of volumes, `etc-hosts` files and termination messages, below `pods/<uid>`.
     pub root_dir: PathBuf,
-    /// Makes the directory, on tmpfs, of volumes that a kubelet keeps in memory; `None`: they are on the disk.
+    /// Creates the tmpfs directory of volumes that a kubelet keeps in memory; `None`: they are on the disk.
     pub volumes_in_memory: Option<MakeInMemory>,
     /// The directory of the volumes of claims, which are kept.
     pub volumes_dir: PathBuf,
-    /// A file that the runtime has a lock on (flock(2)) as long as pods run, if they may outlive the agent: claims are in use
-    /// until then.
+    /// A file that the runtime locks (flock(2)) as long as pods run, if pods may outlive the agent: claims are in use while it is
+    /// locked.
     pub pods_lock: Option<PathBuf>,
     /// The directory of container logs, below `<namespace>_<name>_<uid>`.
     pub pod_logs_dir: PathBuf,
@@ -41,9 +42,10 @@ pub struct Config {
     pub resolv_conf: Option<PathBuf>,
     /// The DNS servers of the cluster, for pods with `dnsPolicy: ClusterFirst`; empty without a cluster.
     pub cluster_dns: Vec<String>,
-    /// Whether those are reached from the node's own network, which pods with `hostNetwork` have; else such pods have the node's.
+    /// Whether the node's own network, which pods with `hostNetwork` use, reaches the cluster's DNS servers; if not, such pods get
+    /// the node's.
     pub host_reaches_cluster: bool,
-    /// Whether pods that want the cluster's DNS servers are warned when there are none, as by a kubelet.
+    /// Whether pods with `dnsPolicy: ClusterFirst` get a warning event if there are no cluster DNS servers, as from a kubelet.
     pub warn_of_missing_cluster_dns: bool,
     /// The domain of the cluster; may be empty.
     pub cluster_domain: String,
@@ -53,13 +55,14 @@ pub struct Config {
     pub node_ips: Vec<String>,
     /// Whether the logs of a pod are removed.
     pub remove_logs: bool,
-    /// Whether the runtime's events trigger inspections; without, it is relisted each [`Config::relist_period`] as by a kubelet.
+    /// Whether the runtime's events trigger inspections; if not, the agent relists each [`Config::relist_period`] as a kubelet
+    /// does.
     pub event_driven_pleg: bool,
-    /// How often all pods and containers are listed without an event stream.
+    /// The period of listings of all pods and containers without an event stream.
     pub relist_period: Duration,
-    /// How often all pods and containers are listed while events arrive, if that takes little time.
+    /// The period of listings while events arrive, if a listing takes little time.
     pub relist_period_with_events: Duration,
-    /// How often a worker plans again without a new snapshot.
+    /// The period after which a worker plans again without a new snapshot.
     pub resync_period: Duration,
     /// The delay before a failed action is retried.
     pub retry_after_error: Duration,
@@ -67,15 +70,15 @@ pub struct Config {
     pub crash_backoff: (Duration, Duration),
     /// How images are pulled, checked and removed.
     pub images: ImageConfig,
-    /// How often orphans are looked for, and pods that came back with their uid are started.
+    /// The period in which orphans are searched, and pods that were re-created with their uid are started.
     pub housekeeping_period: Duration,
-    /// How often is removed what is left of pods that no source has: dead sandboxes, logs and directories.
+    /// The period of garbage collection: dead sandboxes, logs and directories of pods that no source has.
     pub gc_period: Duration,
-    /// Whether a pod's sandboxes and logs are removed with it. A kubelet leaves them to its garbage collection, so that a pod that
-    /// comes back counts its sandboxes on.
+    /// Whether a pod's sandboxes and logs are removed with it. A kubelet leaves them to its garbage collection, so that a
+    /// re-created pod continues the attempt numbers of its sandboxes.
     pub remove_at_once: bool,
-    /// Whether a pod that is removed while it is started is started to the end first, as by a kubelet. Otherwise the pull of an
-    /// image and the creation of a sandbox are given up, and no further container starts.
+    /// Whether a pod that is removed during its start is first started completely, as by a kubelet. If not, the pull of an image
+    /// and the creation of a sandbox are cancelled, and no further container starts.
     pub finish_starts: bool,
     /// How many dead containers are kept.
     pub dead_containers: DeadContainerLimits,
@@ -83,7 +86,7 @@ pub struct Config {
     pub log_rotation: Option<LogRotation>,
     /// The directory of links to the logs of all containers, for log collectors; `None`: no links.
     pub container_logs_dir: Option<PathBuf>,
-    /// Which pods the node takes.
+    /// Which pods the node admits.
     pub admission: AdmissionConfig,
     /// Which containers may use swap, where the kernel can limit it.
     pub swap_behavior: SwapBehavior,
@@ -93,7 +96,7 @@ pub struct Config {
     pub seccomp_profile_root: Option<PathBuf>,
     /// Whether containers without a seccomp profile get the runtime's default instead of none.
     pub seccomp_default: bool,
-    /// Whether `lifecycle.stopSignal` counts, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
+    /// Whether `lifecycle.stopSignal` takes effect, which Kubernetes 1.36 has behind the gate ContainerStopSignals.
     pub container_stop_signals: bool,
     /// Which features are on.
     pub features: Features,
@@ -101,32 +104,33 @@ pub struct Config {
     pub selects_log_streams: bool,
     /// When pods are evicted because the node is short of something; `None`: never.
     pub eviction: Option<EvictionSettings>,
-    /// How long pods may take to end when the machine shuts down, those of low priorities first; empty: they are not ended.
+    /// How long pods may take to end when the machine shuts down, by priority, lowest first; empty: they are not stopped.
     pub shutdown: Vec<ShutdownPeriod>,
 }
 
-/// Which pods the node takes.
+/// Which pods the node admits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionConfig {
-    /// The node's labels; `None`: it is taken for any node that a pod may name by name or label.
+    /// The node's labels; `None`: the node matches any name or label that a pod selects.
     pub node_labels: Option<BTreeMap<String, String>>,
     /// The node's taints.
     pub taints: Vec<Taint>,
-    /// How many pods the node takes; `None`: any number. A kubelet takes 110.
+    /// The maximum number of pods; `None`: unlimited. A kubelet admits 110.
     pub max_pods: Option<u32>,
-    /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
+    /// Unsafe sysctls that pods may set; a trailing `*` is a wildcard.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// What of the node pods may not request, because the system needs it.
+    /// The node's resources that are reserved for the system.
     pub system_reserved: BTreeMap<String, String>,
-    /// What of the node pods may not request, because its agents and its runtime need it.
+    /// The node's resources that are reserved for Kubernetes' daemons and the runtime.
     pub kube_reserved: BTreeMap<String, String>,
 }
 
 /// Which cgroups pods have, and how CPU and memory are limited in them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupConfig {
-    /// Whether each pod has a cgroup below that of its QoS class, which the runtime is told as the sandbox's `cgroup_parent`;
-    /// otherwise the runtime chooses. The agent makes these cgroups if it has [`crate::NodeParts::cgroups`], as a kubelet does.
+    /// Whether each pod has a cgroup below that of its QoS class, which the agent passes to the runtime as the sandbox's
+    /// `cgroup_parent`; otherwise the runtime chooses. The agent creates these cgroups if it has [`crate::NodeParts::cgroups`], as
+    /// a kubelet does.
     pub per_qos: bool,
     /// The form of their paths.
     pub driver: CgroupDriver,
@@ -136,42 +140,42 @@ pub struct CgroupConfig {
     pub cpu_quota: bool,
     /// The period of CPU limits.
     pub cpu_quota_period: Duration,
-    /// Whether the kernel kills one process of a container that is out of memory, not all of them, which only the unified
-    /// hierarchy can. A kubelet has it kill all there.
+    /// Whether the kernel kills a single process of a container that is out of memory instead of all its processes. Only the
+    /// unified hierarchy supports the latter, which is a kubelet's default there.
     pub single_process_oom_kill: bool,
-    /// How memory is shared on the unified hierarchy (gate MemoryQoS); `None`: containers have limits alone.
+    /// How memory is protected and throttled on the unified hierarchy (gate MemoryQoS); `None`: containers have only limits.
     pub memory_qos: Option<MemoryQos>,
-    /// Whether the root is this agent's alone: it is removed with the last pod.
+    /// Whether the root belongs to this agent alone: it is removed with the last pod.
     pub owns_root: bool,
-    /// Whether pods of other agents may be below the root: then the cgroups of unknown pods are left alone.
+    /// Whether pods of other agents may be below the root: then the agent does not touch the cgroups of unknown pods.
     pub shares_root: bool,
-    /// How many processes a pod may have; `None`: any number.
+    /// The maximum number of processes of a pod; `None`: unlimited.
     pub pod_pids_limit: Option<i64>,
-    /// Which limits hold for all pods, and for what is reserved.
+    /// Which limits are enforced for all pods together, and for reserved resources.
     pub enforced: NodeAllocatable,
-    /// How many percent of the memory that pods of a QoS class request is kept from the classes below it (gate QOSReserved).
+    /// The percentage of the memory requests of a QoS class that is reserved against the classes below it (gate QOSReserved).
     pub qos_reserved_memory: Option<i64>,
 }
 
-/// Which limits hold for all pods, and for what is reserved (`enforceNodeAllocatable`).
+/// Which limits are enforced for all pods together, and for reserved resources (`enforceNodeAllocatable`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAllocatable {
-    /// All pods together have no more than what is not reserved.
+    /// All pods together are limited to the unreserved resources.
     pub pods: bool,
-    /// The system has no more than what is reserved for it, in this cgroup.
+    /// The system is limited to its reserved resources, in this cgroup.
     pub system_reserved: Option<ReservedCgroup>,
-    /// Kubernetes' daemons have no more than what is reserved for them, in this cgroup.
+    /// Kubernetes' daemons are limited to their reserved resources, in this cgroup.
     pub kube_reserved: Option<ReservedCgroup>,
 }
 
 impl Default for NodeAllocatable {
-    /// As a kubelet: of pods alone.
+    /// As a kubelet: only the limit of pods.
     fn default() -> Self {
         Self { pods: true, system_reserved: None, kube_reserved: None }
     }
 }
 
-/// A cgroup that the administrator has made for what is reserved.
+/// A cgroup for reserved resources, created by the administrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedCgroup {
     /// Its path.
@@ -207,7 +211,7 @@ pub struct LogRotation {
     pub max_size: u64,
     /// How many files a log may have, the current one included; at least 2.
     pub max_files: usize,
-    /// How often sizes are looked at.
+    /// The period in which sizes are checked.
     pub period: Duration,
 }
 
@@ -219,7 +223,7 @@ impl Default for LogRotation {
 }
 
 impl Config {
-    /// Whether the agent may end a pod that no source has, given the agent that made it.
+    /// Whether the agent may end a pod that no source has. `maker` is the id of the agent that created the pod.
     #[must_use]
     pub fn owns(&self, maker: Option<&str>) -> bool {
         match &self.agent_id {

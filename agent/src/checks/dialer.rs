@@ -28,7 +28,7 @@ impl Dialer for SystemDialer {
     }
 }
 
-/// A connection that could not be opened, in the words of a kubelet.
+/// A connection failure, with a kubelet's message.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The host's name has no address.
@@ -40,7 +40,7 @@ pub enum DialError {
         #[source]
         source: Option<io::Error>,
     },
-    /// The last of the host's addresses refuses.
+    /// The last of the host's addresses refused the connection.
     #[error("dial tcp {to}: connect: {}", words(source))]
     Connect {
         /// The address.
@@ -51,11 +51,11 @@ pub enum DialError {
     },
 }
 
-/// Connects to a host by address or name, trying its addresses in turn. Without a host it is this one.
+/// Connects to a host by address or name, trying its addresses in turn. An empty host means this machine.
 ///
 /// # Errors
 ///
-/// If the host has no address, or none of them can be connected to.
+/// If the host has no address, or no address accepts the connection.
 pub(crate) async fn dial(
     dialer: &dyn Dialer,
     host: &str,
@@ -80,7 +80,7 @@ pub(crate) async fn dial(
     Err(failed)
 }
 
-/// An error of the operating system as Go writes it: in lower case, without its number.
+/// An error of the operating system as Go formats it: in lower case, without its number.
 pub(crate) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

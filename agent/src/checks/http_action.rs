@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 /// The version of Kubernetes in the User-Agent header.
 pub const KUBERNETES_VERSION: &str = "1.36";
 
-/// What a request is made for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A probe.
@@ -22,9 +22,9 @@ pub enum Purpose {
 /// A GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Where it goes.
+    /// The URL.
     pub url: Url,
-    /// The Host header, if it is not the URL's.
+    /// The Host header, if it differs from the URL's.
     pub host_header: Option<String>,
     /// The values of each header, by canonical name.
     pub headers: Map<String, Vec<String>>,
@@ -35,27 +35,27 @@ impl HttpRequest {
     pub const METHOD: &'static str = "GET";
 }
 
-/// The reason why an action has no request.
+/// Why no request can be built for an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpActionError {
-    /// The port is wrong.
+    /// The port cannot be resolved.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// Host and path are no URL.
+    /// Host and path form no valid URL.
     #[error(transparent)]
     Url(#[from] UrlError),
 }
 
-/// The reason why an action has no port.
+/// Why no port can be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// The container has no port of that name, and it is no number.
+    /// The container has no port with this name, and the name is not a number.
     #[error("strconv.Atoi: parsing {0:?}: invalid syntax")]
     NotFound(String),
     /// The number does not fit into 64 bits.
     #[error("strconv.Atoi: parsing {0:?}: value out of range")]
     TooLarge(String),
-    /// There is no port of that number.
+    /// The number is not a valid port.
     #[error("invalid port number: {0}")]
     Invalid(i64),
 }
@@ -64,7 +64,7 @@ pub enum PortError {
 ///
 /// # Errors
 ///
-/// If the port cannot be resolved, or host and path make no URL.
+/// If the port cannot be resolved, or host and path form no valid URL.
 pub fn http_request(
     action: &HTTPGetAction,
     ports: &[ContainerPort],
@@ -75,7 +75,7 @@ pub fn http_request(
     let host = given(&action.host).unwrap_or_else(|| pod_ip.to_owned());
     let port = resolve_port(&action.port, ports)?;
     let path = action.path.as_deref().unwrap_or_default();
-    // A path that is no URL reference is taken literally.
+    // A path that is not a URL reference is taken literally.
     let url = Url::parse(path).unwrap_or_else(|_| Url::of_path(path));
     let scheme = given(&action.scheme).unwrap_or_else(|| "http".to_owned()).to_lowercase();
     let url = url.at(scheme, &join_host_port(&host, port));
@@ -97,18 +97,18 @@ pub fn http_request(
         .filter(|host| !host.is_empty())
         .cloned();
     Ok(HttpRequest {
-        // The kubelet writes the URL and reads it again.
+        // The kubelet formats the URL and parses it again.
         url: Url::parse(&url.to_string())?,
         host_header,
         headers,
     })
 }
 
-/// The number of a port, given by its number or by its name in the container.
+/// Resolves a port, given by its number or by its name in the container.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// If the port cannot be resolved.
 pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, PortError> {
     let number = match port {
         IntOrString::Int(number) => i64::from(*number),
@@ -151,8 +151,8 @@ fn headers(list: &[HTTPHeader]) -> Map<String, Vec<String>> {
     headers
 }
 
-/// The canonical form of a header's name: the first letter and each after a hyphen in upper case, the others in lower case.
-/// What is no name stays as it is.
+/// The canonical form of a header's name: the first letter and each letter after a hyphen in upper case, the others in lower case.
+/// A string that is not a header name stays unchanged.
 fn canonical(name: &str) -> String {
     let of_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if !name.chars().all(of_token) {

@@ -1,6 +1,6 @@
 //! Sends the requests of probes and lifecycle hooks: HTTP/1.1, one connection each, certificates unverified.
 //!
-//! Source: Kubernetes 1.36, pkg/probe/http/http.go, and Go's net/http, whose errors users know.
+//! Source: Kubernetes 1.36, pkg/probe/http/http.go. The error messages are those of Go's net/http.
 
 mod error;
 mod redirect;
@@ -23,12 +23,12 @@ use crate::checks::http_action::HttpRequest;
 pub use error::{HttpError, Problem};
 use redirect::{Follow, follow};
 
-/// No more of a body is read.
+/// The maximum number of bytes that are read from a body.
 const MAX_BODY: usize = 10 * 1024;
-/// Headers of a request that follow from other parts of it.
+/// Headers that the client derives from other parts of the request.
 const DERIVED: [&str; 5] = ["Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"];
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpAnswer {
     /// Its status code.
@@ -37,12 +37,12 @@ pub struct HttpAnswer {
     pub body: Vec<u8>,
 }
 
-/// Sends a request and follows redirects on the same host; a redirect to another host is the answer. The timeout is for
-/// all of it.
+/// Sends a request and follows redirects on the same host; a redirect to another host is returned as the response. The timeout
+/// covers all requests.
 ///
 /// # Errors
 ///
-/// If there is no answer, or its body ends too early.
+/// If there is no response, or its body ends too early.
 pub async fn send(
     dialer: &dyn Dialer,
     request: &HttpRequest,
@@ -77,7 +77,7 @@ pub async fn send(
     }
 }
 
-/// The output of `work`, unless the deadline passes first.
+/// The output of `work`; `None` if the deadline passes first.
 async fn before<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match deadline {
         Some(deadline) => timeout_at(deadline, work).await.ok(),
@@ -85,13 +85,13 @@ async fn before<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
     }
 }
 
-/// An answer whose body is yet to be read, and its connection.
+/// A response whose body is not yet read, and its connection.
 type Answered = (Response<Incoming>, Option<Driver>);
 
-/// Reads and writes a connection until it ends, which it does with the answer.
+/// Reads and writes a connection until it ends, which it does after the response.
 type Driver = Pin<Box<http1::Connection<TokioIo<Box<dyn Connection>>, Empty<Bytes>>>>;
 
-/// One request on a connection of its own, up to the headers of its answer.
+/// Sends one request on its own connection and reads the response up to the end of the headers.
 async fn exchange(dialer: &dyn Dialer, request: &HttpRequest) -> Result<Answered, Problem> {
     let message = message(request)?;
     let url = &request.url;
@@ -111,7 +111,7 @@ async fn exchange(dialer: &dyn Dialer, request: &HttpRequest) -> Result<Answered
     Ok((response, driver))
 }
 
-/// Does what needs the connection while it is driven. An error of the connection is one of the work, too.
+/// Runs `work` while driving the connection. An error of the connection is returned as an error of the work.
 async fn driven<T>(driver: &mut Option<Driver>, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     if let Some(connection) = driver {
@@ -125,7 +125,7 @@ async fn driven<T>(driver: &mut Option<Driver>, work: impl Future<Output = T>) -
     work.await
 }
 
-/// The request as it is sent: without the headers that follow from other parts of it.
+/// The request as it is sent: without the headers that the client derives.
 fn message(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, Problem> {
     let url = &request.url;
     if !matches!(url.scheme(), "http" | "https") {
@@ -165,14 +165,14 @@ fn message(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, Problem> {
     Ok(message)
 }
 
-/// The target of the request. What the HTTP library refuses in it is escaped.
+/// The target of the request. Characters that the HTTP library rejects are escaped.
 fn uri(url: &Url) -> Result<http::Uri, Problem> {
     let text = url.request_uri();
     let parsed = text.parse().or_else(|_| url.escaped_request_uri().parse());
     parsed.map_err(|error: http::uri::InvalidUri| Problem::Protocol(error.to_string()))
 }
 
-/// The Host header: the given one, or else the URL's; empty if it is no host.
+/// The Host header: the given one, or else the URL's; empty if it is not a valid host.
 fn host_header(request: &HttpRequest) -> HeaderValue {
     let host = request.host_header.clone().unwrap_or_else(|| request.url.authority());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!$%&()*+,-.:;=[']_~".contains(&byte);
@@ -197,7 +197,7 @@ async fn body(mut incoming: Incoming) -> Result<Vec<u8>, HttpError> {
     Ok(bytes)
 }
 
-/// An error of the HTTP library in the words of Go's.
+/// An error of the HTTP library, worded as by Go's.
 fn words(error: &hyper::Error) -> String {
     use std::error::Error as _;
 

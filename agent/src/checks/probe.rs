@@ -11,7 +11,7 @@ mod ticker;
 
 use machine::ProbeKind;
 
-// What a check of a probe comes to, and the event that tells it.
+// The outcome of a check, and the event that reports it.
 //
 // Source: Kubernetes 1.36, pkg/kubelet/prober/prober.go.
 
@@ -20,15 +20,15 @@ use machine::ProbeKind;
 pub enum Outcome {
     /// It succeeded.
     Success,
-    /// It succeeded, but not as it should.
+    /// The check succeeded with a warning.
     Warning(String),
     /// It failed.
     Failure(String),
-    /// It could not be made; the probe's state does not change.
+    /// The check could not be made; the probe's state does not change.
     Error {
-        /// The kubelet's word for it: `failure`, `unknown`.
+        /// The kubelet's name for the result: `failure`, `unknown`.
         state: &'static str,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
@@ -44,7 +44,7 @@ impl Outcome {
         }
     }
 
-    /// The event that tells it, if it is worth one.
+    /// The event that reports the outcome, if a kubelet records one.
     #[must_use]
     pub fn event(&self, kind: ProbeKind, container: &str) -> Option<ProbeEvent> {
         let (reason, message) = match self {

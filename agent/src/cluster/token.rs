@@ -1,4 +1,4 @@
-//! ◆ How long an issued token is used again: one rule for the tokens of volumes, of CSI drivers and of credential providers.
+//! ◆ How long an issued token is reused: one rule for the tokens of volumes, of CSI drivers and of credential providers.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/token/token_manager.go requiresRefresh, without its jitter.
 
@@ -6,52 +6,52 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::IssuedToken;
 
-/// A token is replaced when it is this old, whatever its expiration.
+/// A token is replaced at this age, whatever its expiration.
 const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
 
-/// A token that is used again until it is to be replaced. It has no `Debug`: that may end up in logs.
+/// A token that is reused until its refresh time. It has no `Debug`, so that it cannot end up in logs.
 #[derive(Clone)]
 pub struct KeptToken {
     /// The token.
     pub text: String,
-    /// Until when it is good.
+    /// The expiration time.
     pub expires_at: Timestamp,
     refresh_at: Timestamp,
 }
 
 impl KeptToken {
-    /// Keeps a token that was issued now.
+    /// Stores a token that was issued now.
     #[must_use]
     pub fn new(issued: IssuedToken, now: Timestamp) -> Self {
         let IssuedToken { text, expires_at } = issued;
         Self { text, expires_at, refresh_at: refresh_at(now, expires_at) }
     }
 
-    /// Whether it is good: a token that is to be replaced is used for as long as that, if no other is issued.
+    /// Whether it is unexpired: a token past its refresh time is used until it expires if no other is issued.
     #[must_use]
     pub fn is_good(&self, now: Timestamp) -> bool {
         now < self.expires_at
     }
 
-    /// Whether it is not to be replaced yet.
+    /// Whether its refresh time has not come.
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now < self.refresh_at
     }
 
-    /// When it is to be replaced.
+    /// The refresh time.
     #[must_use]
     pub fn refresh_at(&self) -> Timestamp {
         self.refresh_at
     }
 
-    /// The issuer gave no other: it is asked again after this time.
+    /// Delays the next refresh, because the issuer failed.
     pub fn retry_after(&mut self, delay: SignedDuration, now: Timestamp) {
         self.refresh_at = now.saturating_add(delay).unwrap_or(self.expires_at);
     }
 }
 
-/// When a token that is issued now is replaced: when a fifth of its life is left, or after a day.
+/// The refresh time of a token that is issued now: when a fifth of its life is left, or after a day.
 fn refresh_at(now: Timestamp, expires_at: Timestamp) -> Timestamp {
     let life = expires_at.duration_since(now);
     now.saturating_add((life - life / 5).min(MAX_AGE)).unwrap_or(Timestamp::MAX)
@@ -71,7 +71,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    /// Of a token that is issued at 100 s.
+    /// For a token that is issued at 100 s.
     #[rstest]
     #[case::short(1000, 800)]
     #[case::default(HOUR, 48 * 60)]

@@ -1,30 +1,30 @@
-//! Why a request has no answer, in the words of Go's client.
+//! Why a request failed, in the words of Go's client.
 
 use crate::checks::dialer::DialError;
 
-/// A request without an answer.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// No answer came.
+    /// There was no response.
     #[error("Get {url:?}: {problem}")]
     Get {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// Why there was no answer.
+        /// Why there was no response.
         problem: Problem,
     },
-    /// The body of an answer is incomplete.
+    /// The body of the response is incomplete.
     #[error("{0}")]
     Body(String),
 }
 
-/// Why there was no answer.
+/// Why there was no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// There is no connection.
+    /// The connection failed.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// The server answered TLS with plain HTTP.
+    /// The server answered the TLS handshake with plain HTTP.
     #[error("http: server gave HTTP response to HTTPS client")]
     PlainHttp,
     /// The TLS handshake failed.
@@ -39,18 +39,18 @@ pub enum Problem {
     /// The scheme is neither http nor https.
     #[error("unsupported protocol scheme {0:?}")]
     Scheme(String),
-    /// A header has no valid name.
+    /// A header has an invalid name.
     #[error("net/http: invalid header field name {0:?}")]
     HeaderName(String),
-    /// A header of that name has no valid value.
+    /// The header of this name has an invalid value.
     #[error("net/http: invalid header field value for {0:?}")]
     HeaderValue(String),
-    /// A redirect leads to no URL.
+    /// A redirect's Location is not a valid URL.
     #[error("failed to parse Location header {location:?}: {problem}")]
     Location {
-        /// What the Location header says.
+        /// The value of the Location header.
         location: String,
-        /// Why it is no URL.
+        /// Why it is invalid.
         problem: String,
     },
     /// There were too many redirects.
@@ -62,7 +62,7 @@ pub enum Problem {
 }
 
 impl HttpError {
-    /// The server speaks no TLS.
+    /// Whether the server answered the TLS handshake with plain HTTP.
     #[must_use]
     pub fn is_plain_http(&self) -> bool {
         matches!(self, Self::Get { problem: Problem::PlainHttp, .. })

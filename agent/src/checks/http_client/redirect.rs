@@ -1,4 +1,4 @@
-//! Decides whether an answer is followed, as Go's HTTP client and the kubelet do.
+//! Decides whether a redirect is followed, as Go's HTTP client and the kubelet do.
 
 use fetch::Url;
 use http::header::LOCATION;
@@ -7,20 +7,20 @@ use http::{Response, StatusCode};
 use super::error::Problem;
 use crate::checks::http_action::HttpRequest;
 
-/// No more requests than this are made.
+/// The maximum number of requests.
 const MAX_HOPS: usize = 10;
 
-/// What is done with an answer.
+/// The next step after a response.
 pub(super) enum Follow {
-    /// It is the last one.
+    /// It is the final response.
     Stop,
-    /// Its Location is asked for.
+    /// Request the URL in its Location header.
     To(Box<HttpRequest>),
-    /// Its Location is one redirect too many.
+    /// The redirect exceeds the limit.
     TooMany(String),
 }
 
-/// Decides about the answer to `hop`, the last of `hops` requests, of which `first` was the first.
+/// Decides about the response to `hop`, the last of `hops` requests, of which `first` was the first.
 pub(super) fn follow<T>(
     first: &HttpRequest,
     hop: &HttpRequest,
@@ -55,7 +55,7 @@ pub(super) fn follow<T>(
     if !downgraded && !headers.contains_key("Referer") {
         headers.insert("Referer".to_owned(), vec![hop.url.without_user()]);
     }
-    // A Host header of the manifest stays where the redirect names no host.
+    // A Host header of the manifest is kept if the redirect names no host.
     let kept = hop.host_header.clone().filter(|_| !Url::is_absolute(&location));
     Ok(Follow::To(Box::new(HttpRequest { url, host_header: kept, headers })))
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::checks::dialer::SystemDialer;
 use crate::checks::http_action::{Purpose, http_request};
 
-/// Answers each connection with the next answer, and returns the requests.
+/// Answers each connection with the next response, and returns the requests.
 async fn server(answers: Vec<String>) -> (u16, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -134,7 +134,7 @@ async fn silent_server_and_closed_port_are_told_in_words_of_kubelet() {
             "Get \"http://127.0.0.1:{port}/x\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         )
     );
-    // Bound, so that nobody else gets the port, and not listening.
+    // Bound but not listening, so that no other process gets the port.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = closed.local_addr().unwrap().port();

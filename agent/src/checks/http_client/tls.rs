@@ -1,4 +1,4 @@
-//! TLS without verification: a probe asks whether a server answers, not who it is.
+//! TLS without verification: a probe checks only that a server answers.
 
 use std::sync::{Arc, OnceLock};
 

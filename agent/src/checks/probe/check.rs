@@ -21,7 +21,7 @@ use crate::cri::{Code, Cri};
 use crate::observed::ContainerId;
 use crate::pod_spec::env::expand;
 
-/// No more of a command's output is kept.
+/// The maximum number of bytes that are kept of a command's output.
 const MAX_OUTPUT: usize = 10 * 1024;
 
 /// Makes checks.
@@ -32,7 +32,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// Checks a container, again if the check itself cannot be made. `pod_ip` may be empty.
+    /// Checks a container, and repeats the check if it could not be made. `pod_ip` may be empty.
     pub(super) async fn check(&self, target: &Target, id: &ContainerId, pod_ip: &str) -> Outcome {
         let mut outcome = self.attempt(target, id, pod_ip).await;
         for _ in 1..ATTEMPTS {
@@ -154,7 +154,7 @@ impl Checker {
     }
 }
 
-/// A check that could not be made.
+/// The outcome of a check that could not be made.
 fn unknown(message: String) -> Outcome {
     Outcome::Error { state: "unknown", message }
 }

@@ -1,4 +1,4 @@
-//! How often probes have succeeded and failed. A probe that has ended is not counted any longer.
+//! How often probes have succeeded and failed. A probe that has ended is no longer counted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use compact::Map;
 use super::machine::Target;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
 
-/// Which probe.
+/// Identifies a probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeName {
     /// Its kind: `Liveness`, `Readiness` or `Startup`.
@@ -30,7 +30,7 @@ pub struct ProbeCount {
     pub successful: u64,
     /// How many failed.
     pub failed: u64,
-    /// How long the successful ones took.
+    /// How long the successful checks took.
     pub durations: Histogram,
 }
 
@@ -39,12 +39,12 @@ pub struct ProbeCount {
 pub(crate) struct ProbeCounts(Arc<Mutex<Map<ProbeName, ProbeCount>>>);
 
 impl ProbeCounts {
-    /// All that were checked at least once.
+    /// The counts of all probes that were checked at least once.
     pub(crate) fn all(&self) -> Vec<(ProbeName, ProbeCount)> {
         self.lock().iter().map(|(name, count)| (name.clone(), count.clone())).collect()
     }
 
-    /// Counts the checks of a probe, as long as what this returns exists.
+    /// Counts the checks of a probe until the returned counter is dropped.
     pub(super) fn counter(&self, target: &Target) -> ProbeCounter {
         let name = ProbeName {
             kind: target.kind.to_string(),
@@ -69,7 +69,7 @@ pub(super) struct ProbeCounter {
 }
 
 impl ProbeCounter {
-    /// Counts a check that took so long.
+    /// Counts a check with this duration.
     pub(super) fn count(&self, succeeded: bool, took: Duration) {
         let mut all = self.counts.lock();
         let count = all.entry(self.name.clone()).or_insert_with(|| ProbeCount {

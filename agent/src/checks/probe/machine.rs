@@ -27,10 +27,10 @@ use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod
 use crate::decide::plan::restart;
 use crate::observed::{ContainerId, ProbeResult};
 
-/// How often a check is tried that cannot be made.
+/// The maximum number of attempts of a check that cannot be made.
 pub const ATTEMPTS: usize = 3;
 
-/// A container that was started this much earlier than the agent is from before a restart of the agent.
+/// A container that started this long before the agent was started before a restart of the agent.
 const RESTART_GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// The kind of a probe.
@@ -58,7 +58,7 @@ impl ProbeKind {
         }
     }
 
-    /// The result of a container that was not probed yet.
+    /// The result of a container before its first check.
     fn initial(self) -> ProbeResult {
         match self {
             Self::Startup => ProbeResult::Unknown,
@@ -78,7 +78,7 @@ impl fmt::Display for ProbeKind {
     }
 }
 
-/// What is probed.
+/// The target of a probe.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The pod, as it was when the probe was added.
@@ -105,7 +105,7 @@ impl Target {
     }
 }
 
-/// What a tick leads to.
+/// The action at a tick.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -120,7 +120,7 @@ pub enum Next {
 /// The state of one probe.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeState {
-    /// The container id as in the status: with the runtime's name.
+    /// The container id as in the status: prefixed with the runtime's name.
     seen: String,
     recorded: Option<ProbeResult>,
     /// The last outcome, and how often in a row it occurred.
@@ -144,7 +144,7 @@ impl ProbeState {
         self.recorded
     }
 
-    /// No more checks until there is another container id.
+    /// Whether the probe makes no more checks until there is another container id.
     #[must_use]
     pub fn is_on_hold(&self) -> bool {
         self.on_hold
@@ -156,7 +156,7 @@ impl ProbeState {
         self.run
     }
 
-    /// The recorded results since the last call, each of which differs from the one before it.
+    /// The results recorded since the last call, each different from the one before it.
     pub fn take_changes(&mut self) -> Vec<ProbeResult> {
         std::mem::take(&mut self.changes)
     }
@@ -201,14 +201,14 @@ impl ProbeState {
         if ran.is_some_and(|ran| ran.as_secs() < i64::from(delay.unwrap_or_default())) {
             return Next::Wait;
         }
-        // The startup probe goes on ticking for the case that the container is restarted.
+        // The startup probe keeps ticking in case the container is restarted.
         if started == (target.kind == ProbeKind::Startup) {
             return Next::Wait;
         }
         Next::Run
     }
 
-    /// Another container: its results start again. One from before a restart of the agent gets none yet, because a failure
+    /// Another container: its results are reset. A container that an earlier agent started gets no result yet, because a failure
     /// would make a ready container unready.
     fn begin(&mut self, target: &Target, id: &str, state: &ContainerState, started: bool) {
         id.clone_into(&mut self.seen);
@@ -235,7 +235,7 @@ impl ProbeState {
         if again { Next::Wait } else { Next::End }
     }
 
-    /// Takes the outcome of a check: success or failure. A check that could not be made has none.
+    /// Records the outcome of a check: success or failure. Do not call it for a check that could not be made.
     pub fn finish(&mut self, target: &Target, succeeded: bool) {
         let result = if succeeded { ProbeResult::Success } else { ProbeResult::Failure };
         self.run = if self.last == Some(result) { self.run.saturating_add(1) } else { 1 };

@@ -1,7 +1,6 @@
 //! The task that owns the state of all probes: it decides at each tick and starts the checks.
 //!
-//! One timer serves all probes, that of the earliest tick. Results go to the pod's worker, whose reports come back as
-//! statuses.
+//! One timer serves all probes: it fires at the earliest tick. Results go to the pod's worker, whose reports come back as statuses.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -36,7 +35,7 @@ pub(crate) struct ProbeUpdate {
     pub(crate) kind: ProbeKind,
     /// The result.
     pub(crate) result: ProbeResult,
-    /// The event of the check, if that led to the result.
+    /// The event of the check, if the check led to the result.
     pub(crate) event: Option<ProbeEvent>,
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct Probed {
     pub(crate) pod: Pod,
     /// Its status.
     pub(crate) status: Arc<PodStatus>,
-    /// A container of it is older than the agent.
+    /// Whether one of its containers is older than the agent.
     pub(crate) adopted: bool,
     /// Receives the results.
     pub(crate) updates: mpsc::UnboundedSender<ProbeUpdate>,
@@ -104,7 +103,7 @@ impl Prober {
         self.send(Request::Add(probed));
     }
 
-    /// Tells the latest status of a pod.
+    /// Sets the latest status of a pod.
     pub(crate) fn set_status(&self, uid: &PodUid, status: Arc<PodStatus>) {
         self.send(Request::Status(uid.clone(), status));
     }
@@ -120,12 +119,12 @@ impl Prober {
     }
 
     fn send(&self, request: Request) {
-        // The prober ends with the agent only.
+        // The prober ends only with the agent.
         let _ = self.requests.send(request);
     }
 }
 
-/// Whether a probe of the pod is run.
+/// Whether the pod has probes.
 pub(crate) fn has_probes(pod: &Pod) -> bool {
     probed_containers(pod)
         .any(|container| ProbeKind::ALL.into_iter().any(|kind| kind.of(container).is_some()))
@@ -136,7 +135,7 @@ fn probed_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     pod.containers().iter().chain(sidecars)
 }
 
-/// What the task knows of a pod.
+/// What the task stores about a pod.
 struct PodEntry {
     pod: Pod,
     status: Arc<PodStatus>,
@@ -149,15 +148,15 @@ struct Entry {
     target: Arc<Target>,
     state: ProbeState,
     ticker: Ticker,
-    /// When it ticks next; other times in [`ProberTask::ticks`] are outdated.
+    /// The time of its next tick; other times in [`ProberTask::ticks`] are outdated.
     due: Timestamp,
     check: Option<AbortHandle>,
-    /// When that began.
+    /// When the check began.
     check_began: Timestamp,
     counter: ProbeCounter,
-    /// A tick has come during the check.
+    /// Whether a tick fell into the check.
     ticked: bool,
-    /// The probe is to run at once.
+    /// Whether the probe must run immediately.
     triggered: bool,
 }
 
@@ -180,15 +179,15 @@ pub(crate) struct ProberTask {
     pods: Map<PodUid, PodEntry>,
     entries: HashMap<u64, Entry>,
     last_key: u64,
-    /// When which probe ticks, earliest first.
+    /// The tick times of the probes, earliest first.
     ticks: BinaryHeap<Reverse<(Timestamp, u64)>>,
     checks: JoinSet<Outcome>,
-    /// Which probe a check is for.
+    /// The probe that each check is for.
     checked: HashMap<Id, u64>,
 }
 
 impl ProberTask {
-    /// Runs until the handles are gone.
+    /// Runs until all handles are dropped.
     pub(crate) async fn run(mut self) {
         let clock = Arc::clone(&self.clock);
         loop {
@@ -282,7 +281,7 @@ impl ProberTask {
         }
     }
 
-    /// Takes a status. A started container that is not ready is probed at once, as the kubelet does whenever it computes a
+    /// Stores a status. A started container that is not ready is probed immediately, as the kubelet does whenever it computes a
     /// status.
     fn set_status(&mut self, uid: &PodUid, status: Arc<PodStatus>) {
         let Some(pod) = self.pods.get_mut(uid) else {
@@ -308,7 +307,7 @@ impl ProberTask {
         }
     }
 
-    /// Handles the probes whose time has come.
+    /// Handles the probes whose tick is due.
     fn tick(&mut self) {
         let now = self.clock.now();
         while let Some(Reverse((due, key))) = self.ticks.peek().copied() {
@@ -411,7 +410,7 @@ impl ProberTask {
     }
 }
 
-/// Sends what a probe has recorded to the pod's worker.
+/// Sends a probe's recorded results to the pod's worker.
 fn publish(entry: &mut Entry, pod: &PodEntry, event: Option<&ProbeEvent>) {
     let Some(id) = entry.state.container_id() else {
         return;
@@ -424,7 +423,7 @@ fn publish(entry: &mut Entry, pod: &PodEntry, event: Option<&ProbeEvent>) {
             ?result,
             "probe result changed"
         );
-        // A worker that is gone needs no result.
+        // The send fails only if the worker has ended.
         let _ = pod.updates.send(ProbeUpdate {
             container: entry.target.container.name.clone(),
             id: id.clone(),
@@ -442,7 +441,7 @@ fn status_of<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatu
         .find(|status| status.name == name)
 }
 
-/// Whether a readiness probe is run at once: the container runs and has started, and is not known to be ready.
+/// Whether a readiness probe runs immediately: the container runs and has started, and is not recorded as ready.
 fn wants_readiness(container: &ContainerStatus, state: &ProbeState) -> bool {
     let runs = container.state.as_ref().is_some_and(|state| state.running.is_some());
     let id = container
@@ -454,7 +453,7 @@ fn wants_readiness(container: &ContainerStatus, state: &ProbeState) -> bool {
     runs && container.started == Some(true) && !is_ready
 }
 
-/// A number from 0 to 1 that is another one for each probe.
+/// A number from 0 to 1 that differs between probes.
 fn share(uid: &PodUid, container: &str, kind: ProbeKind) -> f64 {
     let mut hasher = DefaultHasher::new();
     (uid, container, kind).hash(&mut hasher);

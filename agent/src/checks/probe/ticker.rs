@@ -1,6 +1,6 @@
-//! ◆ When a probe ticks: every period from when it began, as Go's tickers do. Pure.
+//! ◆ The ticks of a probe: one per period from its begin, as with Go's tickers. Pure.
 //!
-//! A tick that falls into a running check waits for its end; further ones are dropped.
+//! A tick that falls into a running check waits for its end; further ticks are dropped.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::after;
 
-/// The ticks of all probes that fall into so much time are served together, at its end: a wake-up costs as much as a check.
+/// Ticks of all probes within this time are served together, at its end: a wake-up costs as much as a check.
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// The ticks of one probe.
@@ -24,14 +24,14 @@ impl Ticker {
         Self { period: period.max(Duration::from_secs(1)), next: first }
     }
 
-    /// When the next tick is served: a little later than it is.
+    /// When the next tick is served: its time rounded up to a multiple of [`TOGETHER`].
     pub(super) fn served(&self) -> Timestamp {
         let together = i128::try_from(TOGETHER.as_nanos()).unwrap_or(1);
         let wait = (-self.next.as_nanosecond()).rem_euclid(together);
         after(self.next, Duration::from_nanos(u64::try_from(wait).unwrap_or_default()))
     }
 
-    /// The next tick is taken: the one after it is the first after `now`.
+    /// Consumes the next tick. The following one is the first after `now`.
     pub(super) fn take(&mut self, now: Timestamp) {
         let late = now.duration_since(self.next).max(SignedDuration::ZERO);
         let missed = late.as_nanos() / i128::try_from(self.period.as_nanos()).unwrap_or(1);
@@ -45,8 +45,8 @@ impl Ticker {
     }
 }
 
-/// The delay before a probe begins: within the first period after the start of the agent a share of the period, so that not
-/// all begin at once.
+/// The delay before a probe begins: within the first period after the start of the agent, a share of the period, so that probes do
+/// not all begin at the same time.
 pub(super) fn delay(
     period: Duration,
     agent_started_at: Timestamp,

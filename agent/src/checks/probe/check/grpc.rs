@@ -22,7 +22,7 @@ use crate::checks::probe::Outcome;
 /// The first delay before another attempt to connect, as in gRPC's Go client; it grows by 1.6.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Asks a server whether a service is serving; `""`: the server itself.
+/// Checks whether a service is serving; `""` stands for the server itself.
 pub(super) async fn check(
     dialer: &Arc<dyn Dialer>,
     host: &str,
@@ -95,7 +95,7 @@ async fn connect(
     }
 }
 
-/// Host and port in a URL: without the zone of an IPv6 address.
+/// Host and port for a URL, without the zone of an IPv6 address.
 fn authority(host: &str, port: u16) -> String {
     let host = host.split('%').next().unwrap_or_default();
     join_host_port(if host.is_empty() { "localhost" } else { host }, port)

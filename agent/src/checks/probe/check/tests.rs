@@ -50,7 +50,7 @@ fn failure(message: impl Into<String>) -> Outcome {
     Outcome::Failure(message.into())
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn closed_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
