@@ -35,12 +35,12 @@ pub trait Cri: Send + Sync {
     async fn version(&self) -> Result<Version, CriError>;
     /// The runtime's conditions. (Status)
     async fn status(&self) -> Result<RuntimeStatus, CriError>;
-    /// How the runtime makes cgroups; `None` if it does not say. (RuntimeConfig)
+    /// How the runtime creates cgroups; `None` if it does not report it. (RuntimeConfig)
     async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>, CriError> {
         Err(CriError::unimplemented("RuntimeConfig"))
     }
 
-    /// Tells the ranges of the addresses of later pods, one for each family, with a comma between. (UpdateRuntimeConfig)
+    /// Passes the address ranges of later pods, one for each family, separated by commas. (UpdateRuntimeConfig)
     async fn update_pod_cidr(&self, _cidrs: &str) -> Result<(), CriError> {
         Err(CriError::unimplemented("UpdateRuntimeConfig"))
     }
@@ -77,15 +77,15 @@ pub trait Cri: Send + Sync {
     /// All containers, or those of one pod. (ListContainers)
     async fn list_containers(&self, of: Option<&PodUid>) -> Result<Vec<ListedContainer>, CriError>;
 
-    /// All sandboxes and containers; `None` if the runtime answers as it did `last`, which becomes this answer.
+    /// All sandboxes and containers; `None` if the answer equals `last`, which this call updates.
     async fn list_all(&self, _last: &mut LastLists) -> Result<Option<Lists>, CriError> {
         let lists = tokio::try_join!(self.list_sandboxes(None), self.list_containers(None))?;
         Ok(Some(lists))
     }
 
-    /// Gives a container other limits. (UpdateContainerResources)
+    /// Changes the limits of a container. (UpdateContainerResources)
     async fn update_container(&self, id: &ContainerId, limits: &Resources) -> Result<(), CriError>;
-    /// Tells a sandbox's new limits and overhead. (UpdatePodSandboxResources)
+    /// Passes the new limits and overhead of a sandbox. (UpdatePodSandboxResources)
     async fn update_sandbox(
         &self,
         id: &SandboxId,
@@ -95,20 +95,20 @@ pub trait Cri: Send + Sync {
     /// The memory that a sandbox and its containers use. (PodSandboxStats)
     async fn memory_usage(&self, id: &SandboxId) -> Result<MemoryUsage, CriError>;
 
-    /// What all sandboxes and their containers use; [`Code::Unimplemented`] if the runtime does not measure them.
+    /// The usage of all sandboxes and their containers; [`Code::Unimplemented`] if the runtime does not measure it.
     /// (ListPodSandboxStats)
     async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
         Err(CriError::unimplemented("ListPodSandboxStats"))
     }
-    /// What all containers use. (ListContainerStats)
+    /// The usage of all containers. (ListContainerStats)
     async fn container_stats(&self) -> Result<Vec<ContainerStats>, CriError> {
         Err(CriError::unimplemented("ListContainerStats"))
     }
-    /// The metrics that the runtime has. (ListMetricDescriptors)
+    /// The metrics that the runtime supports. (ListMetricDescriptors)
     async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>, CriError> {
         Err(CriError::unimplemented("ListMetricDescriptors"))
     }
-    /// Their values for all sandboxes and containers. (ListPodSandboxMetrics)
+    /// The metrics' values for all sandboxes and containers. (ListPodSandboxMetrics)
     async fn metrics(&self) -> Result<Vec<Metric>, CriError> {
         Err(CriError::unimplemented("ListPodSandboxMetrics"))
     }
@@ -128,7 +128,7 @@ pub trait Cri: Send + Sync {
     async fn images_in_use(&self) -> Result<Set<String>, CriError>;
     /// Removes an image; idempotent. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
-    /// Usage of the image file systems. (ImageFsInfo)
+    /// Usage of the file systems of writable layers; empty if the runtime reports none apart from those of images. (ImageFsInfo)
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError>;
     /// Usage of the file systems of writable layers; empty if the runtime tells none beside those of images. (ImageFsInfo)
     async fn container_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
@@ -142,7 +142,7 @@ pub trait Cri: Send + Sync {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, CriError>;
-    /// The URL of a stream of a command that is to be run in a container. (Exec)
+    /// The URL of a stream that runs a command in a container. (Exec)
     async fn exec(
         &self,
         id: &ContainerId,
@@ -153,7 +153,7 @@ pub trait Cri: Send + Sync {
     async fn attach(&self, id: &ContainerId, streams: StreamOptions) -> Result<String, CriError>;
     /// The URL of a stream that forwards ports of a sandbox. (PortForward)
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> Result<String, CriError>;
-    /// How many bytes a container's writable layer takes; 0 if the runtime does not say. (ContainerStats)
+    /// The size of a container's writable layer in bytes; 0 if the runtime does not report it. (ContainerStats)
     async fn writable_layer(&self, id: &ContainerId) -> Result<u64, CriError>;
     /// Writes a checkpoint of a container to a file. (CheckpointContainer)
     async fn checkpoint(
@@ -170,11 +170,11 @@ pub trait Cri: Send + Sync {
     /// Subscribes to events of containers and sandboxes. (GetContainerEvents)
     async fn events(&self) -> Result<EventStream, CriError>;
 
-    /// The calls that have ended, by a kubelet's names.
+    /// Statistics of the completed calls, by the kubelet's operation names.
     fn operations(&self) -> Map<&'static str, Operation> {
         Map::new()
     }
-    /// The process that serves the socket, if that is known.
+    /// The process that serves the socket, if known.
     async fn server_process(&self) -> Option<u32> {
         None
     }
@@ -218,7 +218,7 @@ pub struct Version {
     pub runtime_name: String,
     /// Its version.
     pub runtime_version: String,
-    /// The version of CRI that it speaks: `v1`.
+    /// The version of the CRI that it implements: `v1`.
     pub api_version: String,
 }
 
@@ -227,18 +227,18 @@ pub struct Version {
 pub struct RuntimeStatus {
     /// `RuntimeReady`, `NetworkReady` and others.
     pub conditions: Vec<RuntimeCondition>,
-    /// What it can do.
+    /// The runtime's features.
     pub capabilities: Capabilities,
 }
 
-/// What a runtime says that it can do.
+/// The features that a runtime reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What its handlers support, by name; `None`: not reported.
+    /// The features of its handlers, by name; `None`: not reported.
     pub handlers: Option<Map<String, HandlerFeatures>>,
-    /// Whether it honours `supplementalGroupsPolicy: Strict`.
+    /// Whether it supports `supplementalGroupsPolicy: Strict`.
     pub strict_supplemental_groups: bool,
-    /// Whether pods on the node's network can have user namespaces of their own.
+    /// Whether pods in the host's network namespace can have their own user namespaces.
     pub user_namespaces_host_network: bool,
 }
 
@@ -280,7 +280,7 @@ pub struct PodRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The id of the agent that made its sandbox, if that is known.
+    /// The id of the agent that created its sandbox, if known.
     pub agent: Option<String>,
 }
 
@@ -354,7 +354,7 @@ pub struct ExecOutput {
     pub exit_code: i32,
 }
 
-/// Which streams of a process are carried.
+/// The streams of a process to attach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Its standard input.
@@ -363,7 +363,7 @@ pub struct StreamOptions {
     pub stdout: bool,
     /// Its standard error; not with a terminal.
     pub stderr: bool,
-    /// Whether they are a terminal.
+    /// Whether the streams are a terminal.
     pub tty: bool,
 }
 
@@ -380,7 +380,7 @@ pub struct CriError {
 }
 
 impl CriError {
-    /// The runtime does not have a call.
+    /// The error for a call that the runtime does not implement.
     fn unimplemented(call: &'static str) -> Self {
         Self { call, code: Code::Unimplemented, message: format!("unknown method {call}") }
     }
@@ -391,13 +391,13 @@ impl CriError {
         self.code == Code::NotFound
     }
 
-    /// True if the runtime refuses the request itself, so that the same one fails again in any state of the system.
+    /// True if the runtime rejects the request itself, so that the same request fails again in any state of the system.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self.code, Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented)
     }
 
-    /// The error as gRPC's Go library writes it, as in the messages of a kubelet.
+    /// The error as gRPC's Go library formats it, as in the messages of a kubelet.
     #[must_use]
     pub fn go_text(&self) -> String {
         let code = match self.code {
@@ -447,9 +447,9 @@ pub enum Code {
     FailedPrecondition,
     /// The caller lacks permission.
     PermissionDenied,
-    /// The caller, or what it acts for, is not known.
+    /// The caller, or the identity it acts for, is not authenticated.
     Unauthenticated,
-    /// A concurrent call was in the way.
+    /// The call conflicted with a concurrent call.
     Aborted,
     /// A value is out of its range.
     OutOfRange,

@@ -41,12 +41,12 @@ pub struct Behaviour {
     pub size: u64,
     /// Whether the runtime asks to keep the image.
     pub pinned: bool,
-    /// After so many starts of the image's containers, those to come run until they are stopped.
+    /// After this many starts of the image's containers, later containers run until they are stopped.
     pub heals_after: Option<u64>,
 }
 
 impl Behaviour {
-    /// Runs until it is stopped, and exits immediately then. The image is present.
+    /// Runs until it is stopped, and then exits immediately. The image is present.
     #[must_use]
     pub fn forever() -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Behaviour {
     }
 }
 
-/// What each container of an image uses.
+/// The usage of each container of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUsage {
     /// Memory, in bytes.
@@ -111,33 +111,33 @@ struct Inner {
     containers: Map<ContainerId, Container>,
     calls: Vec<Call>,
     failing: Map<&'static str, (u32, CriError)>,
-    /// Calls that succeed without effect, and how many of them are left.
+    /// Calls that succeed without effect, each with the remaining number.
     idle: Map<&'static str, u32>,
     delays: Map<&'static str, Duration>,
     counts: Map<&'static str, u64>,
-    /// What commands do: how long they take, and their result.
+    /// Commands with their duration and result.
     commands: Map<String, (Duration, ExecOutput)>,
-    /// What commands in a container take and give.
+    /// The duration and result of commands, by container.
     execs: Map<String, (Duration, ExecOutput)>,
     memory: MemoryUsage,
-    /// What containers of an image use.
+    /// The usage of an image's containers.
     usage: Map<String, ContainerUsage>,
     serial: u64,
-    /// How many containers of an image were started.
+    /// The number of started containers of each image.
     starts: Map<String, u64>,
-    /// Containers that were started while another attempt of theirs was running.
+    /// Containers that were started while another attempt of the same container was running.
     twins: Vec<String>,
     writes_logs: bool,
     down: bool,
     no_events: bool,
     no_network: bool,
-    /// What Version says it is, instead of `fake`.
+    /// The name that Version returns instead of `fake`.
     name: Option<&'static str>,
     mute: bool,
 }
 
 impl Inner {
-    /// The images that are present, with their names as ids.
+    /// The present images, with their names as ids.
     fn listed_images(&self) -> Vec<Image> {
         let present = self.images.iter().filter(|(name, behaviour)| {
             self.pulled.contains(*name) || (behaviour.present && !self.removed.contains(*name))
@@ -178,13 +178,13 @@ impl FakeCri {
         self.lock().images.insert(name.trim_end_matches(":latest").to_owned(), behaviour);
     }
 
-    /// All calls so far that change something.
+    /// All calls so far that change state.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.clone()
     }
 
-    /// The times of the calls with that text.
+    /// The times of the calls with this text.
     #[must_use]
     pub fn times(&self, text: &str) -> Vec<Timestamp> {
         self.lock().calls.iter().filter(|call| call.text == text).map(|call| call.at).collect()
@@ -204,7 +204,7 @@ impl FakeCri {
         images.iter().map(|image| image.size).sum()
     }
 
-    /// Containers that were started while another attempt of theirs was running, with their attempts.
+    /// Containers that were started while another attempt of the same container was running, with their attempts.
     #[must_use]
     pub fn twins(&self) -> Vec<String> {
         self.lock().twins.clone()
@@ -223,22 +223,22 @@ impl FakeCri {
         (containers, (ready, inner.sandboxes.len() - ready))
     }
 
-    /// Defines what containers of an image use from now on.
+    /// Sets the usage of an image's containers.
     pub fn uses(&self, image: &str, usage: ContainerUsage) {
         self.lock().usage.insert(image.to_owned(), usage);
     }
 
-    /// Makes a log file of each container that is started from now on, as a runtime does.
+    /// Makes the runtime create a log file for each container that is started from now on.
     pub fn write_logs(&self) {
         self.lock().writes_logs = true;
     }
 
-    /// Forgets the containers of an image.
+    /// Removes all records of an image's containers.
     pub fn remove_containers_of(&self, image: &str) {
         self.lock().containers.retain(|_, container| container.spec.image.image != image);
     }
 
-    /// What the newest container of this name was created with.
+    /// The spec with which the newest container of this name was created.
     #[must_use]
     pub fn spec(&self, name: &str) -> Option<ContainerSpec> {
         let inner = self.lock();
@@ -246,13 +246,13 @@ impl FakeCri {
         named.max_by_key(|container| container.spec.attempt).map(|container| container.spec.clone())
     }
 
-    /// What sandboxes were created with.
+    /// The specs with which sandboxes were created.
     #[must_use]
     pub fn sandbox_specs(&self) -> Vec<SandboxSpec> {
         self.lock().sandboxes.values().map(|sandbox| sandbox.spec.clone()).collect()
     }
 
-    /// Forgets every sandbox and container, as after the machine was started again.
+    /// Removes all records of sandboxes and containers, as after a reboot of the machine.
     pub fn forget_all(&self) {
         let mut inner = self.lock();
         inner.containers.clear();
@@ -291,37 +291,37 @@ impl FakeCri {
         self.lock().delays.insert(call, takes);
     }
 
-    /// Defines what a command does that ExecSync runs. Other commands succeed at once.
+    /// Defines the result of a command that ExecSync runs. Other commands succeed immediately.
     pub fn command(&self, command: &[&str], takes: Duration, output: ExecOutput) {
         let command = command.join(" ");
         self.lock().commands.insert(command, (takes, output));
     }
 
-    /// How often a call was made, by its name.
+    /// The number of calls with this name.
     #[must_use]
     pub fn count(&self, call: &str) -> u64 {
         self.lock().counts.get(call).copied().unwrap_or_default()
     }
 
-    /// How many calls were made.
+    /// The number of all calls.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.lock().counts.values().sum()
     }
 
-    /// Defines what every later command in the containers of that name takes and gives.
+    /// Defines the duration and result of later commands in containers of this name.
     pub fn exec(&self, container: &str, takes: Duration, exit_code: i32, stdout: &str) {
         let output =
             ExecOutput { stdout: stdout.as_bytes().to_vec(), stderr: Vec::new(), exit_code };
         self.lock().execs.insert(container.to_owned(), (takes, output));
     }
 
-    /// What the runtime says of its network.
+    /// Sets the condition NetworkReady.
     pub fn set_network_ready(&self, ready: bool) {
         self.lock().no_network = !ready;
     }
 
-    /// Makes Version say that it is another runtime.
+    /// Sets the runtime name that Version returns.
     pub fn set_name(&self, name: &'static str) {
         self.lock().name = Some(name);
     }
@@ -363,7 +363,7 @@ impl FakeCri {
         }
     }
 
-    /// Ends the ready sandboxes, whose containers run on.
+    /// Ends the ready sandboxes; their containers keep running.
     pub fn end_sandboxes(&self) {
         let ready = self.ready_sandboxes();
         for (id, pod) in ready {
@@ -386,7 +386,7 @@ impl FakeCri {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a call, and fails it if requested.
+    /// Records a call, and returns an error if one is set for it.
     fn called(&self, call: &'static str, about: &str) -> Result<(), CriError> {
         let at = self.clock.now();
         let mut inner = self.lock();
@@ -410,7 +410,7 @@ impl FakeCri {
         }
     }
 
-    /// Whether this call is to have no effect.
+    /// Whether this call must have no effect.
     fn is_idle(&self, call: &'static str) -> bool {
         match self.lock().idle.get_mut(call) {
             Some(times) if *times > 0 => {
@@ -460,7 +460,7 @@ impl FakeCri {
         self.emit(id.as_str(), EventKind::Stopped, Some(pod));
     }
 
-    /// The name of a container in the list of calls.
+    /// The container's name in recorded calls.
     fn about(&self, id: &ContainerId) -> String {
         match self.lock().containers.get(id) {
             Some(container) => format!("{}/{}", container.spec.name, container.spec.attempt),

@@ -39,7 +39,7 @@ pub use connect::{ConnectError, ConnectOptions, connect, connect_with};
 /// See [`connect`].
 struct GrpcCri {
     grpc: GrpcClient,
-    /// The same for the images, which may be another server's.
+    /// The client for image calls, which another server may serve.
     images: GrpcClient,
     /// The deadline of most calls (`runtimeRequestTimeout`).
     deadline: Duration,
@@ -289,7 +289,7 @@ impl Cri for GrpcCri {
             let answer = self.call(request, Some(self.deadline)).await;
             match answer {
                 Ok(answer) => ids.extend(wire::mounted_images(answer.status)),
-                // It was removed meanwhile.
+                // The container was removed meanwhile.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -380,7 +380,7 @@ impl Cri for GrpcCri {
     async fn server_process(&self) -> Option<u32> {
         let stream = UnixStream::connect(&self.socket).await.ok()?;
         let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
-        // One of another PID namespace has none here, and systemd may listen for another one.
+        // A process of another PID namespace has no pid here, and with socket activation the peer is systemd.
         Some(pid).filter(|pid| *pid > 1)
     }
 

@@ -1,4 +1,4 @@
-//! Lists of everything in a runtime, which mostly are as they were.
+//! Listings of a runtime's sandboxes and containers, with detection of unchanged ones.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -40,12 +40,12 @@ pub struct ListedContainer {
 /// All sandboxes and all containers.
 pub type Lists = (Vec<ListedSandbox>, Vec<ListedContainer>);
 
-/// What a runtime answered last: each list by its hash.
+/// A runtime's previous responses: the hash of each list.
 #[derive(Debug, Default)]
 pub struct LastLists(Option<[u64; 2]>);
 
 impl LastLists {
-    /// Whether the answers differ from those before, which they replace.
+    /// Whether the responses differ from the previous ones, which they replace.
     pub(super) fn differ(&mut self, answers: [&[u8]; 2]) -> bool {
         let hashes = answers.map(|answer| {
             let mut hasher = DefaultHasher::new();

@@ -1,4 +1,4 @@
-//! How often the runtime was called, how long that took, and how often it failed.
+//! The number, duration and failures of calls of the runtime.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/instrumented_services.go, pkg/kubelet/metrics/metrics.go.
 
@@ -9,7 +9,7 @@ use compact::Map;
 
 use crate::histogram::Histogram;
 
-/// The upper bounds of durations, in seconds: from 5 ms on, each 2.5 times the last one.
+/// The upper bounds of durations, in seconds: from 5 ms on, each 2.5 times the previous one.
 const BOUNDS: &[f64] = &[
     0.005,
     0.0125,
@@ -27,7 +27,7 @@ const BOUNDS: &[f64] = &[
     745.058_059_692_382_8,
 ];
 
-/// A kubelet's names of the calls.
+/// A kubelet's operation names of the calls.
 const NAMES: [(&str, &str); 33] = [
     ("Version", "version"),
     ("Status", "status"),
@@ -64,21 +64,21 @@ const NAMES: [(&str, &str); 33] = [
     ("ListPodSandboxMetrics", "list_podsandbox_metrics"),
 ];
 
-/// The calls of one name.
+/// The calls of one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// How many failed.
+    /// The number of failed calls.
     pub errors: u64,
-    /// How long all of them took.
+    /// The durations of all calls.
     pub durations: Histogram,
 }
 
-/// All calls, by a kubelet's names. Clones share them.
+/// All calls, by a kubelet's operation names. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operations(Arc<Mutex<Map<&'static str, Operation>>>);
 
 impl Operations {
-    /// Counts a call that has ended.
+    /// Counts a completed call.
     pub(super) fn count(&self, call: &'static str, took: Duration, failed: bool) {
         let name = NAMES.iter().find(|(known, _)| *known == call);
         let name = name.map_or(call, |(_, name)| *name);

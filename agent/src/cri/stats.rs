@@ -1,13 +1,13 @@
-//! What a runtime measures of sandboxes and containers. A value that it does not give is absent.
+//! A runtime's measurements of sandboxes and containers. A value that the runtime does not report is absent.
 
 use jiff::Timestamp;
 
 use crate::observed::{ContainerId, SandboxId};
 
-/// What a sandbox uses, its containers included.
+/// The usage of a sandbox, including its containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SandboxStats {
-    /// Which sandbox.
+    /// The sandbox.
     pub id: SandboxId,
     /// Processor time, memory, input and output.
     pub usage: Usage,
@@ -15,14 +15,14 @@ pub struct SandboxStats {
     pub network: Option<NetworkStats>,
     /// Number of processes.
     pub processes: Option<u64>,
-    /// Each of its containers alone.
+    /// The usage of each of its containers.
     pub containers: Vec<ContainerStats>,
 }
 
 /// The usage of a container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerStats {
-    /// Which container.
+    /// The container.
     pub id: ContainerId,
     /// Processor time, memory, input and output.
     pub usage: Usage,
@@ -32,7 +32,7 @@ pub struct ContainerStats {
     pub layer: Option<LayerStats>,
 }
 
-/// What both have.
+/// The values that sandboxes and containers have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Processor time.
@@ -48,9 +48,9 @@ pub struct Usage {
 pub struct CpuStats {
     /// When it was measured.
     pub at: Timestamp,
-    /// Nanoseconds in all.
+    /// Total CPU time in nanoseconds.
     pub core_nanoseconds: Option<u64>,
-    /// Billionths of a processor, of late.
+    /// Current usage in billionths of a CPU.
     pub nano_cores: Option<u64>,
     /// Time spent waiting for a processor.
     pub pressure: Option<Pressure>,
@@ -63,7 +63,7 @@ pub struct MemoryStats {
     pub at: Timestamp,
     /// Available bytes below the limit.
     pub available: Option<u64>,
-    /// All in use, caches included.
+    /// All memory in use, including caches.
     pub usage: Option<u64>,
     /// The working set: memory that cannot be reclaimed.
     pub working_set: Option<u64>,
@@ -97,7 +97,7 @@ pub struct IoStats {
     pub pressure: Option<Pressure>,
 }
 
-/// What is used of a file system.
+/// The usage of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerStats {
     /// When it was measured.
@@ -113,16 +113,16 @@ pub struct LayerStats {
 /// Pressure stall information.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// While all processes waited.
+    /// All processes waited.
     pub full: Stall,
-    /// While at least one did.
+    /// At least one process waited.
     pub some: Stall,
 }
 
 /// One line of a pressure file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// In all, in nanoseconds.
+    /// The total, in nanoseconds.
     pub total: u64,
     /// Percent of the last 10 s.
     pub avg10: f64,
@@ -137,9 +137,9 @@ pub struct Stall {
 pub struct NetworkStats {
     /// When it was measured.
     pub at: Timestamp,
-    /// The interface with the pod's address.
+    /// The interface with the pod's primary address.
     pub default: Option<InterfaceStats>,
-    /// The others.
+    /// The other interfaces.
     pub others: Vec<InterfaceStats>,
 }
 
@@ -158,7 +158,7 @@ pub struct InterfaceStats {
     pub tx_errors: Option<u64>,
 }
 
-/// A metric that a runtime has.
+/// A metric that a runtime supports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricDescriptor {
     /// Its name.
@@ -174,9 +174,9 @@ pub struct MetricDescriptor {
 pub struct Metric {
     /// The metric's name.
     pub name: String,
-    /// When it was measured; `None`: for this answer.
+    /// When it was measured; `None`: at the time of this response.
     pub at: Option<Timestamp>,
-    /// Whether it only goes up.
+    /// Whether it is a counter, which only increases.
     pub is_counter: bool,
     /// The values of its labels.
     pub labels: Vec<String>,

@@ -65,7 +65,7 @@ fn incomplete(call: &'static str, what: &str) -> CriError {
     CriError { call, code: Code::Internal, message: format!("the response has no {what}") }
 }
 
-/// How a runtime makes cgroups; what this version of the protocol does not know says nothing.
+/// How a runtime creates cgroups; `None` for a value that this version of the CRI does not define.
 pub(super) fn cgroup_driver(driver: i32) -> Option<CgroupDriver> {
     match v1::CgroupDriver::try_from(driver).ok()? {
         v1::CgroupDriver::Systemd => Some(CgroupDriver::Systemd),
@@ -187,7 +187,7 @@ pub(super) fn container_status(
             code: from.exit_code,
             reason: from.reason,
             message: from.message,
-            // A container that could not be started has none: 1970, as a kubelet shows it.
+            // A container that could not be started has no start time: it becomes 1970, as a kubelet shows it.
             started_at: Some(timestamp(from.started_at)),
             finished_at: timestamp(from.finished_at),
         }),
@@ -208,7 +208,7 @@ pub(super) fn container_status(
         created_at: timestamp(from.created_at),
         restart_count: annotated
             .unwrap_or_else(|| from.metadata.map_or(0, |metadata| metadata.attempt)),
-        // The runtime's own name of the image, as in a kubelet's statuses (toKubeContainerStatus).
+        // The name that the runtime reports for the image, as in a kubelet's statuses (toKubeContainerStatus).
         image: from.image.map(|image| image.image).unwrap_or_default(),
         image_ref: from.image_ref,
         hash: from.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
@@ -239,7 +239,7 @@ pub(super) fn registry_auth(from: &RegistryAuth) -> v1::AuthConfig {
     }
 }
 
-/// The id of a container's image; older runtimes know the reference only.
+/// The id of a container's image; older runtimes report only the reference.
 pub(super) fn image_id(from: v1::Container) -> String {
     if from.image_id.is_empty() { from.image_ref } else { from.image_id }
 }

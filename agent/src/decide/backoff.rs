@@ -80,8 +80,7 @@ impl Backoff {
         }
     }
 
-    /// Records a start at `now` of a container that exited at
-    /// `ended_at`: doubles the delay, or begins with the first one.
+    /// Records a start at `now` of a container that exited at `ended_at`: doubles the delay, or begins with the first one.
     pub fn started(&mut self, key: &str, ended_at: Timestamp, now: Timestamp) {
         let delay = match self.entries.get(key) {
             Some(entry) if !self.expired(entry, ended_at) => (entry.delay * 2).min(self.limits.max),

@@ -30,16 +30,16 @@ pub use resize::Resize;
 pub(crate) use schedule::backoff_key;
 pub use stop::{Stop, end_pod};
 
-/// State of a pod beyond the observed one, owned by the pod's worker.
+/// State of a pod that the runtime does not report, owned by the pod's worker.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Restart series of the pod's containers.
     pub backoff: Backoff,
-    /// Actions that are put off because they failed or had no effect.
+    /// Actions that are deferred because they failed or had no effect.
     pub holds: Holds,
-    /// A RestartAllContainers rule has fired and the reset is not complete.
+    /// Whether a RestartAllContainers rule has fired and the reset is not complete.
     pub restart_all: bool,
-    /// The CPU and memory last actuated at the runtime; `None`: all that the pod has.
+    /// The CPU and memory last actuated at the runtime; `None`: those of the pod's spec.
     pub actuated: Option<Arc<Actuated>>,
 }
 
@@ -57,13 +57,13 @@ impl History {
 #[must_use = "a plan does nothing until it is carried out"]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodPlan {
-    /// Why to first stop every container and sandbox of the pod, if so.
+    /// Why every container and sandbox of the pod is stopped first; `None` if not.
     pub kill_pod: Option<String>,
     /// The sandbox to use.
     pub sandbox: SandboxStep,
     /// Containers to stop individually.
     pub kills: Vec<Kill>,
-    /// How to stop what `kill_pod` or `kills` names, one after the other. If one fails, nothing else is done.
+    /// The stops that carry out `kill_pod` or `kills`, in order. If a stop fails, nothing else is done.
     pub stops: Vec<Stop>,
     /// The sandboxes to stop afterwards, if the whole pod is stopped.
     pub stop_sandboxes: Vec<SandboxId>,
@@ -75,11 +75,11 @@ pub struct PodPlan {
     pub start_ephemeral: Vec<Start>,
     /// Init containers to start, in order; if one that is not a sidecar fails, the following ones are not started.
     pub start_init: Vec<Start>,
-    /// Running containers that get other CPU and memory.
+    /// Running containers whose CPU and memory change.
     pub resize: Option<Resize>,
     /// App containers to start, one after the other.
     pub start_apps: Vec<Start>,
-    /// Why there is nothing to do, if so.
+    /// Why there is nothing to do; `None` if there is.
     pub idle: Option<String>,
     /// Every app container has exited and none will be restarted: terminate the pod.
     pub finished: bool,
@@ -136,7 +136,7 @@ pub enum SandboxStep {
         /// Why the pod needs a new one.
         reason: String,
     },
-    /// No sandbox: nothing of the pod should run any more.
+    /// No sandbox: no container of the pod should run any more.
     None {
         /// The newest observed sandbox, dead or about to be killed.
         last: Option<SandboxId>,
@@ -235,25 +235,25 @@ pub struct Start {
     pub pull_policy: Option<String>,
     /// The container whose process namespace an ephemeral container joins.
     pub target: Option<ProcessTarget>,
-    /// What its failure prevents.
+    /// The starts that its failure prevents.
     pub blocks: Blocks,
 }
 
-/// What an ephemeral container's `targetContainerName` leads to.
+/// The target of an ephemeral container (`targetContainerName`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessTarget {
-    /// The newest container of that name, whatever its state.
+    /// The newest container of this name, whatever its state.
     Container(ContainerId),
-    /// The runtime has no container of this name: nothing can be joined.
+    /// The runtime has no container of this name: there is no namespace to join.
     Missing(String),
 }
 
-/// What the failure of a start prevents.
+/// The starts that the failure of a start prevents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocks {
     /// Nothing.
     Nothing,
-    /// Every later start: an init container that is no sidecar.
+    /// Every later start: the container is an init container, not a sidecar.
     LaterStarts,
 }
 
@@ -262,13 +262,13 @@ pub enum Blocks {
 pub enum When {
     /// Now.
     Now,
-    /// After its crash back-off, or when a start that failed is repeated.
+    /// After its crash back-off, or when a failed start is retried.
     Wait {
         /// The earliest time of the start.
         until: Timestamp,
         /// The recorded delay.
         delay: SignedDuration,
-        /// The kubelet's message for the waiting state `CrashLoopBackOff`; empty if a start that failed is repeated.
+        /// The kubelet's message for the waiting state `CrashLoopBackOff`; empty if a failed start is retried.
         message: String,
     },
 }
@@ -290,8 +290,8 @@ pub fn plan(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -
     schedule::schedule(pod, observed, history, now, choice)
 }
 
-/// The start of the named container if it were chosen now; its recorded back-off decides when it may start.
-/// `None` if the pod has no such container.
+/// The start of the named container if it were chosen now; its recorded back-off decides when it may start. `None` if the pod has
+/// no such container.
 pub fn start_of(
     pod: &Pod,
     observed: &Observed,
@@ -370,7 +370,7 @@ impl Choice {
         Self { sandbox, ..Self::default() }
     }
 
-    /// Leaves out what is put off. A start is put off when it is scheduled.
+    /// Removes the deferred actions. Deferred starts are handled when the start is scheduled.
     fn put_off(&mut self, holds: &Holds, now: Timestamp) {
         let ends = self.kill_pod.is_some() && !matches!(self.sandbox, SandboxStep::Create { .. });
         if !ends && holds.until(&HoldKey::Pod, now).is_some() {
@@ -400,12 +400,12 @@ impl Pick {
     }
 }
 
-// Restarts the whole pod after a RestartAllContainers rule fired: its containers are removed, then started anew.
+// Restarts the whole pod after a RestartAllContainers rule fired: its containers are removed, then created again.
 //
 // Source: Kubernetes 1.36, gate RestartAllContainersOnContainerExits (on by default).
 
-/// Removes every attempt of every app and init container. Those whose exit fired the rule are removed last, because
-/// until then they are the record of the cause.
+/// Removes every attempt of every app and init container. Containers whose exit fired the rule are removed last, because until then
+/// they are the record of the cause.
 fn plan_reset(pod: &Pod, observed: &Observed, history: &History, now: Timestamp) -> PodPlan {
     let seen = sandbox::look(pod, observed);
     let mut resets = Vec::new();

@@ -1,4 +1,4 @@
-//! What is done with scripted containers: starts, commands, limits.
+//! Operations on scripted containers: starts, commands, limits.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::observed::{ContainerId, ContainerResources, MemoryUsage, SandboxId};
 use crate::pod_spec::spec::Resources;
 
 impl Inner {
-    /// Starts a container, and returns how it behaves and whose it is.
+    /// Starts a container, and returns its behaviour and its pod.
     pub(super) fn start(
         &mut self,
         id: &ContainerId,
@@ -55,7 +55,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// What the ready sandboxes and their running containers use; `None` if no test has said so.
+    /// The usage of the ready sandboxes and their running containers; `None` if no test has set it.
     pub(super) fn sandbox_stats(&self) -> Option<Vec<SandboxStats>> {
         let ready = self.sandboxes.iter().filter(|(_, sandbox)| sandbox.listed.ready);
         let of_sandbox = |id: &SandboxId| {
@@ -135,7 +135,7 @@ impl FakeCri {
 }
 
 impl FakeCri {
-    /// Defines the memory that every pod uses.
+    /// Sets the memory usage of every pod.
     pub fn set_memory(&self, usage: MemoryUsage) {
         self.lock().memory = usage;
     }
@@ -172,7 +172,7 @@ fn in_words(limits: &Resources) -> String {
     )
 }
 
-/// What the kernel has.
+/// The limits as the kernel reports them.
 pub(super) fn kernel_limits(limits: &Resources) -> ContainerResources {
     ContainerResources {
         cpu_shares: limits.cpu_shares,

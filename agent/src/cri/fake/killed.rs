@@ -1,4 +1,4 @@
-//! The scripted runtime as an agent sees it that is killed at one of its calls.
+//! The scripted runtime for an agent that is killed during one of its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,28 +17,28 @@ use crate::cri::{
 use crate::observed::{ContainerId, MemoryUsage, ObservedContainer, ObservedSandbox, SandboxId};
 use crate::pod_spec::spec::{ContainerSpec, ImageSpec, Resources, SandboxSpec};
 
-/// When in a call its client is killed.
+/// The moment within a call at which its client is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The call does not reach the runtime.
     Before,
-    /// The runtime has just taken the call, and carries it out.
+    /// The runtime has just received the call, and carries it out.
     During,
-    /// The runtime has carried the call out; its answer is lost.
+    /// The runtime has carried out the call; its response is lost.
     After,
 }
 
-/// At which call a client is killed.
+/// The call, and the moment in it, at which a client is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KillPoint {
     /// The number of the call, from 1.
     pub call: u64,
-    /// When in that call. A call that changes nothing has one moment: before it.
+    /// The moment within the call. For a call that changes nothing it is always [`Moment::Before`].
     pub moment: Moment,
 }
 
-/// The runtime until the client is killed; from then on no call is answered. Like a runtime with a server of its own, it goes
-/// on with a call whose client has gone. Clones share it.
+/// The runtime until the client is killed; from then on it answers no call. Like a runtime in another process, it completes a call
+/// whose client has ended. Clones share it.
 #[derive(Clone)]
 pub struct KilledCri {
     fake: FakeCri,
@@ -58,7 +58,7 @@ pub struct KilledAt {
     pub changes: bool,
 }
 
-/// Whether a call changes something, so that it matters whether it was carried out.
+/// Whether a call changes state, so that a client killed before and after it leaves different states.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reads,
@@ -81,7 +81,7 @@ impl KilledCri {
     /// Waits until the client is killed.
     pub async fn killed(&self) -> KilledAt {
         let mut killed = self.killed.subscribe();
-        // The sender is in `self`.
+        // The send side is in `self`.
         let at = killed.wait_for(Option::is_some).await;
         match at.ok().and_then(|at| *at) {
             Some(at) => at,
@@ -89,12 +89,12 @@ impl KilledCri {
         }
     }
 
-    /// While paused, calls are not counted.
+    /// Stops or resumes counting calls.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Counts a call. Returns the moment at which it kills the client, if it does.
+    /// Counts a call. Returns the moment at which the client is killed, if it is killed in this call.
     async fn arrives(&self, name: &'static str, kind: Kind) -> Option<Moment> {
         if self.killed.borrow().is_some() {
             return std::future::pending().await;

@@ -283,7 +283,7 @@ impl Cri for FakeCri {
         self.called("ImageStatus", "")?;
         let name = image.image.trim_end_matches(":latest");
         let listed = self.lock().listed_images();
-        // The id is the name as it was asked for.
+        // The id is the name as the client passed it.
         let found = listed.into_iter().find(|listed| listed.id == name);
         Ok(found.map(|found| Image { id: image.image.clone(), ..found }))
     }
@@ -415,7 +415,7 @@ impl Cri for FakeCri {
     }
 }
 
-/// There is no process whose streams could be carried.
+/// The error of streaming calls: the scripted runtime has no processes.
 fn no_streams(call: &'static str) -> CriError {
     let message = "this fake has no stream server".to_owned();
     CriError { call, code: Code::Unimplemented, message }

@@ -1,7 +1,7 @@
-//! One call: which answer belongs to which request, and how it is made.
+//! Unary calls: the response type of each request, and the call itself.
 //!
-//! What waits for an answer does not know its type, and is compiled once. It is small: an agent that starts a thousand pods has a
-//! thousand calls under way.
+//! The code that waits for a response does not depend on its type, so that it is compiled once. Its future is small, because an
+//! agent that starts a thousand pods has a thousand calls in flight.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use tonic::{Request, Status};
 use super::GrpcCri;
 use crate::cri::{CriError, wire};
 
-/// A request of the protocol.
+/// A request message of the CRI.
 pub(super) trait Call: Outgoing + 'static {
     type Answer: Incoming + Message + Default;
-    /// Of the call, as the protocol has it.
+    /// The name of the call in the CRI.
     const NAME: &'static str;
     const PATH: &'static str;
 }
@@ -75,7 +75,7 @@ calls! {
 }
 
 impl GrpcCri {
-    /// The answer to a request, within `deadline` if there is one.
+    /// Makes a call and returns the response, within `deadline` if there is one.
     pub(super) fn call<C: Call>(
         &self,
         request: C,
@@ -84,7 +84,7 @@ impl GrpcCri {
         self.answer::<C, C::Answer>(request, deadline)
     }
 
-    /// The answer's bytes.
+    /// Makes a call and returns the encoded response.
     pub(super) fn undecoded<C: Call>(
         &self,
         request: C,
@@ -103,7 +103,7 @@ impl GrpcCri {
         async move { A::from_any(answer.await?).map_err(|status| wire::error(C::NAME, &status)) }
     }
 
-    /// Makes a call, and counts it.
+    /// Makes a call and counts it.
     fn counted(
         &self,
         name: &'static str,
@@ -124,13 +124,13 @@ impl GrpcCri {
     }
 }
 
-/// The answer to a `C` in these bytes.
+/// Decodes the response to a `C`.
 pub(super) fn decoded<C: Call>(bytes: Bytes) -> Result<C::Answer, CriError> {
     decode(bytes).map_err(|status| wire::error(C::NAME, &status))
 }
 
-/// The longest timeout that a request carries: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999
-/// hours, which a pod's grace period may be.
+/// The longest timeout of a request: 100 years. gRPC has eight digits for it, and tonic panics beyond 99,999,999 hours, which a
+/// pod's grace period may exceed.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A request with a gRPC timeout.

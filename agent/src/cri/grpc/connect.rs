@@ -1,4 +1,4 @@
-//! Finds out whether a runtime listens at an endpoint.
+//! Checks whether a runtime listens on an endpoint.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::cri::{Cri, CriError};
 
 /// The maximum length of a unix socket path, without the terminating NUL.
 const MAX_SOCKET_PATH: usize = 107;
-/// How long [`connect`] waits for the first answer.
+/// How long [`connect`] waits for the first response.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// How a runtime is called.
+/// Options of the connection to a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// The endpoint of its images (`imageServiceEndpoint`); `None`: the same.
+    /// The endpoint of the image service (`imageServiceEndpoint`); `None`: the same endpoint.
     pub images: Option<String>,
     /// The deadline of most calls (`runtimeRequestTimeout`).
     pub deadline: Duration,
@@ -26,13 +26,13 @@ pub struct ConnectOptions {
 }
 
 impl Default for ConnectOptions {
-    /// As a kubelet.
+    /// A kubelet's defaults.
     fn default() -> Self {
         Self { images: None, deadline: Duration::from_secs(120), streams_lists: false }
     }
 }
 
-/// The reason why no runtime could be reached.
+/// Why no runtime could be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The endpoint is not a unix socket address.
@@ -82,7 +82,7 @@ pub enum ConnectError {
     NotCri {
         /// The socket.
         path: String,
-        /// Its answer to Version.
+        /// Its response to Version.
         #[source]
         source: CriError,
     },
@@ -96,11 +96,11 @@ pub enum ConnectError {
     },
 }
 
-/// Connects to the runtime at an endpoint such as `unix:///run/crib/crib.sock`, and returns once it has answered Version.
-/// After a broken connection the next call reconnects.
+/// Connects to the runtime at an endpoint such as `unix:///run/crib/crib.sock`, and returns after its response to Version. After a
+/// broken connection the next call reconnects.
 ///
 /// # Errors
-/// Why the endpoint cannot be used, and what to do.
+/// If the endpoint cannot be used; the error names the remedy.
 pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
     connect_with(endpoint, &ConnectOptions::default()).await
 }
@@ -108,7 +108,7 @@ pub async fn connect(endpoint: &str) -> Result<Arc<dyn Cri>, ConnectError> {
 /// Like [`connect`], with options.
 ///
 /// # Errors
-/// Why an endpoint cannot be used, and what to do.
+/// If an endpoint cannot be used; the error names the remedy.
 pub async fn connect_with(
     endpoint: &str,
     options: &ConnectOptions,

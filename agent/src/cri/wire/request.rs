@@ -105,7 +105,7 @@ fn namespace_mode(from: NamespaceMode) -> i32 {
     .into()
 }
 
-/// The same for users and groups.
+/// Conversion of mappings of user or group ids.
 fn id_mappings(from: Option<&UserNamespace>) -> Vec<v1::IdMapping> {
     let mapping = |ids: &UserNamespace| v1::IdMapping {
         host_id: ids.host_id,
@@ -115,7 +115,7 @@ fn id_mappings(from: Option<&UserNamespace>) -> Vec<v1::IdMapping> {
     from.map(mapping).into_iter().collect()
 }
 
-/// The deprecated way to name an AppArmor profile, for older runtimes.
+/// The deprecated AppArmor profile name, for older runtimes.
 fn apparmor_name(from: &SecurityProfile) -> String {
     match from {
         SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
@@ -260,7 +260,7 @@ pub(in crate::cri) fn container_config(spec: &ContainerSpec) -> v1::ContainerCon
     }
 }
 
-/// A container that changes none has none.
+/// `None` for a container that changes no capability.
 fn capabilities(from: &ContainerSecurity) -> Option<v1::Capability> {
     let changed = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
     changed.then(|| v1::Capability {
@@ -293,11 +293,11 @@ fn container_security(from: &ContainerSecurity) -> v1::LinuxContainerSecurityCon
     }
 }
 
-/// The parts in which the CRI's names of stop signals differ from Kubernetes' (`SIGRTMIN+1`).
+/// The parts of stop signal names that differ between the CRI and Kubernetes (`SIGRTMIN+1`).
 const SIGNAL_PARTS: [(&str, &str); 2] =
     [("SIGRTMINPLUS", "SIGRTMIN+"), ("SIGRTMAXMINUS", "SIGRTMAX-")];
 
-/// A signal by its name in Kubernetes; the image's by any other.
+/// The CRI's signal for a name in Kubernetes; an unknown name stands for the image's signal.
 pub(super) fn signal_to_wire(name: &str) -> i32 {
     let name = SIGNAL_PARTS
         .iter()

@@ -16,11 +16,11 @@ use crate::observed::{ContainerState, Observed, ObservedContainer, ProbeResult};
 pub(super) struct AppStep {
     pub(super) start: Vec<Pick>,
     pub(super) kills: Vec<Kill>,
-    /// How many keep running.
+    /// The number of containers that keep running.
     pub(super) kept: usize,
 }
 
-/// Decides the actions for the app containers after initialization, and adds those that are resized to `resize`.
+/// Decides the actions for the app containers after initialization, and adds containers to be resized to `resize`.
 pub(super) fn decide(
     pod: &Pod,
     observed: &Observed,
@@ -57,7 +57,7 @@ impl AppStep {
         let reason = match seen.map(|seen| (&seen.id, &seen.state)) {
             None => "for the first time".to_owned(),
             Some((id, ContainerState::Unknown)) => {
-                // It may still be running: never run two of the same container.
+                // It may still be running: two attempts of a container must never run at the same time.
                 self.kills.push(Kill {
                     id: id.clone(),
                     name: container.name.clone(),
@@ -78,7 +78,7 @@ impl AppStep {
         self.start.push(Pick::new(index, reason));
     }
 
-    /// A running container that needs no stop keeps running, unless its resize requires a restart.
+    /// Keeps a running container that needs no stop, unless its resize requires a restart.
     fn keep(
         &mut self,
         index: usize,

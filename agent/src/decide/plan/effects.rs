@@ -1,5 +1,5 @@
-//! ◆ Compares calls that succeeded with what is observed afterwards. A call without effect would be repeated at once, for ever:
-//! it is put off like a call that failed.
+//! ◆ Compares successful calls with the state observed afterwards. A call without effect would be repeated immediately and
+//! endlessly: it is deferred like a failed call.
 
 use crate::decide::plan::HoldKey;
 use crate::observed::{ContainerId, ContainerState, Observed, SandboxId};
@@ -41,17 +41,17 @@ pub enum Done {
 /// A call that succeeded without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithoutEffect {
-    /// What to put off.
+    /// The action to defer.
     pub key: HoldKey,
     /// The container; `None` for the pod as a whole.
     pub container: Option<String>,
-    /// The reason, as of a failure of the call.
+    /// The reason, as if the call had failed.
     pub reason: &'static str,
-    /// What is the matter.
+    /// The message.
     pub message: String,
 }
 
-/// The calls that had no effect. `observed` is from after the calls.
+/// The calls that had no effect. `observed` is the state after the calls.
 pub fn without_effect(done: &[Done], observed: &Observed) -> Vec<WithoutEffect> {
     done.iter().filter_map(|done| one_without_effect(done, observed)).collect()
 }

@@ -1,17 +1,17 @@
-//! ◆ Actions that failed or had no effect, and until when each is put off. An input of the plan.
+//! ◆ Actions that failed or had no effect, each with the time until which it is deferred. An input of the plan.
 //!
-//! A kubelet repeats the whole pod's sync 10 to 15 s after an action failed, or when something of the pod starts or ends (an
-//! event of its PLEG). Here each action has a hold of its own, so that one container's failure does not delay the others.
+//! A kubelet repeats the sync of the whole pod 10 to 15 s after an action failed, or when a container or sandbox of the pod starts
+//! or ends (a PLEG event). Here each action has its own hold, so that one container's failure does not delay the others.
 
 use compact::{Map, Set};
 use jiff::Timestamp;
 
 use crate::observed::{ContainerId, SandboxId};
 
-/// An action that is put off.
+/// The key of a deferred action.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HoldKey {
-    /// Whatever needs the pod's sandbox or volumes.
+    /// Every action that needs the pod's sandbox or volumes.
     Pod,
     /// A start, by [`crate::decide::plan::Start::backoff_key`]: the start of another image has another key.
     Start(String),
@@ -23,7 +23,7 @@ pub enum HoldKey {
     Resize,
 }
 
-/// The actions that are put off.
+/// The deferred actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     until: Map<HoldKey, Timestamp>,
@@ -32,19 +32,19 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Puts an action off.
+    /// Defers an action.
     pub fn put_off(&mut self, key: HoldKey, until: Timestamp) {
         self.until_event.remove(&key);
         self.until.insert(key, until);
     }
 
-    /// Puts an action off until a time, or until something of the pod starts or ends.
+    /// Defers an action until a time, or until a container or sandbox of the pod starts or ends.
     pub fn put_off_until_event(&mut self, key: HoldKey, until: Timestamp) {
         self.until_event.insert(key.clone());
         self.until.insert(key, until);
     }
 
-    /// Something of the pod has started or ended.
+    /// Records that a container or sandbox of the pod has started or ended.
     pub fn event(&mut self) {
         for key in std::mem::take(&mut self.until_event) {
             self.until.remove(&key);
@@ -63,23 +63,23 @@ impl Holds {
         self.until_event.clear();
     }
 
-    /// Forgets the holds that have ended.
+    /// Removes the holds that have ended.
     pub fn forget_old(&mut self, now: Timestamp) {
         self.until.retain(|_, until| *until > now);
         self.until_event.retain(|key| self.until.contains_key(key));
     }
 
-    /// Until when an action is put off, if it is.
+    /// The end of an action's hold, if it is deferred.
     pub fn until(&self, key: &HoldKey, now: Timestamp) -> Option<Timestamp> {
         self.until.get(key).copied().filter(|until| *until > now)
     }
 
-    /// Whether a container's stop or removal is put off.
+    /// Whether a container's stop or removal is deferred.
     pub fn holds_container(&self, id: &ContainerId, now: Timestamp) -> bool {
         self.until(&HoldKey::Container(id.clone()), now).is_some()
     }
 
-    /// Whether a sandbox's removal is put off.
+    /// Whether a sandbox's removal is deferred.
     pub fn holds_sandbox(&self, id: &SandboxId, now: Timestamp) -> bool {
         self.until(&HoldKey::Sandbox(id.clone()), now).is_some()
     }

@@ -1,8 +1,8 @@
 //! ◆ Decides the next init container, and which sidecars to restart.
 //!
-//! Exited init containers may have been removed, so the search goes backwards: the last init container that the runtime
-//! still has is the current one, and all before it are done. An app container that was created or is running means that
-//! initialization is complete. (An exited one does not: it may be from before a reboot.)
+//! Exited init containers may have been removed, so the search goes backwards: the last init container that the runtime still has
+//! is the current one, and all before it are done. An app container that was created or is running means that initialization is
+//! complete. (An exited one does not: it may have exited before a reboot.)
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container.go computeInitContainerActions.
 
@@ -22,15 +22,15 @@ use crate::observed::{
 pub(super) struct InitStep {
     /// Initialization is complete: continue with the app containers.
     pub(super) initialized: bool,
-    /// To start, in spec order.
+    /// The containers to start, in spec order.
     pub(super) start: Vec<Pick>,
-    /// To stop first.
+    /// The containers to stop first.
     pub(super) kills: Vec<Kill>,
     /// An init container failed and is not restarted: terminate the pod.
     pub(super) failed_for_good: Option<String>,
     /// What the pod waits for.
     pub(super) waits_for: Option<String>,
-    /// Running init containers that get other CPU and memory.
+    /// Running init containers whose CPU and memory change.
     pub(super) resize: Resize,
 }
 
@@ -94,7 +94,7 @@ impl InitStep {
         }
     }
 
-    /// An ordinary init container at the front.
+    /// Decides about an init container at the front that is not a sidecar.
     fn advance(
         &mut self,
         pod: &Pod,
@@ -142,7 +142,7 @@ impl InitStep {
         };
     }
 
-    /// Sidecars that were started before are kept running.
+    /// Keeps the sidecars running that were started before.
     fn keep_sidecars(&mut self, inits: &[Container], observed: &Observed) {
         for (index, container) in
             inits.iter().enumerate().filter(|(_, container)| is_sidecar(container))
@@ -210,8 +210,7 @@ impl InitStep {
         Sidecar::Started
     }
 
-    /// Resizes what keeps running, from the last one to the first: sidecars that have started, and the init container at the
-    /// front.
+    /// Resizes running containers, from the last one to the first: sidecars that have started, and the init container at the front.
     fn resize_running(&mut self, pod: &Pod, observed: &Observed, actuated: Option<&Actuated>) {
         for (index, container) in pod.init_containers().iter().enumerate().rev() {
             let Some(seen) = observed.container(&container.name) else {
@@ -258,7 +257,7 @@ impl InitStep {
     }
 }
 
-/// Whether the probes of a running sidecar say that it has started and lives.
+/// Whether a running sidecar has started and is live, according to its probes.
 fn is_settled(container: &Container, seen: &ObservedContainer, observed: &Observed) -> bool {
     let probes = observed.probes.get(&seen.id).copied().unwrap_or_default();
     let started = container.startup_probe.is_none() || probes.startup == Some(ProbeResult::Success);
@@ -275,7 +274,7 @@ fn apps_were_reached(pod: &Pod, observed: &Observed) -> bool {
     )
 }
 
-/// Whether an init container failed. One that was OOM killed has, regardless of its exit code.
+/// Whether an init container failed. An OOM-killed one has failed, regardless of its exit code.
 fn has_failed(exit: &Exit) -> bool {
     exit.code != 0 || exit.reason == "OOMKilled"
 }

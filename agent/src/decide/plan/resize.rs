@@ -1,4 +1,4 @@
-//! ◆ Decides which running containers get other resources, in place or by a restart.
+//! ◆ Decides which running containers are resized, in place or by a restart.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go computePodResizeAction.
 
@@ -8,33 +8,33 @@ use k8s_openapi::api::core::v1::Container;
 use crate::decide::resize::actuated::{Actuated, CpuMemory};
 use crate::observed::{ContainerId, ObservedContainer};
 
-/// A running container that gets other resources.
+/// A running container whose resources change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerResize {
     /// Its id.
     pub id: ContainerId,
     /// Its name in the spec.
     pub name: String,
-    /// What it has.
+    /// Its actuated resources.
     pub from: CpuMemory,
-    /// What it is allocated.
+    /// Its allocated resources.
     pub to: CpuMemory,
 }
 
 /// The resize of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resize {
-    /// Containers whose memory changes: those that get less first.
+    /// Containers whose memory changes: decreases first.
     pub memory: Vec<ContainerResize>,
-    /// Containers whose CPU changes: those that get less first.
+    /// Containers whose CPU changes: decreases first.
     pub cpu: Vec<ContainerResize>,
-    /// A container gets other resources by a restart, so the pod's change too.
+    /// Whether a container is restarted with other resources, so that the pod's change too.
     pub restarts: bool,
-    /// The resources of the pod as a whole change.
+    /// Whether the pod-level resources change.
     pub of_pod: bool,
 }
 
-/// What becomes of a running container.
+/// The effect of a resize on a running container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It keeps running.
@@ -49,7 +49,8 @@ impl Resize {
         self.memory.is_empty() && self.cpu.is_empty() && !self.restarts && !self.of_pod
     }
 
-    /// Adds a running container, if it has other resources than it is allocated. Without a record nothing is known to differ.
+    /// Adds a running container if its actuated resources differ from the allocated ones. Without `actuated` it counts as
+    /// unchanged.
     pub(super) fn consider(
         &mut self,
         pod: &Pod,
@@ -101,7 +102,7 @@ fn put(list: &mut Vec<ContainerResize>, resize: ContainerResize, first: bool) {
     list.insert(at, resize);
 }
 
-/// Whether the container's policy is to restart it for another amount of a resource. Without a policy it keeps running.
+/// Whether the container's resize policy requires a restart for a change of a resource. Without a policy it keeps running.
 fn restarts_for(container: &Container, resource: &str) -> bool {
     let mut policies = container.resize_policy.iter().flatten();
     policies

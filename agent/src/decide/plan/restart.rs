@@ -73,7 +73,7 @@ pub fn is_restartable(pod: &Pod, container: &Container) -> bool {
     by_rule || own.unwrap_or_else(|| pod.restart_policy()) != RestartPolicy::Never
 }
 
-/// Whether to (re)start the container, judged by its newest attempt.
+/// Whether to (re)start the container, based on its newest attempt.
 pub fn should_start(pod: &Pod, container: &Container, observed: &Observed) -> bool {
     if pod.is_deleted() {
         return false;
@@ -110,15 +110,15 @@ pub fn all_removed(pod: &Pod, observed: &Observed) -> bool {
     pod.init_and_apps().all(|container| observed.container(&container.name).is_none())
 }
 
-/// Whether to restart the whole pod: a rule matches an exit in the runtime or in the pod's last `status`, or a restart of
-/// the whole pod is not complete (condition `AllContainersRestarting` of that status).
+/// Whether to restart the whole pod: a rule matches an exit in the runtime or in the pod's last `status`, or a restart of the whole
+/// pod is not complete (condition `AllContainersRestarting` of that status).
 pub fn restarts_all(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
     is_restarting_all(status)
         || restart_all_matched(pod, observed)
         || restart_all_reported(pod, observed, status)
 }
 
-/// Whether, according to a status alone, the whole pod is restarted.
+/// Whether the whole pod is restarted according to a status alone.
 pub fn restarts_all_reported(pod: &Pod, status: &PodStatus) -> bool {
     let exits = statuses(status).filter_map(|seen| {
         let exit = seen.state.as_ref()?.terminated.as_ref()?;
@@ -141,7 +141,7 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     status.init_container_statuses.iter().chain(&status.container_statuses).flatten()
 }
 
-/// Like [`restart_all_matched`], but with the exits in a status, for containers that exited according to the runtime.
+/// Like [`restart_all_matched`], but takes the exit codes from a status, for containers that have exited according to the runtime.
 fn restart_all_reported(pod: &Pod, observed: &Observed, status: &PodStatus) -> bool {
     statuses(status)
         .filter_map(|seen| {

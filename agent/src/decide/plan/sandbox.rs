@@ -11,7 +11,7 @@ use crate::observed::{NetworkMode, Observed, SandboxId};
 const NO_SANDBOX: &str = "the pod had none";
 const OTHER_NETWORK: &str = "the pod's network mode changed";
 
-/// The judgement of the sandboxes.
+/// The state of the pod's newest sandbox.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The sandbox to use or to replace; `None` if there is none or its network mode changed.
@@ -37,7 +37,7 @@ impl Seen {
     }
 }
 
-/// Judges the newest sandbox.
+/// Evaluates the newest sandbox.
 pub(super) fn look(pod: &Pod, observed: &Observed) -> Seen {
     let Some(newest) = observed.sandboxes.first() else {
         return Seen { id: None, attempt: 0, change: Some(NO_SANDBOX) };

@@ -79,7 +79,7 @@ pub(super) fn start(
             .next()
             .filter(|seen| history.holds.holds_container(&seen.id, now))
             .map(|seen| HoldKey::Container(seen.id.clone()));
-        // Never two of one container: while its stop is put off, so is its start.
+        // Two attempts of a container must never run at the same time: while its stop is deferred, so is its start.
         stop.into_iter()
             .chain([HoldKey::Start(key.clone())])
             .find_map(|key| history.holds.until(&key, now))
@@ -97,7 +97,7 @@ pub(super) fn start(
             Verdict::Wait { until, delay } => When::Wait {
                 until,
                 delay,
-                // Until the sync that repeats it, a start that failed is what the container waits for.
+                // Until the sync that repeats it, the container waits for the failed start.
                 message: match held() {
                     Some(_) => String::new(),
                     None => backoff_message(pod, &container.name, delay),
@@ -171,7 +171,7 @@ fn init_leftovers(
     if !(new_sandbox || starts_init) {
         return Vec::new();
     }
-    // Of those that have ended: a newer one that runs or waits for its start is beside them.
+    // Counted are the exited attempts: a newer one that runs or waits for its start is kept beside them.
     let kept = usize::from(!new_sandbox);
     let ended = |state: &ContainerState| match state {
         ContainerState::Exited(_) | ContainerState::Unknown => true,
@@ -209,7 +209,7 @@ mod tests {
         ContainerState::Exited(fixtures::exit(1))
     }
 
-    /// Attempts of the sidecar, the newest first, and which of them go before an init container starts.
+    /// Attempts of the sidecar, newest first, and which of them are removed before an init container starts.
     #[rstest]
     #[case::ended_twice(&[ended(), ended()], false, &["1"])]
     #[case::runs_again(&[running(), ended()], false, &[])]

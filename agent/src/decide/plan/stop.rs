@@ -1,4 +1,4 @@
-//! ◆ How a plan's stops are carried out: which containers together, with which message, and which sandboxes afterwards.
+//! ◆ How a plan stops containers: which of them together, with which message, and which sandboxes afterwards.
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, Pod as ApiPod, PodSpec};
@@ -15,9 +15,9 @@ pub(crate) const ORPHAN_GRACE: i64 = 1;
 /// Containers to stop together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// How.
+    /// The order and grace periods.
     pub plan: KillPlan,
-    /// The message of the event of each; empty if the pod ends.
+    /// The message of each container's event; empty if the pod ends.
     pub message: String,
 }
 
@@ -29,8 +29,8 @@ pub fn end_pod(pod: &Pod, observed: &Observed, grace: Option<i64>) -> (Stop, Vec
     (stop, sandboxes(observed))
 }
 
-/// What is known of a pod that no source has: its names, and those of its running containers, none of which is a sidecar or
-/// has hooks then (Kubernetes 1.36, pkg/kubelet/container/runtime.go ToAPIPod).
+/// A pod that no source has, from what is known: its names and its running containers, which then count neither as sidecars nor as
+/// having hooks (Kubernetes 1.36, pkg/kubelet/container/runtime.go ToAPIPod).
 pub(crate) fn orphan(pod_ref: &PodRef, observed: &Observed) -> Pod {
     let running = observed.containers.iter().filter(|container| container.state.is_running());
     let container = |seen: &ObservedContainer| Container {
@@ -50,7 +50,7 @@ pub(crate) fn orphan(pod_ref: &PodRef, observed: &Observed) -> Pod {
     })
 }
 
-/// The sandboxes that a pod's end stops: those too that have ended, whose network is still to be released (Kubernetes 1.36,
+/// The sandboxes that are stopped when a pod ends, including ended ones, whose network is still to be released (Kubernetes 1.36,
 /// pkg/kubelet/container/helpers.go ConvertPodStatusToRunningPod).
 fn sandboxes(observed: &Observed) -> Vec<SandboxId> {
     let all = observed.sandboxes.iter();

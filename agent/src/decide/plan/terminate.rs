@@ -27,7 +27,7 @@ pub struct KillPlan {
 /// 3. StopContainer with [`StopTarget::stop_timeout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopTarget {
-    /// Which.
+    /// The container's id.
     pub id: ContainerId,
     /// Its name in the spec.
     pub name: String,
@@ -54,8 +54,8 @@ impl StopTarget {
 /// Plans the termination of the whole pod: `running` are the ids and names of its running containers.
 /// `grace_override` replaces the pod's grace period, in seconds (0: immediately, as on the second Ctrl-C).
 ///
-/// App containers stop concurrently; sidecars after all of them, in reverse order of the spec. A container that no spec names
-/// is no target: see [`unnamed`].
+/// App containers stop concurrently; sidecars stop after all of them, in reverse order of the spec. A container that is not in the
+/// spec is no target: see [`unnamed`].
 pub fn end_pod(
     pod: &Pod,
     running: &[(ContainerId, String)],
@@ -73,7 +73,7 @@ pub fn end_pod(
         let mut target = target(pod, id, name, KillReason::PodEnds, grace_override);
         let place = sidecars.iter().position(|sidecar| sidecar == name);
         if let Some(place) = place.filter(|_| target.grace > 0) {
-            // Wait only for the next sidecar of the spec; if it is not running, wait for none.
+            // Wait only for the next sidecar of the spec, if it is running.
             let next = sidecars.get(place + 1).copied();
             let earlier = pod.containers().iter().map(|app| app.name.as_str()).chain(next);
             target.waits_for = earlier.filter(|name| runs(name)).map(str::to_owned).collect();
@@ -83,8 +83,8 @@ pub fn end_pod(
     KillPlan { targets: targets.collect() }
 }
 
-/// The running containers that no spec of the pod names. Without a spec there is no hook and no grace period to stop them
-/// with: a kubelet counts their stop as failed, and StopPodSandbox, which ends whatever runs in a sandbox, ends them.
+/// The running containers that are not in the pod's spec. Without a spec there is neither a hook nor a grace period: a kubelet
+/// counts their stop as failed, and StopPodSandbox, which stops every container of a sandbox, stops them.
 pub fn unnamed<'a>(
     pod: &Pod,
     running: &'a [(ContainerId, String)],
@@ -124,7 +124,7 @@ fn target(
     }
 }
 
-/// The grace period: the deletion's, or else the failed probe's, or else the pod's.
+/// The grace period: the deletion's, else the failed probe's, else the pod's.
 fn grace(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     let probe = container.and_then(|container| match reason {
         KillReason::LivenessProbe => container.liveness_probe.as_ref(),
@@ -145,8 +145,8 @@ fn grace(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
 //
 // Source: Kubernetes 1.36, pkg/kubelet/pod_workers.go calculateEffectiveGracePeriod.
 
-/// The grace period in seconds: what the API server says (`metadata.deletionGracePeriodSeconds`), else the pod's own. It only
-/// ever shrinks while the pod terminates, and is at least 1, so that preStop hooks of a pod without one are run.
+/// The grace period in seconds: the API server's (`metadata.deletionGracePeriodSeconds`), else the pod's own. It never grows while
+/// the pod terminates, and is at least 1, so that preStop hooks run even if it is 0.
 #[must_use]
 pub fn effective_grace(before: Option<i64>, pod: &Pod) -> i64 {
     let deletion = pod.api().metadata.deletion_grace_period_seconds;
