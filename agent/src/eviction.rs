@@ -1,7 +1,8 @@
-//! Evicts pods when the node is short of something: observes the machine every 10 s, and when the kernel notifies of memory in use, has
-//! the sync loop evict at most one pod, and waits for its end.
+//! Evicts pods under node pressure: measures the node every 10 s and when the kernel reports that memory usage crossed a threshold,
+//! requests the eviction of at most one pod from the sync loop, and waits for the pod's end.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go; what is due decides `local_node::eviction::pass` ◆.
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go; `local_node::eviction::pass` ◆ decides which threshold is
+//! due.
 
 mod measure;
 mod notify;
@@ -35,12 +36,12 @@ use crate::reporting::status::eviction::{AT_ONCE, Eviction};
 use measure::Known;
 use notify::Notifications;
 
-/// How often the node is observed (evictionMonitoringPeriod).
+/// The period of measurements of the node (evictionMonitoringPeriod).
 const PERIOD: Duration = Duration::from_secs(10);
-/// How long, and how often, the clean-up of an evicted pod is waited for (podCleanupTimeout, podCleanupPollFreq).
+/// The time limit of the wait for an evicted pod's clean-up (podCleanupTimeout), followed by the poll period (podCleanupPollFreq).
 const CLEANUP: Duration = Duration::from_secs(30);
 const CLEANUP_POLL: Duration = Duration::from_secs(1);
-/// How long the end of an evicted pod may take in any case (pkg/kubelet/pod_workers.go killPodNow).
+/// The minimum time limit for the end of an evicted pod (pkg/kubelet/pod_workers.go killPodNow).
 const LEAST_KILL: Duration = Duration::from_secs(10);
 
 /// The task that evicts pods.
@@ -50,33 +51,33 @@ pub(crate) struct Evictor {
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) settings: EvictionSettings,
     pub(crate) config: Config,
-    /// The pods of all sources, and what is known of them.
+    /// The pods of all sources, and their state.
     pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
     pub(crate) reports: watch::Receiver<Arc<Reports>>,
-    /// Has unused images removed; `None`: images are never removed.
+    /// Requests the removal of unused images; `None`: images are never removed.
     pub(crate) images: Option<mpsc::Sender<CollectUnused>>,
     pub(crate) events: EventRecorder,
     /// The node's conditions.
     pub(crate) pressure: watch::Sender<Pressure>,
-    /// Tells the sync loop which pods to evict.
+    /// Sends the pods to evict to the sync loop.
     pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
     pub(crate) measures: Measures,
-    /// The cgroup of all pods, if the agent makes it.
+    /// The cgroup of all pods, if the agent creates it.
     pub(crate) pods_cgroup: Option<String>,
 }
 
-/// What is remembered from one pass to the next.
+/// State that is kept between passes.
 struct Memory {
-    /// Grace periods are not counted by a clock that may be set.
+    /// Grace periods use a monotonic clock, because the wall clock may be set.
     began: Instant,
     passes: Passes,
     known: Known,
     notifications: Notifications,
-    /// The file systems as they were last, and their thresholds.
+    /// The file systems as last measured, and their thresholds.
     thresholds: Option<(FsLayout, Vec<Threshold>)>,
 }
 
-/// What was observed of the node, and from when on.
+/// A measurement of the node, and its time.
 #[derive(Clone, Copy)]
 struct Observed<'a> {
     signals: &'a Observations,
@@ -84,14 +85,14 @@ struct Observed<'a> {
     layout: FsLayout,
 }
 
-/// A pod that is evicted, and how long its end may take.
+/// An evicted pod, and the time limit for its end.
 struct Evicted {
     pod: Pod,
     limit: Duration,
 }
 
 impl Evictor {
-    /// Observes now and every ten seconds, and again when an evicted pod has ended.
+    /// Measures now and every ten seconds, and again when an evicted pod has ended.
     pub(crate) async fn run(self) {
         let mut memory = Memory {
             began: Instant::now(),
@@ -164,7 +165,7 @@ impl Evictor {
         });
     }
 
-    /// The pods that have something running, or may have.
+    /// The pods that may have running containers.
     fn active(&self) -> Vec<Pod> {
         let reports = self.reports.borrow();
         let is_active = |pod: &&Pod| reports.get(pod.uid()).is_some_and(|report| !report.finished);
@@ -203,7 +204,7 @@ impl Evictor {
         tracing::warn!(pod = %pod.full_name(), message = said.message.trim_end(), "evicting pod");
         let eviction = Eviction::of_pressure(said, grace);
         self.measures.count(Counted::Evicted(threshold.signal.as_str()));
-        // It fails only when the agent ends.
+        // The send fails only if the agent ends.
         let _ = self.evictions.send((pod.uid().clone(), eviction));
         let seconds = grace.unwrap_or(pod.grace_seconds());
         let kill = Duration::from_secs(seconds.try_into().unwrap_or_default());
@@ -211,7 +212,7 @@ impl Evictor {
         Some(Evicted { pod, limit })
     }
 
-    /// The grace period of an eviction in seconds; `None`: the pod's own. One of 0 does not count, as in a kubelet.
+    /// The grace period of an eviction in seconds; `None`: the pod's own. One of 0 is ignored, as in a kubelet.
     fn grace(&self, threshold: &Threshold, pod: &Pod) -> Option<i64> {
         if threshold.grace_period.is_zero() {
             return Some(AT_ONCE);
@@ -221,7 +222,7 @@ impl Evictor {
         Some(own.map_or(most, |own| own.min(most))).filter(|grace| *grace > 0)
     }
 
-    /// Waits until nothing of the pod is left running.
+    /// Waits until the pod's worker has finished.
     async fn wait_for_cleanup(&self, evicted: &Evicted) {
         let end = after(self.clock.now(), evicted.limit);
         loop {

@@ -1,5 +1,5 @@
-//! Executes plans: makes the CRI calls of each action. It decides nothing. It reports failures to the worker and continues
-//! with the actions that do not depend on them.
+//! Executes plans: makes the CRI calls of each action, without decisions. It reports failures to the worker and continues with the
+//! actions that do not depend on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +48,9 @@ pub(crate) enum Progress {
     Done(Done),
     /// The pod's volumes are prepared.
     Mounted,
-    /// Volumes were not prepared.
+    /// Volumes could not be prepared.
     MountFailed(MountFailure),
-    /// The devices of the pod's ResourceClaims were not prepared, with this message.
+    /// The devices of the pod's ResourceClaims could not be prepared, with this message.
     ClaimsFailed(String),
     /// An action failed.
     Failed(Failure),
@@ -58,24 +58,24 @@ pub(crate) enum Progress {
     ResizeFailed(String),
 }
 
-/// Volumes that were not prepared.
+/// Volumes that could not be prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountFailure {
     /// Their names.
     pub(crate) volumes: Vec<String>,
     /// The message of the first one's event.
     pub(crate) message: String,
-    /// Every other attempt fails too.
+    /// Whether every retry fails too.
     pub(crate) refused: bool,
 }
 
-/// Why there is no sandbox to start containers in.
+/// Why there is no sandbox for the containers.
 pub(crate) enum NoSandbox {
-    /// It failed.
+    /// The sandbox could not be created.
     Failed(Failure),
-    /// Its volumes failed.
+    /// The pod's volumes could not be prepared.
     MountFailed(MountFailure),
-    /// The devices of its ResourceClaims failed, with this message.
+    /// The devices of the pod's ResourceClaims could not be prepared, with this message.
     ClaimsFailed(String),
 }
 
@@ -88,11 +88,11 @@ impl From<Failure> for NoSandbox {
 /// A failed action, to be retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What to put off.
+    /// The action to defer.
     pub(crate) key: HoldKey,
     /// The container; `None` for the whole pod.
     pub(crate) container: Option<String>,
-    /// The attempt that was made but does not run: its exit counts, not the failure.
+    /// The attempt that was created but does not run: its exit is reported instead of the failure.
     pub(crate) attempt: Option<ContainerId>,
     /// The reason for the waiting state, in CamelCase.
     pub(crate) reason: String,
@@ -100,7 +100,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The earliest time of the next attempt.
     pub(crate) until: Option<Timestamp>,
-    /// Every other attempt fails too.
+    /// Whether every retry fails too.
     pub(crate) refused: bool,
 }
 
@@ -110,17 +110,17 @@ pub(crate) struct Job {
     pub(crate) pod: Pod,
     pub(crate) dirs: PodDirs,
     pub(crate) observed: Arc<Observed>,
-    /// What the runtime was last told of CPU and memory.
+    /// The CPU and memory last passed to the runtime.
     pub(crate) actuated: ActuatedRecord,
-    /// Cancelled when the pod must terminate: start nothing more.
+    /// Cancelled when the pod must terminate: no further container starts.
     pub(crate) terminating: CancellationToken,
-    /// Cancelled when the pod's end is requested, even if what is being started is finished first.
+    /// Cancelled when the pod's end is requested, even if a start in progress is completed first.
     pub(crate) end_requested: CancellationToken,
-    /// In boxes: a channel has room for 32 messages from its first one on, and many pods start at once.
+    /// Boxed: a channel allocates room for 32 messages with its first one, and many pods start at the same time.
     pub(crate) progress: mpsc::UnboundedSender<Box<Progress>>,
 }
 
-/// Executes a plan. Returns when every action succeeded or failed, or the pod must terminate.
+/// Executes a plan. Returns when every action has succeeded or failed, or when the pod must terminate.
 pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     job.record_start(&plan);
     if !job.stop_all(&plan).await {
@@ -157,14 +157,14 @@ pub(crate) async fn execute(job: Arc<Job>, plan: PodPlan) {
     }
 }
 
-/// Whether images that are volumes are pulled although no container starts: with each sync of a pod that has a sandbox
-/// (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
+/// Whether images that are volumes are pulled although no container starts: at each sync of a pod that has a sandbox (Kubernetes
+/// 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
 pub(crate) fn pulls_volumes(pod: &Pod, plan: &PodPlan) -> bool {
     let mut volumes = pod.spec().volumes.iter().flatten();
     matches!(plan.sandbox, SandboxStep::Keep { .. }) && volumes.any(|volume| volume.image.is_some())
 }
 
-/// Starts a container if it is to start now. Returns whether it started.
+/// Starts a container if its start is due. Returns whether it started.
 async fn start_now(job: &Arc<Job>, sandbox: &SandboxContext, start: &Start) -> bool {
     start.when == When::Now && container::start(job, sandbox, start.clone()).await
 }
@@ -185,7 +185,7 @@ impl Job {
         }
     }
 
-    /// Makes the plan's stops. Returns whether all of them succeeded.
+    /// Carries out the plan's stops. Returns whether all of them succeeded.
     async fn stop_all(&self, plan: &PodPlan) -> bool {
         let killer = self.killer();
         for stop in &plan.stops {
@@ -215,11 +215,11 @@ impl Job {
         }
     }
 
-    /// Stops containers. A failure is one of the pod's if the whole pod is stopped.
+    /// Stops containers. A failure is the pod's if the whole pod is stopped.
     async fn stop(&self, killer: &Killer, stop: &Stop, of_pod: bool) -> bool {
         let mut failed = killer.kill(stop).await;
         if !of_pod {
-            // Never two of one container.
+            // Two attempts of a container must never run at the same time.
             failed.extend(self.still_running(stop).await);
         }
         for target in &stop.plan.targets {
@@ -304,7 +304,7 @@ impl Job {
     }
 }
 
-/// A container of a pod as a listing has it.
+/// Converts an observed container of a pod into a listed one.
 fn listed(seen: &ObservedContainer, pod: &Pod) -> ListedContainer {
     ListedContainer {
         id: seen.id.clone(),
@@ -331,12 +331,12 @@ pub(crate) fn first_ip(pod: &Pod, shared: &Shared, observed: &Observed) -> Optio
     ips.iter().find(|ip| !ip.is_empty()).cloned()
 }
 
-/// What came of stopping a pod.
+/// The result of stopping a pod.
 #[derive(Debug, Default)]
 pub(crate) struct PodStopped {
-    /// The calls that succeeded.
+    /// The successful calls.
     pub(crate) done: Vec<Done>,
-    /// The errors of those that failed.
+    /// The errors of failed calls.
     pub(crate) errors: Vec<String>,
 }
 
@@ -363,7 +363,7 @@ pub(crate) async fn stop_pod(killer: &Killer, stop: &Stop, sandboxes: &[SandboxI
     stopped
 }
 
-/// Stops a sandbox of a pod that is stopped. One that is gone is stopped (Kubernetes 1.36,
+/// Stops a sandbox. A sandbox that does not exist counts as stopped (Kubernetes 1.36,
 /// pkg/kubelet/kuberuntime/kuberuntime_manager.go killPodWithSyncResult).
 async fn stop_sandbox(shared: &Shared, id: &SandboxId) -> Result<(), CriError> {
     match shared.cri.stop_sandbox(id).await {

@@ -1,4 +1,4 @@
-//! What the unit tests of several modules need: pods, and what was observed and reported of them.
+//! Fixtures of unit tests of several modules: pods, observations and reports.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(crate) fn manifest(name: &str) -> String {
     )
 }
 
-/// What is in a manifest without mistakes.
+/// Parses a manifest without errors.
 pub(crate) fn parsed(text: &str) -> Parsed {
     let parsed = parse("m.yaml", text, Strictness::Strict);
     assert_eq!(parsed.problems, []);
@@ -49,14 +49,14 @@ pub(crate) fn objects(list: Vec<Object>) -> ObjectMap {
     objects
 }
 
-/// Writes a file of a watched directory in one step.
+/// Writes a file of a watched directory atomically.
 pub(crate) fn put(dir: &Path, name: &str, text: &str) {
     let hidden = dir.join(format!(".{name}.new"));
     std::fs::write(&hidden, text).unwrap();
     std::fs::rename(hidden, dir.join(name)).unwrap();
 }
 
-/// An object with the members of another one, which replace its own.
+/// The object `object` with the members `members`, which replace its own.
 pub(crate) fn with(mut object: Value, members: &Value) -> Value {
     object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     object
@@ -84,7 +84,7 @@ pub(crate) fn pod_ref(uid: &str, name: &str) -> PodRef {
     PodRef { uid: PodUid::new(uid), namespace, name: name.to_owned(), agent: None }
 }
 
-/// An end with this code at the epoch.
+/// An exit with this code at the epoch.
 pub(crate) fn exit(code: i32) -> Exit {
     Exit {
         code,

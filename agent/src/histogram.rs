@@ -1,20 +1,20 @@
-//! ◆ How often durations were how long. Pure.
+//! ◆ A histogram of durations. Pure.
 
-/// The upper bounds of Prometheus' clients, in seconds.
+/// The default bucket bounds of Prometheus clients, in seconds.
 pub const DEFAULT_BOUNDS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// A histogram of seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// For each bound, how many were at most so long, and longer than the bound before.
+    /// For each bound, the number of durations up to this bound and above the previous one.
     counts: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
 impl Histogram {
-    /// An empty one with these upper bounds, in ascending order.
+    /// An empty histogram with these upper bounds, in ascending order.
     #[must_use]
     pub fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len()], count: 0, sum: 0.0 }
@@ -30,7 +30,7 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    /// For each bound, how many were at most so long.
+    /// For each bound, the number of durations up to it.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut sum = 0;
         self.bounds.iter().zip(&self.counts).map(move |(bound, count)| {
@@ -39,13 +39,13 @@ impl Histogram {
         })
     }
 
-    /// How many there were.
+    /// The number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How long they were together, in seconds.
+    /// The sum of the durations, in seconds.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum

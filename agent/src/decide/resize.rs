@@ -3,11 +3,11 @@
 //! | state | owner | file below the pod's directory |
 //! |---|---|---|
 //! | desired: the spec of the source | source | |
-//! | allocated: what the node has granted | sync loop | `allocated-resources.json` |
-//! | actuated: what the runtime was told | worker | `actuated-resources.json` |
+//! | allocated: the resources granted by the node | sync loop | `allocated-resources.json` |
+//! | actuated: the resources passed to the runtime | worker | `actuated-resources.json` |
 //!
-//! A resize is granted by the sync loop (`decision`, in the order of `queue`) and carried out by the pod's worker: the plan
-//! says which containers, `steps` has the calls. The worker's pod always has the allocated resources.
+//! The sync loop grants a resize (`decision`, in the order of `queue`), and the pod's worker carries it out: the plan selects the
+//! containers, `steps` determines the calls. The worker's pod always has the allocated resources.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation.
 
@@ -24,12 +24,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What the sync loop tells a pod's worker about resizes, beside the pod with its allocated resources.
+/// The state of resizes that the sync loop sends to a pod's worker, with the pod and its allocated resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResizeState {
-    /// A resize that is not granted.
+    /// The condition of a resize that is not granted.
     pub(crate) pending: Option<ResizeCondition>,
-    /// How many resizes were granted. A new one is in progress until it is carried out.
+    /// The number of granted resizes. A new one is in progress until it is carried out.
     pub(crate) granted: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) const IN_PROGRESS: &str = "PodResizeInProgress";
 pub(crate) const INFEASIBLE: &str = "Infeasible";
 /// The reason of a resize that may be granted later.
 pub(crate) const DEFERRED: &str = "Deferred";
-/// The reason of a resize that failed and is tried again.
+/// The reason of a resize that failed and is retried.
 const ERROR: &str = "Error";
 
 /// Why the node can never grant a resize.
@@ -54,7 +54,7 @@ const ERROR: &str = "Error";
 pub struct Infeasible {
     /// The message of the condition.
     pub message: String,
-    /// The same in a word, as metrics have it.
+    /// A one-word form of the message, for metrics.
     pub detail: &'static str,
 }
 
@@ -65,17 +65,17 @@ pub struct ResizeCondition {
     pub(crate) reason: String,
     /// The message; may be empty.
     pub(crate) message: String,
-    /// The generation of the pod that is resized; 0: it has none.
+    /// The generation of the pod that is resized; 0 if the pod has none.
     pub(crate) generation: i64,
-    /// When it got its reason.
+    /// The time since which it has its reason.
     pub(crate) since: Timestamp,
     /// When it was last set.
     pub(crate) set_at: Timestamp,
 }
 
 impl ResizeCondition {
-    /// The condition of this type that an earlier agent has written to the pod's status. It has its reason from now on, as after a
-    /// restart of a kubelet (BackfillPodResizeConditions).
+    /// The condition of this type that an earlier agent wrote to the pod's status. Its time is now, as after a restart of a kubelet
+    /// (BackfillPodResizeConditions).
     pub(crate) fn restored(pod: &Pod, kind: &str, now: Timestamp) -> Option<Self> {
         let conditions = pod.api().status.as_ref()?.conditions.as_ref()?;
         let written = conditions.iter().find(|condition| condition.type_ == kind)?;
@@ -106,7 +106,7 @@ impl ResizeCondition {
     }
 }
 
-/// Notes that a resize is not granted. Returns whether the reason or the generation is another one.
+/// Records that a resize is not granted. Returns whether the reason or the generation changed.
 pub(crate) fn set_pending(
     pending: &mut Option<ResizeCondition>,
     reason: &str,
@@ -125,7 +125,7 @@ pub(crate) fn set_pending(
     changed
 }
 
-/// The conditions of a pod that are true.
+/// The true conditions of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResizeConditions {
     /// A resize waits to be granted.
@@ -135,17 +135,17 @@ pub struct ResizeConditions {
 }
 
 impl ResizeConditions {
-    /// Notes that a resize was granted.
+    /// Records that a resize was granted.
     pub(crate) fn granted(&mut self, generation: i64, now: Timestamp) {
         self.in_progress = Some(ResizeCondition::of(None, "", "", generation, now));
     }
 
-    /// Notes that what was granted is not what runs, unless that is known.
+    /// Records that a granted resize is not complete, unless that is already recorded.
     pub(crate) fn in_progress(&mut self, generation: i64, now: Timestamp) {
         self.in_progress.get_or_insert_with(|| ResizeCondition::of(None, "", "", generation, now));
     }
 
-    /// Notes that a step failed. Returns the generation that is resized, if that is news.
+    /// Records that a step failed. Returns the generation that is resized, if the failure is new.
     pub(crate) fn failed(&mut self, message: &str, generation: i64, now: Timestamp) -> Option<i64> {
         let before = self.in_progress.take();
         let generation = before.as_ref().map_or(generation, |before| before.generation);
@@ -157,12 +157,12 @@ impl ResizeConditions {
         is_news.then_some(generation)
     }
 
-    /// Notes that what was granted is what runs. Returns the generation of the resize that is complete.
+    /// Records that the granted resize is complete. Returns its generation.
     pub(crate) fn complete(&mut self) -> Option<i64> {
         Some(self.in_progress.take()?.generation)
     }
 
-    /// The conditions for a status. `generation`: that of the pod, if it has one.
+    /// The conditions for a status. `generation` is the pod's, if it has one.
     pub(crate) fn for_status(&self, generation: Option<i64>) -> Vec<PodCondition> {
         let condition = |kind: &str, from: &ResizeCondition| PodCondition {
             type_: kind.to_owned(),

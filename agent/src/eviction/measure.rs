@@ -1,4 +1,4 @@
-//! Measures the node, and its pods when one is to be evicted.
+//! Measures the node, and its pods if one is to be evicted.
 
 use std::fmt::Display;
 use std::io;
@@ -24,14 +24,14 @@ use crate::observed::{ContainerId, SandboxId};
 use crate::storage::volumes::{PodDirs, VolumeUsage, of_volumes};
 use tasks::blocking;
 
-/// What is known of the node from one measurement to the next.
+/// State of the node that is kept between measurements.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// What cannot be measured, which the log has once.
+    /// The measurements that fail; each failure is logged once.
     absent: Set<&'static str>,
-    /// Where the runtime has its images, once it has said so, and its writable layers if they are elsewhere.
+    /// The runtime's directory of images, once reported, and that of writable layers if it differs.
     places: Option<(PathBuf, Option<PathBuf>)>,
-    /// How these were spread over file systems last.
+    /// The last distribution of these directories over file systems.
     layout: Option<FsLayout>,
     /// The memory of the machine, and of all pods together if they have a limit.
     pub(super) memory: Option<MemoryUse>,
@@ -39,7 +39,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The measurement, if there is one.
+    /// The measurement, if it succeeded; logs the first failure.
     pub(super) fn note<T>(
         &mut self,
         what: &'static str,
@@ -60,7 +60,7 @@ impl Known {
     }
 }
 
-/// What the machine says.
+/// The results of the machine's measurements.
 struct Measured {
     memory: io::Result<MemoryUse>,
     memory_of_pods: Option<io::Result<Option<MemoryUse>>>,
@@ -71,7 +71,7 @@ struct Measured {
 }
 
 impl Evictor {
-    /// The signals of the node, and where its file systems are.
+    /// Measures the node's signals, and finds the file systems.
     pub(super) async fn observe(&self, known: &mut Known) -> (Observations, FsLayout) {
         if known.places.is_none() {
             let places = self.places().await;
@@ -121,7 +121,7 @@ impl Evictor {
         (observe(&stats), known.layout.unwrap_or(FsLayout::One))
     }
 
-    /// Where the runtime has its images, and its writable layers if it tells them apart.
+    /// The runtime's directory of images, and that of writable layers if the runtime reports it separately.
     async fn places(&self) -> Result<(PathBuf, Option<PathBuf>), String> {
         let images = self.cri.image_fs_info().await.map_err(|error| error.to_string())?;
         let images = first(images).ok_or("the runtime reports no file system of images")?;
@@ -129,7 +129,7 @@ impl Evictor {
         Ok((images, first(containers)))
     }
 
-    /// What the pods use. A pod of which the runtime says nothing is absent.
+    /// The usage of the pods. A pod without measurements of the runtime is absent.
     pub(super) async fn measure_pods(&self, pods: &[Pod]) -> Vec<PodStats> {
         let mut fresh = LastLists::default();
         let measured =
@@ -164,7 +164,8 @@ impl Evictor {
         measured.await
     }
 
-    /// What each sandbox uses. For a runtime that measures containers alone there is one without an id, which has all of them.
+    /// The usage of each sandbox. If a runtime measures only containers, the result is one entry without an id that has all of
+    /// them.
     async fn sandbox_stats(&self) -> Result<Vec<SandboxStats>, CriError> {
         match self.cri.sandbox_stats().await {
             Err(error) if error.code == Code::Unimplemented => {
@@ -181,7 +182,7 @@ fn first(file_systems: Vec<FsUsage>) -> Option<PathBuf> {
     Some(path).filter(|path| path != Path::new(""))
 }
 
-/// A file system. One that does not count inodes has no such signal.
+/// The signals of a file system. If it does not count inodes, that signal is absent.
 fn whole(fs: FileSystem) -> FsStats {
     let inodes = Some(fs.inodes).filter(|inodes| *inodes > 0);
     FsStats {
@@ -198,7 +199,7 @@ fn used(bytes: u64, inodes: u64) -> FsStats {
     FsStats { used_bytes: Some(bytes), inodes_used: Some(inodes), ..FsStats::default() }
 }
 
-/// Sums up by the uids of pods what the runtime measured.
+/// Adds up the runtime's measurements by the uids of pods.
 fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> Map<String, PodStats> {
     let ready = sandboxes.iter().filter(|sandbox| sandbox.ready);
     let ready: Map<&SandboxId, &str> =
@@ -237,7 +238,7 @@ fn by_pod((sandboxes, containers): &Lists, stats: Vec<SandboxStats>) -> Map<Stri
     by_uid
 }
 
-/// Memory of which something is left.
+/// The available memory.
 fn left(memory: MemoryUse) -> MemoryStats {
     MemoryStats {
         available_bytes: Some(memory.capacity.saturating_sub(memory.working_set)),

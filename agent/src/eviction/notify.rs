@@ -1,6 +1,7 @@
-//! Has the kernel watch the memory in use (`kernelMemcgNotification`), so that a pass begins as soon as a threshold is met.
+//! Lets the kernel watch memory usage (`kernelMemcgNotification`), so that a pass begins as soon as a threshold is met.
 //!
-//! What is watched follows what can be reclaimed, which changes. Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go.
+//! The watched usage depends on the reclaimable memory, which changes. Source: Kubernetes 1.36,
+//! pkg/kubelet/eviction/eviction_manager.go.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,19 +17,19 @@ use crate::local_node::eviction::config::Threshold;
 use crate::local_node::eviction::notification::{is_of_memory, watched_usage};
 use crate::machine::{Machine, MemoryThreshold};
 
-/// How often the kernel is told anew what to watch (notifierRefreshInterval).
+/// The period in which watched thresholds are updated (notifierRefreshInterval).
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// What the kernel watches.
+/// The thresholds that the kernel watches.
 #[derive(Default)]
 pub(super) struct Notifications {
     watched: Vec<Box<dyn MemoryThreshold>>,
-    /// When it was told last, counted from any moment.
+    /// The time of the last update, measured from an arbitrary origin.
     told_at: Option<Duration>,
 }
 
 impl Notifications {
-    /// Has the kernel watch these thresholds by what was measured last, unless it was told of late.
+    /// Lets the kernel watch these thresholds, based on the last measurement, unless they were updated less than [`REFRESH`] ago.
     pub(super) async fn refresh(
         &mut self,
         machine: &Arc<dyn Machine>,

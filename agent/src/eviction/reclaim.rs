@@ -1,8 +1,8 @@
-//! Removes what the node itself does not need: dead containers of pods that have ended, and unused images.
+//! Reclaims node resources without evicting pods: removes dead containers of ended pods, and unused images.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go (DeleteAllUnusedContainers), pkg/kubelet/images/image_gc_manager.go
-//! (DeleteUnusedImages). Those of pods whose end the source does not know stay: they are the record of it, and the workers of pods that
-//! run keep one of each.
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go (DeleteAllUnusedContainers),
+//! pkg/kubelet/images/image_gc_manager.go (DeleteUnusedImages). Dead containers of a pod whose end the source has not recorded yet
+//! are kept, because they are the record of it; the workers of running pods keep one of each container.
 
 use api::pod::Pod;
 use compact::Set;
@@ -23,7 +23,7 @@ impl Evictor {
         }
         if let Some(images) = self.images.as_ref().filter(|_| reclaim.images) {
             let (done, collected) = oneshot::channel();
-            // Both fail only when the agent ends.
+            // Both fail only if the agent ends.
             if images.send(CollectUnused(done)).await.is_ok() {
                 let _ = collected.await;
             }

@@ -58,7 +58,7 @@ enum NotStarted {
         reason: &'static str,
         message: String,
         until: Option<jiff::Timestamp>,
-        /// Every other attempt fails too.
+        /// Whether every retry fails too.
         refused: bool,
         /// The container that was created.
         attempt: Option<ContainerId>,
@@ -69,12 +69,12 @@ fn failed(reason: &'static str, message: String) -> NotStarted {
     NotStarted::Failed { reason, message, until: None, refused: false, attempt: None }
 }
 
-/// A failure of a container that was created.
+/// A failure after the container was created.
 fn failed_after(id: &ContainerId, reason: &'static str, message: String) -> NotStarted {
     NotStarted::Failed { reason, message, until: None, refused: false, attempt: Some(id.clone()) }
 }
 
-/// A failure of what the manifest asks for, which no attempt can give.
+/// A failure that every retry of this manifest repeats.
 fn refused(reason: &'static str, message: String) -> NotStarted {
     NotStarted::Failed { reason, message, until: None, refused: true, attempt: None }
 }
@@ -103,7 +103,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         return Err(no_image(job, &start.name, error.clone()));
     }
     let report = |event: ImageEvent| job.image_event(Some(&start.name), &event);
-    // Steps that are over soon, or rare, have their memory to themselves: that of `run` waits with a thousand pods.
+    // Short or rare steps are boxed, to keep the future of `run` small: a thousand pods may wait in it.
     let got =
         Box::pin(shared.images.ensure(request, &report, &job.terminating)).await.map_err(|no| {
             match no {
@@ -176,7 +176,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
         let not_started = if error.is_of_manifest() { refused } else { failed };
         not_started("CreateContainerConfigError", message)
     })?;
-    // Another runtime follows the links.
+    // Other runtimes follow symbolic links.
     if !sub_paths.is_empty() && job.observed.runtime_name == "crib" {
         let parts = subpath::annotation(&sub_paths);
         spec.annotations.insert(subpath::ANNOTATION.to_owned(), parts);
@@ -199,7 +199,7 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     let id = created.map_err(|error| {
         let message = runtime_message(&error);
         job.event(Some(&start.name), &Happening::Failed(message.clone()));
-        // The request stays the same, but another container may make or replace a mount point.
+        // The request stays the same, but another container may create or replace a mount point.
         let may_end = nested_mounts::may_be_mended(&job.pod, container, &error.message);
         let not_started = if error.is_refusal() && !may_end { refused } else { failed };
         not_started("CreateContainerError", message)
@@ -232,9 +232,9 @@ async fn run(job: &Arc<Job>, sandbox: &SandboxContext, start: Start) -> Result<(
     }
 }
 
-/// Counts the images that a new container mounts. `failed`: why it was not created.
+/// Counts the images that a new container mounts. `failed` is the error of its creation.
 fn count_images(job: &Job, container: &Container, failed: Option<&CriError>) {
-    // The beginning of a runtime's message (Kubernetes 1.36, k8s.io/cri-api/pkg/errors ErrImageVolumeMountFailed).
+    // The prefix of a runtime's message (Kubernetes 1.36, k8s.io/cri-api/pkg/errors ErrImageVolumeMountFailed).
     const MOUNT_FAILED: &str = "ImageVolumeMountFailed";
     let is_image = |name: &str| {
         let mut volumes = job.pod.spec().volumes.iter().flatten();
@@ -255,7 +255,7 @@ fn count_images(job: &Job, container: &Container, failed: Option<&CriError>) {
     }
 }
 
-/// What a container gets for itself: the devices of its ResourceClaims come before those of device plugins.
+/// Allocates a container's devices: those of its ResourceClaims come before those of device plugins.
 async fn assign(job: &Job, container: &Container) -> Result<Assigned, String> {
     let claims = job.shared.claim_manager.as_ref().filter(|_| has_claims(&job.pod));
     let of_claims = claims.map(|claims| claims.cdi_devices(&job.pod, container)).transpose()?;
@@ -266,7 +266,7 @@ async fn assign(job: &Job, container: &Container) -> Result<Assigned, String> {
     Ok(assigned)
 }
 
-/// Makes the parts of volumes that a container mounts.
+/// Creates the directories of a container's subPath mounts.
 async fn prepare_sub_paths(
     job: &Job,
     container: &str,
@@ -285,7 +285,7 @@ async fn prepare_sub_paths(
     })
 }
 
-/// There is no image: the container's own, or one that it mounts.
+/// The failure of an image pull: the container's own image, or one that it mounts.
 fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
     let happening = Happening::Failed(error.reason.to_owned());
     job.event(Some(container), &happening);
@@ -298,7 +298,7 @@ fn no_image(job: &Job, container: &str, error: PullError) -> NotStarted {
     }
 }
 
-/// Makes the link by which log collectors find the container's log. A container runs without one too.
+/// Creates the link by which log collectors find the container's log. A failure does not prevent the start.
 fn link_log(job: &Job, sandbox: &SandboxContext, container: &ContainerSpec, id: &ContainerId) {
     let Some(directory) = job.shared.config.container_logs_dir.clone() else {
         return;
@@ -310,8 +310,8 @@ fn link_log(job: &Job, sandbox: &SandboxContext, container: &ContainerSpec, id: 
     }
 }
 
-/// Runs the postStart hook. If it fails, the container is stopped. The pod's end waits for the hook, as in a kubelet, unless
-/// the agent is told to kill.
+/// Runs the postStart hook. If it fails, the container is stopped. The pod's termination waits for the hook, as in a kubelet,
+/// unless the agent must kill its pods.
 async fn post_start(
     job: &Arc<Job>,
     sandbox: &SandboxContext,
@@ -330,7 +330,7 @@ async fn post_start(
         return Ok(());
     };
     tracing::warn!(pod = %job.pod.full_name(), container = %container.name, error = %message, "postStart hook failed");
-    // The event has no details, which may be secret.
+    // The event has no details, which may contain secrets.
     job.event(Some(&container.name), &Happening::FailedPostStartHook);
     let failed = Progress::HookFailed(container.name.clone(), message.clone());
     job.send(failed);
@@ -342,7 +342,7 @@ async fn post_start(
     Err(failed_after(id, "PostStartHookError", message))
 }
 
-/// Reads the files of environment variables that a container refers to, of the volumes that are mounted.
+/// Reads the files of environment variables that a container refers to, in the mounted volumes.
 fn read_env_files(container: &Container, volumes: &Map<String, HostVolume>) -> EnvFiles {
     let read = |(volume, path): (&str, &str)| {
         let root = &volumes.get(volume)?.host_path;

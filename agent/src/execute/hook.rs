@@ -17,7 +17,7 @@ use crate::shared::Shared;
 
 mod texts;
 
-/// Runs a hook to its end. It has no limit of its own.
+/// Runs a hook until it ends. The hook has no time limit of its own.
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ pub(super) async fn run(
     Err(texts::invalid_handler(handler))
 }
 
-/// A sleep, which is counted if it is dropped before it ends.
+/// A sleep, which is counted if it is dropped before its end.
 struct Sleeping<'a>(Option<&'a Measures>);
 
 impl Sleeping<'_> {
@@ -88,7 +88,7 @@ enum Answered {
 ///
 /// # Errors
 ///
-/// The message, if there is no answer.
+/// The message, if there is no response.
 async fn request(
     dialer: &dyn Dialer,
     container: &Container,
@@ -129,7 +129,7 @@ async fn send(dialer: &dyn Dialer, request: &HttpRequest) -> Result<(), HttpErro
     }
 }
 
-/// The action without TLS, and without credentials that TLS would protect.
+/// The action without TLS, and without the credentials that TLS would protect.
 fn in_plain_http(action: &HTTPGetAction) -> HTTPGetAction {
     let mut plain = action.clone();
     plain.scheme = Some("HTTP".to_owned());
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::checks::dialer::SystemDialer;
 
-    /// A server of plain HTTP that answers every request with 500. Returns its port and what it was sent.
+    /// A server of plain HTTP that answers every request with 500. Returns its port and the requests.
     async fn server() -> (u16, Arc<Mutex<Vec<String>>>, tokio::task::JoinSet<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -19,7 +19,7 @@ use crate::observed::ContainerId;
 use crate::reporting::events::Happening;
 use crate::shared::Shared;
 
-/// How long a hook that outlives its container may take to notice.
+/// How long to wait for a hook after its container has stopped.
 const HOOK_AFTER_STOP: Duration = Duration::from_secs(1);
 
 /// A container that could not be stopped.
@@ -45,8 +45,8 @@ pub(crate) struct Killer {
 type RunningHook<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl Killer {
-    /// Stops the targets of a plan. Once the agent is told to kill, no target waits for another or runs its hook, and each
-    /// gets the shortest grace period, even those whose stop is already running.
+    /// Stops the targets of a plan. Once the agent must kill, no target waits for another or runs its hook, and each gets the
+    /// shortest grace period, even a target that is already being stopped.
     pub(crate) async fn kill(&self, stop: &Stop) -> Vec<StopFailure> {
         let stopped: Map<String, watch::Sender<bool>> = stop
             .plan
@@ -128,7 +128,7 @@ impl Killer {
         }
     }
 
-    /// Makes the call, while a hook that takes too long may still be running.
+    /// Makes the call while a hook that exceeds its time may still be running.
     async fn stop_with_hook(
         &self,
         target: &StopTarget,
@@ -143,7 +143,7 @@ impl Killer {
         tokio::pin!(call);
         tokio::select! {
             result = &mut call => {
-                // Its command ends with the container.
+                // The hook's command ends with the container.
                 let _ = tokio::time::timeout(HOOK_AFTER_STOP, hook).await;
                 result
             }
@@ -167,7 +167,7 @@ impl Killer {
         }
     }
 
-    /// The preStop hook of a target, if it is to be run.
+    /// The preStop hook of a target, if it must run.
     fn pre_stop<'a>(&'a self, target: &'a StopTarget) -> Option<RunningHook<'a>> {
         if !target.pre_stop || *self.shared.kill_now.borrow() {
             return None;
@@ -190,7 +190,7 @@ fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Returns once `kill_now` is true; never returns if its sender is gone.
+/// Returns once `kill_now` is true; never returns if its sender is dropped.
 pub(crate) async fn kill_requested(kill_now: &mut watch::Receiver<bool>) {
     if kill_now.wait_for(|now| *now).await.is_err() {
         std::future::pending::<()>().await;

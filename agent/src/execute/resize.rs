@@ -1,4 +1,4 @@
-//! Resizes running containers: makes the calls of the steps, until one fails. What was not done is planned again.
+//! Resizes running containers: makes the calls of the steps until one fails. Steps that were not carried out are planned again.
 
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ impl Job {
         let since = Instant::now();
         let done = self.resize_in(id, resize).await;
         self.shared.measures.resized(done.is_ok(), since.elapsed());
-        // What failed may have been done in part.
+        // A failed call may have taken effect in part.
         self.shared.cache.resized(self.pod.uid());
         if let Err(message) = done {
             self.send(Progress::ResizeFailed(message));
@@ -89,7 +89,7 @@ impl Job {
     }
 }
 
-/// Whether the runtime does not have the call, which is not needed. containerd 2.2 has no code for that.
+/// Whether the runtime does not implement the call, which is optional. containerd 2.2 returns no code for that.
 fn is_unknown_call(error: &CriError) -> bool {
     error.code == Code::Unimplemented
         || (error.code == Code::Unknown && error.message.contains("not implemented"))

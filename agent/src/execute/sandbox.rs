@@ -1,4 +1,4 @@
-//! Prepares what a pod's containers need: volumes, the sandbox, the hosts file.
+//! Prepares a pod for its containers: volumes, the sandbox, the hosts file.
 
 use compact::Map;
 
@@ -23,7 +23,7 @@ pub(super) struct SandboxContext {
     pub(super) spec: SandboxSpec,
     pub(super) ips: Vec<String>,
     pub(super) volumes: Map<String, HostVolume>,
-    /// Why images are missing that are volumes.
+    /// The errors of missing images that are volumes.
     pub(super) failed_images: Map<String, PullError>,
     pub(super) grants: PodGrants,
 }
@@ -126,7 +126,8 @@ impl Job {
         self.shared.events.record_text(&self.pod, container, kind, event.reason, &event.message);
     }
 
-    /// Prepares the volumes; `None` if the pod must terminate: what drivers mount meanwhile is found when its volumes are removed.
+    /// Prepares the volumes; `None` if the pod must terminate. Volumes that drivers mount meanwhile are found when the pod's
+    /// volumes are removed.
     async fn prepare_volumes(&self) -> Result<Option<Map<String, HostVolume>>, NoSandbox> {
         let runtime_name = &self.observed.runtime_name;
         let mut prepared = volumes::prepare(&self.shared, &self.dirs, &self.pod, runtime_name)
@@ -140,7 +141,7 @@ impl Job {
         let Prepared { volumes, failed, .. } = prepared;
         volumes::record(&self.shared, &self.pod, &failed);
         volumes::count(&self.shared, &self.pod, |name| volumes.contains_key(name));
-        // Containers may use what is only out of date.
+        // Containers may use a volume that is only outdated.
         let missing = failed.iter();
         let missing: Vec<&MountError> =
             missing.filter(|error| !volumes.contains_key(&error.volume)).collect();
@@ -154,7 +155,7 @@ impl Job {
         }
     }
 
-    /// What the agent gives to the pod: the ids of its user namespace. They are recorded in its directory.
+    /// The agent's allocations for the pod: the ids of its user namespace. They are recorded in its directory.
     fn grants(&self) -> Result<PodGrants, UserNamespaceError> {
         if self.pod.spec().host_users != Some(false) {
             return Ok(PodGrants::default());
@@ -163,8 +164,8 @@ impl Job {
         Ok(PodGrants { user_namespace, ..PodGrants::default() })
     }
 
-    /// Creates a sandbox. `None` if the pod must terminate: the call is given up, and a sandbox that comes of it anyway is
-    /// found by the next listing.
+    /// Creates a sandbox. `None` if the pod must terminate: the call is cancelled, and the next listing finds a sandbox that it
+    /// created anyway.
     async fn create_sandbox(
         &self,
         attempt: u32,
@@ -193,7 +194,7 @@ impl Job {
         }
         let id = match created {
             Ok(id) => id,
-            // Nothing waits for it any more (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
+            // The error is no longer needed (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod).
             Err(_) if self.end_requested.is_cancelled() => return Ok(None),
             Err(error) => {
                 self.event(None, &Happening::FailedCreateSandbox(error.go_text()));
@@ -213,8 +214,8 @@ impl Job {
         Ok(Some((id, spec, status.ips.unwrap_or_default())))
     }
 
-    /// Has the devices of the pod's ResourceClaims prepared. Returns false if the pod must terminate: what drivers prepare meanwhile is
-    /// undone when its containers have ended.
+    /// Lets drivers prepare the devices of the pod's ResourceClaims. Returns false if the pod must terminate; devices that drivers
+    /// prepare meanwhile are released when its containers have ended.
     async fn prepare_claims(&self) -> Result<bool, NoSandbox> {
         if !has_claims(&self.pod) {
             return Ok(true);
@@ -235,7 +236,7 @@ impl Job {
         })
     }
 
-    /// Makes the pod's cgroup, if the agent makes those of pods.
+    /// Creates the pod's cgroup, if the agent manages pod cgroups.
     async fn ensure_cgroup(&self, has_sandbox: bool) -> Result<(), Failure> {
         let Some(cgroups) = &self.shared.cgroups else {
             return Ok(());
@@ -284,7 +285,7 @@ impl Job {
         if let Some(volumes) = memory::annotation(&self.pod, &node, path) {
             spec.annotations.insert(memory::ANNOTATION.to_owned(), volumes);
         }
-        // Where the agent makes the pod's cgroup it also limits it.
+        // If the agent creates the pod's cgroup, it also limits it.
         if self.observed.runtime_name == "crib" && self.shared.cgroups.is_none() {
             let limits = cgroup::limits_annotation(&self.pod, &node);
             let class = cgroup::class_annotation(&self.pod, &node).map(str::to_owned);

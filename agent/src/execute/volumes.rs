@@ -1,4 +1,4 @@
-//! Prepares the volumes of a pod, has drivers mount and unmount theirs, and brings those up to date that show objects or fields.
+//! Prepares the volumes of a pod, lets drivers mount and unmount theirs, and updates volumes that show objects or fields.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::storage::volumes::{
 };
 use tasks::{blocking, brief};
 
-/// Prepares all volumes, for a runtime of this name.
+/// Prepares all volumes. `runtime_name` is the name of the runtime.
 pub(super) async fn prepare(
     shared: &Arc<Shared>,
     dirs: &PodDirs,
@@ -27,7 +27,7 @@ pub(super) async fn prepare(
     runtime_name: &str,
 ) -> Result<Prepared, VolumeError> {
     let dirs = dirs.clone();
-    // crib's own keeps an emptyDir in memory where an annotation of the sandbox asks for it; another one would mount a
+    // crib's runtime keeps an emptyDir in memory if an annotation of the sandbox requests it; other runtimes would mount a
     // directory on the disk.
     let has_memory_volumes = runtime_name == "crib";
     with_inputs(shared, pod, has_memory_volumes, move |pod, inputs, now| {
@@ -36,7 +36,7 @@ pub(super) async fn prepare(
     .await
 }
 
-/// Has drivers mount the volumes that are theirs. What fails is among what failed already.
+/// Lets drivers mount their volumes. Failures are added to [`Prepared::failed`].
 pub(super) async fn mount(
     shared: &Arc<Shared>,
     dirs: &PodDirs,
@@ -81,7 +81,7 @@ async fn mount_one(
     })
 }
 
-/// Has drivers mount volumes again whose files they bring up to date so. What fails stays as it is.
+/// Lets drivers remount volumes whose files they update by a remount. A failed volume stays as it is.
 pub(crate) async fn renew(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) {
     let Some(drivers) = &shared.drivers else {
         return;
@@ -96,7 +96,7 @@ pub(crate) async fn renew(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) {
     }
 }
 
-/// Has drivers expand the volumes of a pod that runs, if their PersistentVolumes have become larger. Returns whether nothing failed.
+/// Lets drivers expand the volumes of a running pod whose PersistentVolumes have grown. Returns whether nothing failed.
 pub(crate) async fn expand(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
     let Some(drivers) = &shared.drivers else {
         return true;
@@ -126,7 +126,7 @@ pub(crate) async fn expand(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> b
     all
 }
 
-/// Records events of a volume that was to be expanded: about the pod, and about the claim.
+/// Records events of a volume expansion: about the pod, and about the claim.
 fn record_expansion(shared: &Shared, pod: &Pod, volume: &DriverVolume, expansion: Expansion) {
     let name = &volume.spec_name;
     let (kind, reason, message) = match expansion {
@@ -151,7 +151,7 @@ fn record_expansion(shared: &Shared, pod: &Pod, volume: &DriverVolume, expansion
     }
 }
 
-/// Counts the volumes that a pod is to have, and those of them that containers can mount.
+/// Counts the volumes of a pod, and those of them that containers can mount.
 pub(super) fn count(shared: &Shared, pod: &Pod, is_mounted: impl Fn(&str) -> bool) {
     let objects = shared.objects.current();
     let volumes = pod.mounted_volumes();
@@ -159,14 +159,14 @@ pub(super) fn count(shared: &Shared, pod: &Pod, is_mounted: impl Fn(&str) -> boo
     shared.measures.has_volumes(pod.uid(), volumes.collect());
 }
 
-/// Counts the volumes of a pod that runs, and that an earlier agent has mounted.
+/// Counts the volumes of a running pod that an earlier agent mounted.
 pub(crate) fn count_adopted(shared: &Shared, pod: &Pod) {
     if !shared.measures.knows_volumes(pod.uid()) {
         count(shared, pod, |_| true);
     }
 }
 
-/// Has drivers unmount the volumes of a pod that has ended, and removes its volumes.
+/// Lets drivers unmount the volumes of an ended pod, and removes its volumes.
 pub(crate) async fn remove(
     shared: &Arc<Shared>,
     dirs: &PodDirs,
@@ -187,7 +187,7 @@ async fn remove_all(shared: &Arc<Shared>, dirs: &PodDirs) -> Result<(), VolumeEr
     blocking(move || dirs.remove_volumes(machine.as_ref(), &shared.trash, &shared.in_memory)).await
 }
 
-/// Runs `work`, which may block, with what volumes show at present.
+/// Runs `work`, which may block, with the current content of objects and fields.
 async fn with_inputs<T: Send + 'static>(
     shared: &Arc<Shared>,
     pod: &Pod,
@@ -214,22 +214,22 @@ async fn with_inputs<T: Send + 'static>(
     if may_last { blocking(work).await } else { brief(work) }
 }
 
-/// Whether volumes get a group: each file of one that was there before is changed.
+/// Whether volumes get a group, so that existing files must be changed.
 fn gives_group(pod: &Pod) -> bool {
     let context = pod.spec().security_context.as_ref();
     context.is_some_and(|context| context.fs_group.is_some())
 }
 
-/// Whether volumes are directories that are not the agent's own, on file systems that may not answer.
+/// Whether volumes are directories outside the agent's, on file systems that may not respond.
 fn has_foreign_volumes(pod: &Pod) -> bool {
     let mut volumes = pod.spec().volumes.iter().flatten();
     volumes.any(|volume| volume.host_path.is_some() || may_be_of_driver(volume))
 }
 
-/// Brings the volumes up to date that show objects or fields. Returns whether all of them are.
+/// Updates the volumes that show objects or fields. Returns whether all of them are up to date.
 pub(crate) async fn refresh(shared: &Arc<Shared>, dirs: &PodDirs, pod: &Pod) -> bool {
     let own = dirs.clone();
-    // What is in memory shows nothing that could change.
+    // In-memory volumes show nothing that could change.
     let failed =
         with_inputs(shared, pod, false, move |pod, inputs, now| own.refresh(pod, inputs, now))
             .await;

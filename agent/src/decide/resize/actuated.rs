@@ -1,4 +1,4 @@
-//! ◆ The CPU and memory that the runtime was last told, of each container and of the pod.
+//! ◆ The CPU and memory that were last passed to the runtime, for each container and for the pod.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go containerResourcesFromRequirements.
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::pod_spec::spec::Node;
 use crate::pod_spec::spec::cgroup::{PodCgroup, pod_cgroup};
 
-/// CPU in thousandths and memory in bytes; 0 where there is none.
+/// CPU in thousandths and memory in bytes; 0 for an absent value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuMemory {
     /// Requested CPU.
@@ -43,7 +43,7 @@ impl CpuMemory {
         }
     }
 
-    /// Those of a container. Without its own limit, a container is limited by that of the pod as a whole.
+    /// The resources of a container. Without its own limit, the pod-level limit applies.
     pub fn of_container(pod: &Pod, container: &Container) -> Self {
         let own = Self::of(container.resources.as_ref());
         let whole = Self::of_pod(pod);
@@ -55,12 +55,12 @@ impl CpuMemory {
         }
     }
 
-    /// Those of the pod as a whole (`spec.resources`).
+    /// The pod-level resources (`spec.resources`).
     pub fn of_pod(pod: &Pod) -> Self {
         Self::of(pod.spec().resources.as_ref())
     }
 
-    /// These as the only resources of a container.
+    /// Converts them to resource requirements that have only these.
     pub(crate) fn as_requirements(self) -> ResourceRequirements {
         let list = |milli: i64, bytes: i64| {
             Some(BTreeMap::from([
@@ -76,21 +76,21 @@ impl CpuMemory {
     }
 }
 
-/// The limits of a pod's cgroup, as the runtime was last told.
+/// The limits of a pod's cgroup, as last passed to the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
     /// CPU shares.
     pub cpu_shares: i64,
     /// CPU time for each period, in microseconds; -1: unlimited.
     pub cpu_quota: i64,
-    /// That period, in microseconds.
+    /// The length of such a period, in microseconds.
     pub cpu_period: i64,
     /// Memory in bytes; `None`: unlimited.
     pub memory: Option<i64>,
 }
 
 impl PodLimits {
-    /// The limits with which a pod's cgroup is made.
+    /// The limits with which a pod's cgroup is created.
     fn first(cgroup: &PodCgroup, node: &Node) -> Self {
         let (cpu_quota, cpu_period) = cgroup.cpu_quota.unwrap_or((-1, node.cpu_quota_period));
         Self { cpu_shares: cgroup.cpu_shares, cpu_quota, cpu_period, memory: cgroup.memory }
@@ -100,16 +100,16 @@ impl PodLimits {
 /// The resources last actuated at the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actuated {
-    /// Each container's, by its name.
+    /// The resources of each container, by its name.
     pub containers: Map<String, CpuMemory>,
-    /// The pod's as a whole.
+    /// The pod-level resources.
     pub pod: CpuMemory,
     /// The pod's cgroup.
     pub cgroup: PodLimits,
 }
 
 impl Actuated {
-    /// What the runtime is told when all of a pod is made with these resources.
+    /// The actuated resources of a pod that is created with the resources of its spec.
     pub fn new(pod: &Pod, node: &Node) -> Self {
         let of = |container: &Container| {
             let own = CpuMemory::of_container(pod, container);
@@ -122,13 +122,13 @@ impl Actuated {
         }
     }
 
-    /// A container's; none where nothing is recorded.
+    /// The resources of a container; all zero if none are recorded.
     pub fn container(&self, name: &str) -> CpuMemory {
         self.containers.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether a container in `running` has other resources than the pod's spec, which has the allocated ones, or the pod as a
-    /// whole has. Init containers that are no sidecars do not count, as in a kubelet.
+    /// Whether a container in `running`, or the pod as a whole, has other resources than the pod's spec, which has the allocated
+    /// ones. Init containers that are not sidecars are ignored, as in a kubelet.
     pub fn differs_from(&self, pod: &Pod, running: impl Fn(&str) -> bool) -> bool {
         let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init));
         let mut counted = sidecars.chain(pod.containers());
@@ -140,7 +140,7 @@ impl Actuated {
     }
 }
 
-/// Whether a pod, or one of its containers, requests or limits any resource. Only then there is something to record.
+/// Whether a pod, or one of its containers, requests or limits any resource. Otherwise there is nothing to record.
 pub(crate) fn has_resources(pod: &Pod) -> bool {
     pod.spec().resources.is_some()
         || pod.init_and_apps().any(|container| {

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The granted resources of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Allocation {
-    /// Each init and app container's, by its name.
+    /// The resources of each init and app container, by its name.
     containers: Map<String, ResourceRequirements>,
-    /// The pod's as a whole.
+    /// The pod-level resources.
     pod: Option<ResourceRequirements>,
 }
 
@@ -30,7 +30,7 @@ impl Allocation {
         }
     }
 
-    /// The pod with these resources, if they differ from its own. Containers that are not known here keep theirs.
+    /// The pod with these resources, if they differ from its own. Containers without an entry keep their resources.
     pub(crate) fn in_place_of_desired(&self, pod: &Pod) -> Option<Pod> {
         let other = |container: &Container| {
             let allocated = self.containers.get(&container.name)?;
@@ -56,7 +56,7 @@ impl Allocation {
     }
 }
 
-/// Whether two requirements mean the same; none are like empty ones.
+/// Whether two requirements are equivalent; absent ones equal empty ones.
 fn same(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
     let claims = |from: Option<&ResourceRequirements>| {
         from.and_then(|resources| resources.claims.clone()).unwrap_or_default()

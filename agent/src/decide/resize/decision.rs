@@ -1,6 +1,6 @@
 //! ◆ Decides whether the node grants a resize.
 //!
-//! A kubelet is only asked for resizes that the API server has validated; a source without one has its resizes checked here.
+//! A kubelet only gets resizes that the API server has validated; resizes of a source without an API server are validated here.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/handlers.go; pkg/apis/core/validation/validation.go ValidatePodResize.
 
@@ -21,13 +21,13 @@ use crate::pod_spec::spec::resources::may_swap;
 pub(crate) enum Decision {
     /// The node grants it.
     Granted,
-    /// The node cannot grant it now. The reason is that of the check that failed.
+    /// The node cannot grant it now; the reason is that of the failed check.
     Deferred(Rejection),
     /// The node can never grant it, for this reason.
     Infeasible(Infeasible),
 }
 
-/// Decides on the resize from `allocated` to `desired`, beside what the active pods have taken.
+/// Decides on the resize from `allocated` to `desired`, given the resources of the active pods.
 pub(crate) fn decide(
     desired: &Pod,
     allocated: &Pod,
@@ -108,7 +108,8 @@ fn swaps(desired: &Pod, allocated: &Pod, node: &Node) -> Option<String> {
     would_swap.then(|| "In-place resize of containers with swap is not supported.".to_owned())
 }
 
-/// An active pod with what counts for others: until a decrease is carried out, what its status reports, if that is more.
+/// An active pod with the resources that count against the node: until a decrease is carried out, those in its status if they are
+/// larger.
 pub(crate) fn counted(pod: &Pod, status: Option<&PodStatus>) -> Option<Pod> {
     let status = status?;
     let reported = |name: &str| -> Option<&Amounts> {

@@ -1,4 +1,4 @@
-//! The files that keep a pod's allocated and actuated resources while no agent runs. They go with the pod's directory.
+//! The files with a pod's allocated and actuated resources, for the next agent. They are removed with the pod's directory.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -21,7 +21,7 @@ pub(crate) fn allocated(directory: &Path) -> Option<Allocation> {
     read(&directory.join(ALLOCATED))
 }
 
-/// Keeps what a pod was granted, in place of `before`. A pod without CPU and memory needs no file.
+/// Records the resources granted to a pod, which replace `before`. A pod without CPU and memory needs no file.
 pub(crate) fn keep_allocated(directory: &Path, pod: &Pod, before: Option<&Allocation>) {
     let allocation = Allocation::of(pod);
     if has_resources(pod) && before != Some(&allocation) {
@@ -29,7 +29,8 @@ pub(crate) fn keep_allocated(directory: &Path, pod: &Pod, before: Option<&Alloca
     }
 }
 
-/// What the runtime was last told of a pod, by this agent or an earlier one. The worker makes it, its executor changes it.
+/// The resources last passed to the runtime for a pod, by this agent or an earlier one. The worker creates it, its executor changes
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct ActuatedRecord {
     directory: PathBuf,
@@ -39,12 +40,12 @@ pub(crate) struct ActuatedRecord {
 #[derive(Debug)]
 struct Inner {
     now: Arc<Actuated>,
-    /// Whether the file has it.
+    /// Whether `now` is in the file.
     is_kept: bool,
 }
 
 impl ActuatedRecord {
-    /// The record in a pod's directory. Without one, everything that runs has what `assumed` says.
+    /// Opens the record in a pod's directory. Without one, all running containers count as having the resources `assumed`.
     pub(crate) fn open(directory: PathBuf, assumed: Actuated) -> Self {
         let recorded: Option<Actuated> = read(&directory.join(ACTUATED));
         let inner =
@@ -52,7 +53,7 @@ impl ActuatedRecord {
         Self { directory, inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// What the runtime was last told.
+    /// The resources last passed to the runtime.
     pub(crate) fn now(&self) -> Arc<Actuated> {
         Arc::clone(&self.lock().now)
     }
@@ -61,7 +62,7 @@ impl ActuatedRecord {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what the runtime was told, and waits until it is kept.
+    /// Changes the record, and waits until the file is written.
     pub(crate) async fn change(&self, change: impl FnOnce(&mut Actuated)) {
         let now = {
             let mut inner = self.lock();
@@ -94,14 +95,14 @@ fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
         .ok()
 }
 
-/// Writes a file of a pod. One that cannot be written only means that the next agent repeats calls.
+/// Writes a file of a pod. If the write fails, the next agent only repeats calls.
 fn keep(directory: &Path, name: &str, content: &impl Serialize) {
     if let Err(error) = write(directory, name, content) {
         tracing::warn!(path = %directory.join(name).display(), %error, "failed to record resources of a pod");
     }
 }
 
-/// Writes a file and renames it into its place, so that a crash leaves the old or the new one.
+/// Writes a file and renames it into place, so that a crash leaves the old or the new one.
 fn write(directory: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     let unfinished = directory.join(format!("{name}.tmp"));

@@ -1,6 +1,7 @@
-//! ◆ The order in which pending resizes are looked at.
+//! ◆ The order in which pending resizes are decided.
 //!
-//! First those that request no more than is allocated, then by priority, by QoS class, and by how long they are deferred.
+//! First the resizes that request no more than is allocated, then by priority, by QoS class, and by how long they have been
+//! deferred.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go sortPendingResizes.
 
@@ -10,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::pod_spec::spec::resources::pod_requests;
 
-/// What a pending resize is sorted by.
+/// The sort key of a pending resize.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// It requests more CPU or memory.
@@ -19,14 +20,14 @@ pub(crate) struct Rank {
     priority: std::cmp::Reverse<i32>,
     /// Guaranteed pods first.
     not_guaranteed: bool,
-    /// One that is new comes last.
+    /// New resizes last.
     is_new: bool,
     /// The longest wait first.
     since: Option<Timestamp>,
 }
 
 impl Rank {
-    /// The rank of a resize from `allocated` to `desired`, pending since then.
+    /// The sort key of a resize from `allocated` to `desired`, pending since `since`.
     pub(crate) fn of(desired: &Pod, allocated: &Pod, since: Option<Timestamp>) -> Self {
         let (new, old) = (pod_requests(desired), pod_requests(allocated));
         let more = |name: &str| match (new.get(name), old.get(name)) {

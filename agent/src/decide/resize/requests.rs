@@ -1,4 +1,4 @@
-//! ◆ The changes of resources that a new version of a pod asks for.
+//! ◆ The changes of resources that a new version of a pod requests.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go recordContainerResizeOperations, with the gate
 //! InPlacePodVerticalScalingInitContainers (on by default): every init container can be resized.
@@ -41,7 +41,7 @@ pub(crate) fn resize_requests(before: &Pod, after: &Pod) -> Vec<ResizeRequest> {
     requests
 }
 
-/// A resource's amount; zero if there is none.
+/// The amount of a resource; zero if absent.
 fn amount(kind: Kind, resources: Option<&ResourceRequirements>, resource: &str) -> Quantity {
     let amount = kind.of(resources).and_then(|amounts| amounts.get(resource));
     amount.map_or(Quantity::ZERO, totals::amount)

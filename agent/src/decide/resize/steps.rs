@@ -1,8 +1,8 @@
 //! ◆ The calls of a resize, in order: for memory, then for CPU, the pod's limits grow before those of its containers and shrink
 //! after them, and a limit grows before a request.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doPodResizeAction. A kubelet writes the limits of
-//! the pod's cgroup after it has told the runtime; here they are the runtime's business alone.
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go doPodResizeAction. A kubelet writes the limits of the
+//! pod's cgroup after its call of the runtime; here only the runtime writes them.
 
 use api::pod::Pod;
 use api::totals;
@@ -15,10 +15,10 @@ use crate::observed::{ContainerId, MemoryUsage};
 use crate::pod_spec::spec::cgroup::pod_cgroup;
 use crate::pod_spec::spec::{CgroupVersion, Node, Resources, cpu, resources};
 
-/// What the kernel of cgroup v1 has as the limit of a cgroup without one.
+/// The memory limit that cgroup v1 reports for a cgroup without a limit.
 const UNLIMITED_MEMORY: i64 = 9_223_372_036_854_771_712;
 
-/// One call, or a note of what is done.
+/// One call, or a record of actuated resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// UpdatePodSandboxResources.
@@ -27,7 +27,7 @@ pub(crate) enum Step {
         of: &'static str,
         /// The pod's limits without its overhead.
         resources: Resources,
-        /// The limits of which the pod has then.
+        /// The pod's limits after the call.
         limits: PodLimits,
     },
     /// UpdateContainerResources.
@@ -38,24 +38,24 @@ pub(crate) enum Step {
         name: String,
         /// Its new limits.
         resources: Resources,
-        /// What it has then.
+        /// The container's resources after the call.
         now: CpuMemory,
     },
-    /// The pod as a whole has this.
+    /// Records these as the actuated pod-level resources.
     Whole(CpuMemory),
 }
 
-/// What must hold before the steps: memory that is in use stays below the new limits.
+/// The limits to check before the steps: memory in use must be below the new limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NewLimits {
-    /// The pod's, if it shrinks.
+    /// The pod's limit, if it shrinks.
     pub(crate) pod: Option<i64>,
-    /// Those of containers that shrink, by name.
+    /// The shrinking limits of containers, by name.
     pub(crate) containers: Map<String, i64>,
 }
 
 impl NewLimits {
-    /// Those that shrink.
+    /// The shrinking limits of a resize.
     pub(crate) fn of(pod: &Pod, resize: &Resize, actuated: &Actuated, node: &Node) -> Self {
         if resize.memory.is_empty() && !resize.restarts {
             return Self::default();
@@ -77,10 +77,10 @@ impl NewLimits {
         self.pod.is_some() || !self.containers.is_empty()
     }
 
-    /// Compares the new limits with what is used.
+    /// Compares the new limits with the usage.
     ///
     /// # Errors
-    /// A kubelet's message, if one is used up.
+    /// A kubelet's message, if usage reaches a new limit.
     pub(crate) fn check(&self, usage: &MemoryUsage) -> Result<(), String> {
         let mut problems = Vec::new();
         if let Some(limit) = self.pod {
@@ -131,7 +131,7 @@ pub(crate) fn steps(pod: &Pod, resize: &Resize, actuated: &Actuated, node: &Node
     let always = resize.restarts || resize.of_pod;
     if always || !resize.memory.is_empty() {
         let old = walk.now.memory.unwrap_or(UNLIMITED_MEMORY);
-        // Without a new limit the old one stays: limits cannot be removed.
+        // Without a new limit the old one stays: memory limits cannot be removed.
         let new = desired.memory.unwrap_or(old);
         let limit = |limits: &mut PodLimits| limits.memory = Some(new);
         walk.resource("memory", &resize.memory, (old, new, &limit), None);
@@ -153,16 +153,16 @@ pub(crate) fn steps(pod: &Pod, resize: &Resize, actuated: &Actuated, node: &Node
     walk.steps
 }
 
-/// An old and a new value of the pod's, and how it is set.
+/// An old and a new value of the pod's limits, and a function that sets it.
 type Change<'a> = (i64, i64, &'a dyn Fn(&mut PodLimits));
 
-/// The steps so far, and what the runtime has after them.
+/// The steps so far, and the actuated resources after them.
 struct Walk<'a> {
     pod: &'a Pod,
     node: &'a Node,
     now: PodLimits,
     containers: Map<ContainerId, CpuMemory>,
-    /// The pod as a whole, if it is resized.
+    /// The pod-level resources, if they change.
     whole: Option<CpuMemory>,
     steps: Vec<Step>,
 }
@@ -231,9 +231,9 @@ fn with(of: &str, old: CpuMemory, new: CpuMemory) -> CpuMemory {
     }
 }
 
-/// The pod's limits as the runtime is told them: without the overhead, which it is told beside them.
+/// The pod's limits as passed to the runtime: without the overhead, which is passed separately.
 fn without_overhead(pod: &Pod, limits: PodLimits, node: &Node) -> Resources {
-    // The unified hierarchy has no number for it, and 0 stands for none.
+    // The unified hierarchy has no number for unlimited, and 0 stands for an absent limit.
     let unlimited = match node.cgroup_version {
         CgroupVersion::V1 => UNLIMITED_MEMORY,
         CgroupVersion::V2 => 0,

@@ -1,4 +1,4 @@
-//! ◆ The kubelet's messages about hooks that failed, and what counts as a failure.
+//! ◆ Whether a hook failed, and the kubelet's messages about failures.
 
 use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
@@ -50,7 +50,7 @@ pub(super) fn http_failure(
     )
 }
 
-/// The message for a handler without a known action. `tcpSocket` is one: it validates, and has never been implemented.
+/// The message for a handler without a supported action. `tcpSocket` passes validation but has never been implemented.
 pub(super) fn invalid_handler(handler: &LifecycleHandler) -> String {
     let socket = handler.tcp_socket.as_ref().map_or("nil".to_owned(), |socket| {
         let port = match &socket.port {

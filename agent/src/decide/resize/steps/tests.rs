@@ -1,4 +1,4 @@
-//! The order of steps, and what is in each.
+//! The order of steps, and their content.
 #![allow(clippy::unwrap_used)]
 
 use compact::Map;
