@@ -69,11 +69,11 @@ pub struct Images {
     node_logins: NodeLogins,
     providers: ProviderRunner,
     measures: Measures,
-    /// Opened before the first use, which may list the runtime's images.
+    /// Opened on first use, which may list the runtime's images.
     records: OnceCell<PullRecords>,
 }
 
-/// What a container needs.
+/// A request for a container's image.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageRequest<'a> {
     /// The container's pod.
@@ -123,7 +123,7 @@ impl From<Reported> for Unready {
 struct Pulled {
     reference: String,
     user: ImageUser,
-    /// In bytes; 0 if the runtime does not tell.
+    /// In bytes; 0 if the runtime does not report it.
     size: u64,
     used: Option<Credential>,
     took: Duration,
@@ -133,7 +133,7 @@ struct Pulled {
 type Report<'a> = &'a (dyn Fn(ImageEvent) + Send + Sync);
 
 impl Images {
-    /// An owner of pulls, whose records are in `root_dir` and whose pull secrets are among `objects`. The `cluster` may issue tokens
+    /// Creates the owner of pulls. Its records are in `root_dir`, the pull secrets among `objects`. The `cluster` may issue tokens
     /// for credential providers.
     pub fn new(
         cri: Arc<dyn Cri>,
@@ -189,7 +189,7 @@ impl Images {
         })
     }
 
-    /// The delay that is on record for a pod's image; zero for none.
+    /// The current back-off delay of a pod's image; zero if there is none.
     pub fn backoff(&self, uid: &PodUid, image: &str) -> Duration {
         lock(&self.backoff).delay(&decide::backoff_key(uid, image))
     }
@@ -206,7 +206,7 @@ impl Images {
             runtime_handler: self.config.handler_of(request.sandbox),
             annotations: request.sandbox.annotations.clone(),
         };
-        // A kubelet reports missing ones with each look at the pod, also if nothing is pulled (pkg/kubelet/kubelet.go SyncPod).
+        // A kubelet reports missing secrets at each sync of the pod, even if nothing is pulled (pkg/kubelet/kubelet.go SyncPod).
         let secrets = self.pull_secrets(request.pod, report);
         let found = tokio::select! {
             biased;
@@ -219,7 +219,7 @@ impl Images {
         }
     }
 
-    /// Finds an image that is present and that the pod may use; else the credentials to pull it with.
+    /// Finds a present image that the pod may use; otherwise returns the credentials to pull it.
     async fn find(
         &self,
         request: ImageRequest<'_>,
@@ -288,7 +288,7 @@ impl Images {
         Ok(credentials)
     }
 
-    /// The pod's pull secrets in their order. Missing ones are reported.
+    /// The pod's pull secrets in their order. Missing secrets are reported.
     fn pull_secrets(&self, pod: &Pod, report: Report<'_>) -> Vec<Secret> {
         let objects = self.objects.current();
         let names = references::pull_secrets(pod, &objects);
@@ -357,8 +357,8 @@ impl Images {
         }
     }
 
-    /// Waits for other pulls, then tries the credentials one after the other. The error has one text for each attempt,
-    /// and says whether the runtime refuses the name itself.
+    /// Waits for other pulls, then tries the credentials one after the other. The error has one text for each attempt, and whether
+    /// the runtime rejects the name itself.
     async fn pull_in_turn(
         &self,
         spec: &ImageSpec,
@@ -404,7 +404,7 @@ impl Images {
         Err((attempts, refused))
     }
 
-    /// The user of a pulled image, from what the runtime has under its name, or under its reference if that is another image.
+    /// The user of a pulled image, from the runtime's image with its name, or with its reference if that is another image.
     async fn user_of(&self, spec: &ImageSpec, reference: &str, named: Option<Image>) -> ImageUser {
         let image = match named {
             Some(image) if image.id == reference => Some(image),
@@ -421,7 +421,7 @@ impl Images {
         self.records.get_or_init(open).await
     }
 
-    /// Forgets the records of images that the runtime no longer has.
+    /// Removes the records of images that the runtime no longer has.
     pub(crate) async fn prune_records(&self, images: &[Image], listed_at: Timestamp) {
         let ids = images.iter().map(|image| image.id.clone()).collect();
         self.records().await.prune(&ids, listed_at).await;

@@ -1,4 +1,4 @@
-//! The task that removes images: decides with `garbage`, and does what that says.
+//! The task that removes images as `garbage` decides.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::reporting::events::EventRecorder;
 use crate::reporting::measures::{Counted, Measures};
 use tasks::blocking;
 
-/// How often images are listed, and removed if necessary.
+/// The period in which images are listed, and removed if necessary.
 const PERIOD: Duration = Duration::from_secs(300);
 
 /// Removes images.
@@ -33,7 +33,7 @@ pub(crate) struct ImageCollector {
     pub(crate) node_name: String,
 }
 
-/// Asks for the removal of every image that is not in use and old enough, and gives a sign when that is done.
+/// Requests the removal of every unused image that is old enough; the channel signals completion.
 pub(crate) struct CollectUnused(pub(crate) oneshot::Sender<()>);
 
 /// Why a collection failed.
@@ -99,7 +99,7 @@ fn aggregate(failed: &[(String, CriError)]) -> String {
 }
 
 impl ImageCollector {
-    /// Collects now and every five minutes, and when `requests` ask for it.
+    /// Collects now, every five minutes, and for each of `requests`.
     pub(crate) async fn run(self, mut requests: mpsc::Receiver<CollectUnused>) {
         if self.policy.is_off() && requests.is_closed() {
             return;
@@ -120,8 +120,8 @@ impl ImageCollector {
         }
     }
 
-    /// Reports a failure. The first one in a row is often that of a runtime which has just started, and no event (pkg/kubelet/kubelet.go
-    /// StartGarbageCollection).
+    /// Reports a failure. The first one in a row records no event, because often the runtime has just started
+    /// (pkg/kubelet/kubelet.go StartGarbageCollection).
     fn failed(&self, failure: &CollectError, failed_before: bool) {
         let error: &dyn std::error::Error = failure;
         if failed_before {
@@ -137,7 +137,7 @@ impl ImageCollector {
         self.events.warn_of_node(&self.node_name, reason, message);
     }
 
-    /// Collects as often as `requests` ask for it, until that time.
+    /// Collects for each of `requests` until that time.
     async fn answer(
         &self,
         uses: &mut ImageUses,
@@ -153,7 +153,7 @@ impl ImageCollector {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, "image garbage collection failed");
             }
-            // The one that asked may have ended.
+            // The requester may have ended.
             let _ = done.send(());
         }
     }
@@ -170,7 +170,7 @@ impl ImageCollector {
         Ok(uses.candidates(&in_use))
     }
 
-    /// Removes every unused image that is old enough, however much space there is.
+    /// Removes every unused image that is old enough, regardless of free space.
     async fn collect_unused(&self, uses: &mut ImageUses) -> Result<(), CollectError> {
         let now = self.clock.now();
         let candidates = self.observe(uses, now).await?;
@@ -274,7 +274,7 @@ impl ImageCollector {
         })
     }
 
-    /// Removes an image for a reason that a kubelet's metric has.
+    /// Removes an image. `reason` is the label of a kubelet's metric.
     async fn remove(&self, image: &Candidate, reason: &'static str) -> Result<(), CriError> {
         tracing::info!(image = image.id, bytes = image.size, "removing unused image");
         let spec = ImageSpec { image: image.id.clone(), ..ImageSpec::default() };

@@ -44,7 +44,7 @@ pub struct PullError {
     pub message: String,
     /// The earliest time of the next attempt.
     pub until: Option<Timestamp>,
-    /// Whether every other attempt fails too, because of the name itself.
+    /// Whether every retry fails too, because of the name itself.
     pub refused: bool,
 }
 
@@ -53,12 +53,12 @@ impl PullError {
         Self { reason, message, until: None, refused: false }
     }
 
-    /// The same when the name itself is refused.
+    /// The same error with `refused` set.
     fn refused_if(self, refused: bool) -> Self {
         Self { refused, ..self }
     }
 
-    /// A pull that could not even begin.
+    /// A pull that could not begin.
     pub(crate) fn unstarted(message: String) -> Self {
         Self::new("ErrImagePull", message)
     }
@@ -67,7 +67,8 @@ impl PullError {
 /// An error and the event that reports it.
 pub(crate) type Reported = (PullError, ImageEvent);
 
-/// The key of an image's back-off. An updated pod does not wait for the image that it had, and no pod waits for another.
+/// The key of an image's back-off. It contains pod and image, so that an updated pod does not wait for its previous image, and no
+/// pod waits for another.
 pub(crate) fn backoff_key(uid: &PodUid, image: &str) -> String {
     format!("{uid}_{image}")
 }
@@ -106,14 +107,14 @@ impl PullBackoff {
             .insert(key.to_owned(), FailedPull { delay, at: now, what, refused: error.refused });
     }
 
-    /// Returns the end of the running back-off and the last failure, if a back-off is running.
+    /// The end of the running back-off and the last failure; `None` if none is running.
     fn waiting(&self, key: &str, now: Timestamp) -> Option<(Timestamp, &FailedPull)> {
         let failure = self.entries.get(key)?;
         (until(failure.at, now) < failure.delay)
             .then(|| (after(failure.at, failure.delay), failure))
     }
 
-    /// The recorded delay; zero for none.
+    /// The current delay; zero if there is none.
     pub(crate) fn delay(&self, key: &str) -> Duration {
         self.entries.get(key).map_or(Duration::ZERO, |failure| failure.delay)
     }
@@ -125,7 +126,7 @@ impl PullBackoff {
     }
 }
 
-/// The image's name as the runtime gets it.
+/// The image's name as passed to the runtime.
 pub(crate) fn name_for_runtime(image: &str) -> Result<String, Reported> {
     reference::with_default_tag(image).map_err(|message| {
         let event = ImageEvent::inspect_failed(message.clone());
@@ -134,7 +135,7 @@ pub(crate) fn name_for_runtime(image: &str) -> Result<String, Reported> {
     })
 }
 
-/// The reference of a present image, from the answer of ImageStatus; `None`: it is absent.
+/// The reference of a present image, from the response of ImageStatus; `None`: it is absent.
 pub(crate) fn inspected<T>(answer: Result<Option<T>, CriError>) -> Result<Option<T>, Reported> {
     answer.map_err(|error| {
         let message = format!("Failed to inspect image \"\": {}", error.go_text());
@@ -145,8 +146,8 @@ pub(crate) fn inspected<T>(answer: Result<Option<T>, CriError>) -> Result<Option
     })
 }
 
-/// Decides about an image that is absent, or present but not for this pod without a pull. `Never` does not tell the two apart,
-/// so that nobody learns from it which images are present.
+/// Decides about an image that is absent, or present but not usable by this pod without a pull. The error for `Never` is the same
+/// in both cases, so that it does not reveal which images are present.
 pub(crate) fn may_pull(image: &str, policy: PullPolicy) -> Result<(), Reported> {
     match policy {
         PullPolicy::Never => {
@@ -179,7 +180,7 @@ pub(crate) fn backed_off(
     Err((error, ImageEvent::back_off(image)))
 }
 
-/// Why none of the attempts of a pull, one for each credential, succeeded; `refused`: no other could.
+/// The error of a pull whose attempts, one for each credential, all failed. `refused`: no credential could succeed.
 pub(crate) fn pull_failed(image: &str, attempts: &[String], refused: bool) -> Reported {
     let mut different: Vec<&str> = Vec::new();
     for attempt in attempts {
@@ -211,7 +212,7 @@ fn pull_error(image: &str, error: &str) -> PullError {
     PullError::new("ErrImagePull", error.to_owned())
 }
 
-/// The error of PullImage as a kubelet shows it: without a code that says nothing.
+/// The error of PullImage as a kubelet shows it: without an uninformative code.
 pub(crate) fn pull_error_text(error: &CriError) -> String {
     match error.code {
         Code::Unknown => error.message.clone(),

@@ -1,7 +1,7 @@
 //! ◆ Docker configurations (`.dockercfg`, `config.json`), as in pull secrets and in files of the node.
 //!
-//! Source: Kubernetes 1.36, pkg/credentialprovider/config.go. Members are matched like Go's JSON decoder does: in any case,
-//! the last of several wins, null is as good as absent, unknown ones are ignored.
+//! Source: Kubernetes 1.36, pkg/credentialprovider/config.go. Members are matched like Go's JSON decoder does: case-insensitively,
+//! the last of several wins, null counts as absent, unknown ones are ignored.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ pub struct Login {
     pub username: String,
     /// The password.
     pub password: String,
-    /// The e-mail address, which only the hash of the credential has.
+    /// The e-mail address, which is only used in the hash of the credential.
     pub email: String,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Login {
 /// Logins by registry: a host with an optional port and path; a label of the host may have `*`.
 pub type DockerConfig = Map<String, Login>;
 
-/// Why a docker configuration cannot be used. The text never has a part of the configuration.
+/// Why a docker configuration cannot be used. The text never contains a part of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DockerConfigError {
     /// It is not the JSON of such a configuration.
@@ -45,7 +45,7 @@ pub enum DockerConfigError {
 /// Parses a `.dockercfg`.
 ///
 /// # Errors
-/// Fails for anything but an object of logins.
+/// If it is not an object of logins.
 pub fn parse_dockercfg(bytes: &[u8]) -> Result<DockerConfig, DockerConfigError> {
     let Members(logins) = parse::<Members<Login>>(bytes)?;
     Ok(logins.into_iter().collect())
@@ -54,7 +54,7 @@ pub fn parse_dockercfg(bytes: &[u8]) -> Result<DockerConfig, DockerConfigError> 
 /// Parses a `config.json`, which has the logins in `auths`.
 ///
 /// # Errors
-/// Fails for anything but an object with such a member.
+/// If it is not an object with this member.
 pub fn parse_config_json(bytes: &[u8]) -> Result<DockerConfig, DockerConfigError> {
     let ConfigJson(logins) = parse(bytes)?;
     Ok(logins)
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for ConfigJson {
                             let members: Option<Members<Login>> = map.next_value()?;
                             logins.extend(members.unwrap_or_default().0);
                         }
-                        // Not used, but checked.
+                        // Unused, but validated.
                         "httpheaders" => drop(map.next_value::<Option<Members<Option<String>>>>()?),
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }

@@ -27,7 +27,7 @@ impl ImageEvent {
         Self::new(true, "InspectFailed", message)
     }
 
-    /// The image is not present, or not for this pod, and must not be pulled.
+    /// The image is not present, or not usable by this pod, and must not be pulled.
     pub(crate) fn never_pull(message: String) -> Self {
         Self::new(true, "ErrImageNeverPull", message)
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::clock::until;
 use crate::cri::Image;
 
-/// When images are removed.
+/// The conditions for removing images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGcPolicy {
     high_threshold_percent: u8,
@@ -20,7 +20,7 @@ pub struct ImageGcPolicy {
 }
 
 impl Default for ImageGcPolicy {
-    /// The kubelet's: from 85 % down to 80 %, images that were seen 2 minutes ago, no maximum age.
+    /// The kubelet's defaults: from 85 % down to 80 %, no images seen within the last 2 minutes, no maximum age.
     fn default() -> Self {
         Self {
             high_threshold_percent: 85,
@@ -32,39 +32,39 @@ impl Default for ImageGcPolicy {
 }
 
 impl ImageGcPolicy {
-    /// Percentages of the file system from which and down to which images are removed.
+    /// The percentages of disk usage at which removal starts and stops.
     #[must_use]
     pub fn thresholds(&self) -> (u8, u8) {
         (self.high_threshold_percent, self.low_threshold_percent)
     }
 
-    /// How old an image is at least when it is removed, and at most; zero: any age.
+    /// The minimum age of a removed image, and the maximum age of an unused one; a maximum of zero means none.
     #[must_use]
     pub fn ages(&self) -> (Duration, Duration) {
         (self.minimum_age, self.maximum_age)
     }
 }
 
-/// Why the settings of the garbage collection are refused.
+/// Why settings of the garbage collection are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageGcPolicyError {
     /// A threshold is more than 100.
     #[error("imageGCHighThresholdPercent and imageGCLowThresholdPercent must be between 0 and 100")]
     NoPercentage,
-    /// Nothing would be freed.
+    /// The low threshold is not below the high one.
     #[error("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")]
     Low,
-    /// Every image would be older before it may be removed.
+    /// The maximum age is not above the minimum age.
     #[error("imageMaximumGCAge must be greater than imageMinimumGCAge")]
     Age,
 }
 
 impl ImageGcPolicy {
-    /// Checks the settings of a kubelet: `imageGCHighThresholdPercent`, `imageGCLowThresholdPercent`, `imageMinimumGCAge`,
-    /// and `imageMaximumGCAge`, which 0 turns off.
+    /// Validates the settings of a kubelet: `imageGCHighThresholdPercent`, `imageGCLowThresholdPercent`, `imageMinimumGCAge`, and
+    /// `imageMaximumGCAge`, which 0 disables.
     ///
     /// # Errors
-    /// Fails for what a kubelet refuses.
+    /// If a kubelet rejects the settings.
     pub fn new(
         high_threshold_percent: u8,
         low_threshold_percent: u8,
@@ -101,7 +101,7 @@ pub(crate) struct ImageFs {
     pub(crate) available: u64,
 }
 
-/// Why the file system of images cannot be judged.
+/// Why the usage of the file system of images cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid capacity 0 on image filesystem")]
 pub(crate) struct NoCapacity;
@@ -111,7 +111,7 @@ pub(crate) struct NoCapacity;
 pub(crate) struct Shortage {
     /// In bytes.
     pub(crate) bytes: u64,
-    /// How full the file system is.
+    /// The usage of the file system in percent.
     pub(crate) usage_percent: u64,
 }
 
@@ -134,11 +134,11 @@ pub(crate) fn shortage(
     Ok(Some(Shortage { bytes, usage_percent }))
 }
 
-/// What is known of an image.
+/// What the agent has recorded of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ImageUse {
     first_seen: Timestamp,
-    /// `None`: not since the agent was started.
+    /// `None`: not used since the agent started.
     last_used: Option<Timestamp>,
     size: u64,
     pinned: bool,
@@ -153,14 +153,14 @@ pub(crate) struct Candidate {
     last_used: Option<Timestamp>,
 }
 
-/// When each image was seen and used, since the agent was started.
+/// When each image was seen and used since the agent started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ImageUses {
     images: Map<String, ImageUse>,
 }
 
 impl ImageUses {
-    /// Takes a listing of images, and the ids of those that containers use.
+    /// Records a listing of images and the ids of images that containers use.
     pub(crate) fn observe(&mut self, listed: &[Image], in_use: &Set<String>, now: Timestamp) {
         let mut images = Map::new();
         for image in listed {
@@ -190,13 +190,13 @@ impl ImageUses {
                 last_used: image.last_used,
             })
             .collect();
-        // None, never used, is the least.
+        // `None`, never used, sorts first.
         compact::sort_by_key(&mut candidates, |image| (image.last_used, image.first_seen));
         candidates
     }
 }
 
-/// Splits off the images that have not been used for too long. None are too old before the agent itself has run that long.
+/// Splits off the images that were unused for longer than the maximum age. There are none before the agent has run that long.
 pub(crate) fn too_old(
     policy: &ImageGcPolicy,
     candidates: Vec<Candidate>,
@@ -211,7 +211,7 @@ pub(crate) fn too_old(
         .partition(|image| image.last_used.is_none_or(|used| until(used, now) > policy.maximum_age))
 }
 
-/// Whether an image was there long enough to be removed for its space: one that was just pulled is about to be used.
+/// Whether an image is old enough to be removed for its space: one that was just pulled is about to be used.
 pub(crate) fn is_old_enough(policy: &ImageGcPolicy, image: &Candidate, now: Timestamp) -> bool {
     until(image.first_seen, now) >= policy.minimum_age
 }
@@ -225,7 +225,7 @@ pub(crate) fn not_enough(fs: ImageFs, shortage: Shortage, freed: u64) -> String 
     )
 }
 
-/// The size as in `1.5 GiB`.
+/// The size in the form `1.5 GiB`.
 fn binary_size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -10,26 +10,26 @@ use sha2::{Digest, Sha256};
 
 use super::docker_config::{self, DockerConfig, DockerConfigError, Login};
 
-/// The registry whose credentials serve images without a registry in their name.
+/// The registry whose credentials apply to images without a registry in their name.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
-/// The identity of an object of a cluster that a credential is from.
+/// The identity of the API object that a credential comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceRef {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its uid, which changes when it is created again.
+    /// Its uid, which differs after it is created again.
     pub uid: String,
 }
 
-/// Whose credential it is.
+/// The owner of a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
-    /// That of a pull secret.
+    /// A pull secret.
     Secret(SourceRef),
-    /// That of a service account, for whose token a provider gave it.
+    /// A service account, for whose token a provider returned the credential.
     ServiceAccount(SourceRef),
 }
 
@@ -40,9 +40,9 @@ pub struct Credential {
     pub username: String,
     /// The password.
     pub password: String,
-    /// The hash of user name, password and e-mail address, in pull records.
+    /// The hash of user name, password and e-mail address, as in pull records.
     pub hash: String,
-    /// What it is from; `None` if every pod of the node may use it.
+    /// The owner; `None` if every pod of the node may use it.
     pub source: Option<CredentialSource>,
 }
 
@@ -60,10 +60,10 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// The keyring of pull secrets. Secrets that are not of a docker type are ignored.
+    /// Creates the keyring of pull secrets. Secrets that are not of a docker type are ignored.
     ///
     /// # Errors
-    /// Fails if one of the secrets is malformed.
+    /// If one of the secrets is malformed.
     pub fn of_secrets(secrets: &[Secret]) -> Result<Self, DockerConfigError> {
         let mut keyring = Self::default();
         for secret in secrets {
@@ -92,7 +92,7 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds the logins of a docker configuration. An entry that is no URL of a registry is ignored.
+    /// Adds the logins of a docker configuration. An entry that is not a registry's URL is ignored.
     pub fn add(&mut self, source: Option<&CredentialSource>, config: &DockerConfig) {
         for (location, login) in config {
             let without_scheme = location
@@ -118,7 +118,7 @@ impl Keyring {
         }
     }
 
-    /// The credentials for a repository such as `docker.io/library/nginx`, the most specific ones first.
+    /// The credentials for a repository such as `docker.io/library/nginx`, most specific first.
     pub fn lookup(&self, repository: &str) -> Vec<Credential> {
         let matching =
             self.credentials.iter().rev().filter(|(location, _)| matches(location, repository));
@@ -140,7 +140,7 @@ fn is_in_default_registry(repository: &str) -> bool {
     }
 }
 
-/// Whether an image is at a location: host labels match the location's, in which `*` stands for any text, the ports are
+/// Whether a repository matches a location: the host's labels match the location's, in which `*` stands for any text, the ports are
 /// equal, and the path begins with the location's.
 pub fn matches(location: &str, repository: &str) -> bool {
     let (Some(location), Some(image)) = (Location::parse(location), Location::parse(repository))
@@ -166,7 +166,7 @@ fn glob(pattern: &str, text: &str) -> bool {
     let mut parts: Vec<&str> = rest.split('*').collect();
     let last = parts.pop().unwrap_or_default();
     for part in parts {
-        // The first place leaves the most text for the rest.
+        // The first occurrence leaves the most text for the rest.
         match text.find(part) {
             Some(at) => text = &text[at + part.len()..],
             None => return false,
@@ -187,7 +187,7 @@ struct Location {
 }
 
 impl Location {
-    /// Parses what follows `https://`, as Go's `url.Parse` does; `None` for what that refuses.
+    /// Parses what follows `https://`, as Go's `url.Parse` does; `None` if that rejects it.
     fn parse(text: &str) -> Option<Self> {
         if text.chars().any(|c| c.is_ascii_control()) {
             return None;
@@ -228,7 +228,7 @@ impl Location {
     }
 }
 
-/// Decodes `%41`; `None` for an incomplete one.
+/// Decodes percent-encoding such as `%41`; `None` if a sequence is incomplete.
 fn unescaped(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -236,7 +236,7 @@ fn unescaped(path: &str) -> Option<String> {
         rest = tail;
         if first == b'%' {
             let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-            // A sign is no digit.
+            // `from_str_radix` would accept a sign.
             (!digits.starts_with('+')).then_some(())?;
             bytes.push(u8::from_str_radix(digits, 16).ok()?);
             rest = &rest[2..];
@@ -259,7 +259,7 @@ fn hash(login: &Login) -> String {
     hex(&Sha256::digest(format!("{{{}}}", members.join(","))))
 }
 
-/// A string as Go's `json.Marshal` writes it: it also escapes what HTML and JavaScript would take for markup.
+/// A string as Go's `json.Marshal` formats it: it also escapes the characters of HTML and JavaScript markup.
 fn go_json(text: &str) -> String {
     let mut json = String::from('"');
     for c in text.chars() {

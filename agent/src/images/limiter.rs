@@ -1,10 +1,10 @@
-//! ◆ Limits the rate of pulls: a bucket of tokens.
+//! ◆ Limits the rate of pulls: a token bucket.
 
 use jiff::Timestamp;
 
 use crate::clock::until;
 
-/// A bucket of tokens, one for each pull; full at first.
+/// A bucket with one token per pull; full at first.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenBucket {
     per_second: f64,
@@ -14,7 +14,7 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket of `burst` tokens that is refilled with `qps` tokens a second; without a limit if `qps` is 0.
+    /// A bucket of `burst` tokens, refilled with `qps` tokens per second; a `qps` of 0 means no limit.
     pub(crate) fn new(qps: u32, burst: u32, now: Timestamp) -> Self {
         Self {
             per_second: f64::from(qps),
@@ -24,7 +24,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token. False if there is none.
+    /// Takes a token. Returns false if there is none.
     pub(crate) fn take(&mut self, now: Timestamp) -> bool {
         if self.per_second == 0.0 {
             return true;

@@ -12,7 +12,7 @@ use super::keyring::{Credential, Keyring};
 use crate::clock::after;
 use tasks::blocking;
 
-/// How long the file is not read again.
+/// How long the file's content is cached.
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Reads the first of several files that exists.

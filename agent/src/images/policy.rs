@@ -38,7 +38,7 @@ pub struct Allowlist {
     prefixes: Vec<String>,
 }
 
-/// Why a pattern of the list is refused.
+/// Why a pattern of the list is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowlistError {
     /// It begins or ends with a space.
@@ -62,10 +62,10 @@ pub enum AllowlistError {
 }
 
 impl Allowlist {
-    /// Checks the patterns.
+    /// Validates the patterns.
     ///
     /// # Errors
-    /// Fails for the first pattern that is neither a name nor a prefix.
+    /// If a pattern is neither a name nor a prefix.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, AllowlistError> {
         let mut list = Self::default();
         for pattern in patterns {

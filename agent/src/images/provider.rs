@@ -25,7 +25,7 @@ use accounts::{AccountKey, PodAccount, ServiceAccounts};
 pub use config::{ProviderConfig, ProviderConfigError, TOKEN_GATE, TokenAttributes};
 use response::{ProviderResponse, ResponseCache, ResponseError};
 
-/// How long a provider may take.
+/// The time limit of a provider.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Validated providers and the directory of their programs. [`CredentialProviders::default`] has none.
@@ -59,11 +59,11 @@ pub enum ProvidersError {
 }
 
 impl CredentialProviders {
-    /// Reads the configuration in a file, or in the `*.json`, `*.yaml` and `*.yml` files of a directory by name, and checks
-    /// that the programs exist. `tokens`: whether providers may get tokens of service accounts ([`TOKEN_GATE`]).
+    /// Reads the configuration in a file, or in the `*.json`, `*.yaml` and `*.yml` files of a directory by name, and checks that
+    /// the programs exist. `tokens`: whether providers may get tokens of service accounts ([`TOKEN_GATE`]).
     ///
     /// # Errors
-    /// Fails if the configuration is missing or invalid, or a program is missing.
+    /// If the configuration is missing or invalid, or a program is missing.
     pub fn read(config: &Path, bin_dir: &Path, tokens: bool) -> Result<Self, ProvidersError> {
         let failed =
             |path: &Path, source| ProvidersError::Read { path: path.display().to_string(), source };
@@ -102,7 +102,7 @@ impl CredentialProviders {
     }
 }
 
-/// Runs providers and keeps their responses.
+/// Runs providers and caches their responses.
 pub(crate) struct ProviderRunner {
     providers: Vec<Provider>,
     clock: Arc<dyn Clock>,
@@ -118,24 +118,24 @@ struct Provider {
     runs: Mutex<Map<RequestKey, Arc<Run>>>,
 }
 
-/// What makes requests the same: the image and, where the provider gets a token, the account with the token.
+/// The key by which concurrent requests share a run: the image and, if the provider gets a token, the account with the token.
 type RequestKey = (String, Option<AccountKey>);
 
-/// For whose pods a provider is run.
+/// The pods that a provider is run for.
 enum RunFor {
-    /// It is not run.
+    /// No pod: the provider is not run.
     Nobody,
-    /// For all pods alike.
+    /// All pods alike.
     All,
-    /// For those of this service account.
+    /// The pods of this service account.
     Account(PodAccount),
 }
 
-/// What a provider has for an image.
+/// A provider's response for an image.
 #[derive(Default)]
 struct Found {
     logins: DockerConfig,
-    /// Whose logins they are; `None`: those of all pods.
+    /// The owner of the logins; `None`: every pod may use them.
     source: Option<CredentialSource>,
 }
 
@@ -164,7 +164,7 @@ enum ProviderError {
 }
 
 impl ProviderRunner {
-    /// Runs these providers. The `cluster` may issue tokens for them.
+    /// Creates a runner of these providers. The `cluster` may issue tokens for them.
     pub(crate) fn new(
         providers: CredentialProviders,
         clock: Arc<dyn Clock>,
@@ -181,7 +181,7 @@ impl ProviderRunner {
         Self { providers, clock, accounts: ServiceAccounts::new(cluster) }
     }
 
-    /// The credentials that all providers together have for a repository. A provider that fails has none.
+    /// The credentials of all providers for a repository. A provider that fails contributes none.
     pub(crate) async fn lookup(&self, repository: &str, pod: &Pod) -> Vec<Credential> {
         let mut keyring = Keyring::default();
         for provider in &self.providers {
@@ -250,7 +250,7 @@ impl Provider {
         Ok(Found { logins: response.logins.clone(), source })
     }
 
-    /// For whose pods it is run that a pod may have credentials of it.
+    /// Decides for which account, if any, the provider is run for this pod.
     async fn run_for(
         &self,
         pod: &Pod,

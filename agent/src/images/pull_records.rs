@@ -1,4 +1,4 @@
-//! Owns the records of pulls: all of them in memory, every change also in a file.
+//! Owns the records of pulls: in memory, with every change written to a file.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::records::{self, Access, Known, PullCredentials, PulledRecord};
 use crate::cri::Cri;
 use tasks::blocking;
 
-/// The records of the node. The lock is held during the write of a file, so that files change in the order of the records.
+/// The records of the node. The lock is held while a file is written, so that files change in the order of the records.
 pub(crate) struct PullRecords {
     files: RecordFiles,
     state: Mutex<State>,
@@ -21,7 +21,7 @@ pub(crate) struct PullRecords {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many pulls of an image are under way; 0: one was when an earlier agent ended.
+    /// The number of pulls of an image in progress; 0: an earlier agent ended during one.
     intents: Map<String, usize>,
     pulled: Map<String, PulledRecord>,
     damaged_intents: Set<String>,
@@ -45,7 +45,7 @@ impl State {
 }
 
 impl PullRecords {
-    /// Reads the records. An image whose pull ended together with an earlier agent counts as pulled by the agent, without
+    /// Reads the records. An image whose pull was interrupted by the end of an earlier agent counts as pulled by the agent, without
     /// credentials.
     pub(crate) async fn open(root_dir: &Path, cri: &dyn Cri, now: Timestamp) -> Self {
         let files = RecordFiles::new(root_dir);
@@ -126,7 +126,7 @@ impl PullRecords {
     ) {
         let mut state = self.state.lock().await;
         let credentials = Some(credentials);
-        // Without the record the intent stays, so that the image still counts as pulled by the agent.
+        // If the record cannot be written, the intent is kept, so that the image still counts as pulled by the agent.
         if self.change(&mut state, image, image_ref, credentials, now).await {
             self.end(&mut state, image).await;
         }
@@ -145,7 +145,7 @@ impl PullRecords {
         self.change(&mut state, image, image_ref, credentials, now).await;
     }
 
-    /// Removes the records of images that the runtime does not have, unless they changed since its images were listed.
+    /// Removes the records of images that the runtime does not have, unless they changed after the images were listed.
     pub(crate) async fn prune(&self, images: &Set<String>, listed_at: Timestamp) {
         let mut state = self.state.lock().await;
         let unknown: Vec<String> = state

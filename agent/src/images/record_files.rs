@@ -1,5 +1,5 @@
-//! The files of pull records, in `image_manager/pulling` and `image_manager/pulled` of the agent's root directory, named and
-//! written as a kubelet does.
+//! The files of pull records, in `image_manager/pulling` and `image_manager/pulled` of the agent's root directory. Names and format
+//! are a kubelet's.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -16,11 +16,11 @@ use super::records::{PullCredentials, PulledRecord};
 
 /// The version that is written.
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
-/// Versions that are read: their documents are the same.
+/// Versions that are read; their schemas are equal.
 const READ_VERSIONS: [&str; 2] = [API_VERSION, "kubelet.config.k8s.io/v1alpha1"];
-/// The beginning of the names of files.
+/// The prefix of file names.
 const PREFIX: &str = "sha256-";
-/// The end of the names of files that are being written.
+/// The suffix of names of files that are being written.
 const UNFINISHED: &str = ".tmp";
 
 /// The directories of the records.
@@ -30,16 +30,16 @@ pub(crate) struct RecordFiles {
     pulled: PathBuf,
 }
 
-/// What the directories have.
+/// The content of the directories.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The images of pulls that did not end.
+    /// The images of pulls that did not complete.
     pub(crate) intents: Set<String>,
-    /// Records by the reference to their image.
+    /// Records by their image's reference.
     pub(crate) pulled: Map<String, PulledRecord>,
-    /// Names of files of intents that cannot be read.
+    /// Names of intent files that cannot be read.
     pub(crate) damaged_intents: Set<String>,
-    /// Names of files of records that cannot be read.
+    /// Names of record files that cannot be read.
     pub(crate) damaged_pulled: Set<String>,
 }
 
@@ -64,7 +64,7 @@ struct PulledDocument {
     credential_mapping: Map<String, PullCredentials>,
 }
 
-/// A document with its type.
+/// A document with a kind.
 trait Document: DeserializeOwned + Serialize {
     const KIND: &'static str;
     fn type_meta(&self) -> (&str, &str);
@@ -84,7 +84,7 @@ impl Document for PulledDocument {
     }
 }
 
-/// The name of the file about an image.
+/// The name of an image's file.
 pub(crate) fn file_name(image: &str) -> String {
     format!("{PREFIX}{}", hex(&Sha256::digest(image)))
 }
@@ -96,7 +96,7 @@ impl RecordFiles {
         Self { pulling: dir.join("pulling"), pulled: dir.join("pulled") }
     }
 
-    /// Reads all records. A damaged one is logged and left alone: it is overwritten by the next pull of its image.
+    /// Reads all records. A damaged one is logged and kept: the next pull of its image overwrites it.
     pub(crate) fn read(&self) -> Found {
         let mut found = Found::default();
         for (name, document) in documents::<IntentDocument>(&self.pulling) {
@@ -135,7 +135,7 @@ impl RecordFiles {
         write(&self.pulling, image, &document)
     }
 
-    /// Records that no pull is under way.
+    /// Records that no pull is in progress.
     pub(crate) fn remove_intent(&self, image: &str) -> io::Result<()> {
         remove(&self.pulling, image)
     }
@@ -196,7 +196,7 @@ fn decode<T: Document>(path: &Path) -> Result<T, String> {
     Ok(document)
 }
 
-/// Writes a file and renames it into its place, so that a crash leaves the old or the new one.
+/// Writes a file and renames it into place, so that a crash leaves the old or the new one.
 fn write(directory: &Path, image: &str, document: &impl Document) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let path = directory.join(file_name(image));

@@ -1,4 +1,4 @@
-//! ◆ Records of pulls: which credentials could pull an image, and who may therefore use it without another pull.
+//! ◆ Records of pulls: which credentials could pull an image, and therefore which pods may use it without another pull.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/images/pullmanager/image_pull_manager.go; the documents are those of
 //! kubelet.config.k8s.io/v1beta1.
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::keyring::{Credential, CredentialSource, SourceRef};
 use super::policy::CredentialVerification;
 
-/// Secrets that only match are recorded up to this number, so that many namespaces do not make a record grow for ever.
+/// Matching secrets are recorded up to this number, so that a record does not grow without limit in a cluster with many namespaces.
 const MOST_MATCHED_SECRETS: usize = 100;
 
-/// What is known of a pulled image.
+/// The record of a pulled image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PulledRecord {
     /// The runtime's reference to the image.
@@ -24,7 +24,7 @@ pub(crate) struct PulledRecord {
     pub credentials: Map<String, PullCredentials>,
 }
 
-/// Whose credentials could pull an image.
+/// The owners of credentials that could pull an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct PullCredentials {
@@ -100,7 +100,7 @@ impl PullServiceAccountRecord {
 }
 
 impl PullCredentials {
-    /// What a successful pull with this credential shows; `None`: without one.
+    /// The record of a successful pull with this credential; `None`: without one.
     pub(crate) fn of(used: Option<&Credential>) -> Self {
         let secret = used.and_then(PullSecretRecord::of);
         let account = used.and_then(PullServiceAccountRecord::of);
@@ -111,7 +111,7 @@ impl PullCredentials {
         }
     }
 
-    /// Adds what others show. Returns whether that changed anything.
+    /// Adds the credentials of `new`. Returns whether that changed anything.
     fn merge(&mut self, new: &Self) -> bool {
         if self.node_pods_accessible {
             return false;
@@ -155,12 +155,12 @@ impl PullCredentials {
 }
 
 impl PulledRecord {
-    /// A record without credentials: to use the image, they have to be checked again.
+    /// A record without credentials: before a pod uses the image, its credentials are verified.
     pub(crate) fn new(image_ref: &str, now: Timestamp) -> Self {
         Self { image_ref: image_ref.to_owned(), updated_at: now, credentials: Map::new() }
     }
 
-    /// Adds the credentials that could pull the image under a name. Returns whether the record changed.
+    /// Adds the credentials that pulled the image under a name. Returns whether the record changed.
     pub(crate) fn add(&mut self, name: &str, new: &PullCredentials, now: Timestamp) -> bool {
         let changed = match self.credentials.get_mut(name) {
             Some(known) => known.merge(new),
@@ -176,27 +176,27 @@ impl PulledRecord {
     }
 }
 
-/// What the records say about a present image.
+/// The record of a present image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Known<'a> {
-    /// No record: something else brought the image here.
+    /// No record: the agent did not pull the image.
     Nothing,
-    /// A pull is under way, or was when the agent ended.
+    /// A pull is in progress, or an earlier agent ended during one.
     Intended,
-    /// The agent pulled it.
+    /// The agent pulled the image.
     Pulled(&'a PulledRecord),
-    /// A record that cannot be read.
+    /// The record cannot be read.
     Damaged,
 }
 
 /// Whether a pod may use a present image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It may.
+    /// It may use the image.
     Granted,
-    /// Only after a pull with its credentials.
+    /// It may use the image only after a pull with its credentials.
     PullRequired,
-    /// If one of its secrets, or its service account, matches these, see [`matching`].
+    /// It may use the image if one of its secrets, or its service account, matches these; see [`matching`].
     OfCredentials(PullCredentials),
 }
 
@@ -226,19 +226,19 @@ pub(crate) fn access(policy: &CredentialVerification, image: &str, known: Known<
     }
 }
 
-/// Whether one of a pod's credentials is on record: it has the same content, or is the same secret with new content, which
-/// counts as a rotation, or is of the same service account.
+/// Whether one of a pod's credentials is on record: with the same content, as the same secret with new content, which counts as a
+/// rotation, or as the same service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
-    /// None is.
+    /// No credential is on record.
     No,
-    /// One is, exactly so.
+    /// A credential is on record, unchanged.
     Yes,
-    /// One is, and its new content or further secret is to be recorded.
+    /// A credential is on record, and the record must be updated to this.
     Changed(PullCredentials),
 }
 
-/// Compares a pod's credentials with those on record, in their order.
+/// Compares a pod's credentials with recorded ones, in order.
 pub(crate) fn matching(recorded: &PullCredentials, of_pod: &[Credential]) -> Match {
     let known = &recorded.kubernetes_secrets;
     for secret in of_pod.iter().filter_map(PullSecretRecord::of) {
@@ -260,7 +260,7 @@ pub(crate) fn matching(recorded: &PullCredentials, of_pod: &[Credential]) -> Mat
             });
         }
     }
-    // A pod has one account, whatever the audiences of its tokens are.
+    // A pod has one account, regardless of the audiences of its tokens.
     let account = of_pod.iter().find_map(PullServiceAccountRecord::of);
     match account.is_some_and(|account| recorded.kubernetes_service_accounts.contains(&account)) {
         true => Match::Yes,
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// The credential that a provider gave for a token of this account.
+    /// A credential that a provider returned for a token of this account.
     fn of_account(name: &str, uid: &str) -> Credential {
         let (namespace, name, uid) = ("ns".to_owned(), name.to_owned(), uid.to_owned());
         let source = CredentialSource::ServiceAccount(SourceRef { namespace, name, uid });
@@ -318,10 +318,10 @@ mod tests {
     fn same_service_account_matches() {
         let known = recorded(&[of_account("robot", "1"), credential("a", "1", "y")]);
         assert_eq!(matching(&known, &[of_account("robot", "1")]), Match::Yes);
-        // An account of the name that was made later, and another kind of object.
+        // A later account with the same name, and another kind of object.
         let others = [of_account("robot", "2"), credential("robot", "1", "x")];
         assert_eq!(matching(&known, &others), Match::No);
-        // The first one is the pod's.
+        // The first account is the pod's.
         let two = [of_account("other", "1"), of_account("robot", "1")];
         assert_eq!(matching(&known, &two), Match::No);
         let mut record = PulledRecord::new("sha256:1", Timestamp::UNIX_EPOCH);

@@ -1,14 +1,14 @@
-//! ◆ Image references as a kubelet takes them from `image:`, and its messages about those that it refuses.
+//! ◆ Image references as a kubelet parses them from `image:`, and its messages for invalid ones.
 
 use std::fmt::Write;
 
 use image_reference::{Reference, ReferenceError};
 
-/// The `image` of a container as the runtime gets it: with the tag `latest` if it has neither tag nor digest. The runtime
+/// The `image` of a container as passed to the runtime: with the tag `latest` if it has neither tag nor digest. The runtime
 /// completes the registry.
 ///
 /// # Errors
-/// Returns the kubelet's message for a malformed name.
+/// The kubelet's message for a malformed name.
 pub fn with_default_tag(image: &str) -> Result<String, String> {
     let reference = Reference::with_any_port(image).map_err(|error| {
         let image = quoted(image);
@@ -23,7 +23,7 @@ pub fn with_default_tag(image: &str) -> Result<String, String> {
     })
 }
 
-/// What a kubelet says of a malformed name, in the words of the distribution project's reference package.
+/// A kubelet's message for a malformed name, in the words of the distribution project's reference package.
 #[must_use]
 pub fn message(error: &ReferenceError) -> String {
     match error {
@@ -44,7 +44,7 @@ pub fn message(error: &ReferenceError) -> String {
     }
 }
 
-/// The text in quotes as Go's `%q` writes it, which users know from a kubelet's messages.
+/// The text in quotes as Go's `%q` formats it.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::objects::ObjectMap;
 
-/// Why a text is not one of Secrets. No text has a part of a Secret's data.
+/// Why a text does not contain Secrets. No message contains a part of a Secret's data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretFileError {
     /// It is neither YAML nor JSON.
@@ -17,7 +17,7 @@ pub enum SecretFileError {
     Kind {
         /// Counted from 1.
         document: usize,
-        /// What it says it is.
+        /// The kind in the document.
         kind: String,
     },
     /// A Secret is malformed.
@@ -36,11 +36,11 @@ struct Head {
     items: Vec<serde_json::Value>,
 }
 
-/// Parses the Secrets in one or several documents of YAML or JSON; a List has several too. A Secret without a namespace is in
+/// Parses the Secrets in one or several documents of YAML or JSON; a List contains several. A Secret without a namespace is in
 /// `default`, `stringData` replaces `data`.
 ///
 /// # Errors
-/// Fails for anything else.
+/// If the text contains anything else.
 pub fn parse_secrets(text: &str) -> Result<ObjectMap, SecretFileError> {
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| SecretFileError::Syntax(error.without_snippet().to_string()))?;

@@ -20,7 +20,7 @@ use crate::machine::{FileSystem, KernelMemory, MemoryThreshold, MemoryUse, Proce
 use crate::pod_spec::spec::{ContainerSpec, SandboxSpec};
 use crate::reporting::events::{Event, EventObjectKind, EventType};
 
-/// A file system of 1,000 bytes in which the runtime's images and `others` are.
+/// A file system of 1,000 bytes that holds the runtime's images and `others`.
 struct ScriptedDisk {
     cri: FakeCri,
     others: Mutex<u64>,
@@ -79,7 +79,7 @@ impl Node {
         Self::start_asked(policy, images, false)
     }
 
-    /// Starts a collector that may be asked to remove all unused images.
+    /// Starts a collector. `asked` is whether it accepts requests to remove all unused images.
     fn start_asked(policy: ImageGcPolicy, images: &[(&str, u64)], asked: bool) -> Self {
         let clock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
         let cri = FakeCri::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -135,7 +135,7 @@ impl Node {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// The reason, the message and the count of each event since the last call: warnings about the node.
+    /// The reason, the message and the count of each event since the last call; all are warnings about the node.
     fn told(&self) -> Vec<(String, String, u32)> {
         let mut events = self.events.lock().unwrap();
         let events = std::iter::from_fn(|| events.try_recv().ok());
@@ -230,7 +230,7 @@ async fn unused_images_are_removed_when_asked_for_though_collection_is_off() {
     assert_eq!(node.removed(), ["a"]);
 }
 
-/// What [`Node::told`] has of an event.
+/// An event as [`Node::told`] returns it.
 fn event(reason: &str, message: &str, count: u32) -> (String, String, u32) {
     (reason.to_owned(), message.to_owned(), count)
 }

@@ -1,4 +1,4 @@
-//! What providers get of the service accounts of pods: a token for their audience, and annotations.
+//! The data of pods' service accounts that providers get: a token for their audience, and annotations.
 //!
 //! Source: Kubernetes 1.36, pkg/credentialprovider/plugin/plugin.go serviceAccountProvider.
 
@@ -25,7 +25,7 @@ pub(super) struct ServiceAccounts {
     tokens: Mutex<Map<TokenRequest, KeptToken>>,
 }
 
-/// What a provider gets of a pod's service account. It has no `Debug`: that may end up in logs.
+/// The data of a pod's service account for a provider. It has no `Debug`, so that it cannot end up in logs.
 #[derive(Clone)]
 pub(super) struct PodAccount {
     pub(super) identity: SourceRef,
@@ -33,17 +33,17 @@ pub(super) struct PodAccount {
     pub(super) token: String,
 }
 
-/// For which account a provider's response is.
+/// The account that a provider's response is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AccountKey {
     identity: SourceRef,
     annotations: BTreeMap<String, String>,
-    /// The SHA-256 of the token; `None`: it is for all tokens of the account.
+    /// The SHA-256 of the token; `None`: the response is for all tokens of the account.
     token: Option<String>,
 }
 
 impl PodAccount {
-    /// The key of a response that is for this token alone, or for all tokens of the account.
+    /// The cache key of a response: for this token alone, or for all tokens of the account.
     pub(super) fn key(&self, of_token: bool) -> AccountKey {
         AccountKey {
             identity: self.identity.clone(),
@@ -58,8 +58,8 @@ impl ServiceAccounts {
         Self { cluster, tokens: Mutex::default() }
     }
 
-    /// What a provider with these attributes gets of the account of this name; `None`: the account does not have an annotation that
-    /// the provider requires.
+    /// The data of the account of this name for a provider with these attributes; `None`: the account lacks an annotation that the
+    /// provider requires.
     pub(super) async fn get(
         &self,
         pod: &Pod,
@@ -97,8 +97,8 @@ impl ServiceAccounts {
         Ok(Some(PodAccount { identity, annotations, token }))
     }
 
-    /// A token that was issued, or another one once it is to be replaced. An old one is used for as long as it is good if the cluster
-    /// issues no other.
+    /// Returns a cached token, or a new one once its refresh time has come. If the cluster issues no other, the old one is used
+    /// until it expires.
     async fn token(&self, wanted: TokenRequest, now: Timestamp) -> Result<String, String> {
         let kept = self.tokens().get(&wanted).cloned();
         if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
@@ -126,7 +126,7 @@ impl ServiceAccounts {
     }
 }
 
-/// ◆ The annotations that a provider gets of those that an account has; `None`: a required one is missing.
+/// ◆ Those of an account's annotations that a provider gets; `None`: a required one is missing.
 fn annotations(
     attributes: &TokenAttributes,
     has: &BTreeMap<String, String>,

@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use crate::images::keyring;
 
-/// Versions of the configuration; their documents are the same.
+/// Versions of the configuration; their schemas are equal.
 const CONFIG_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
-/// The version of requests and responses that has tokens.
+/// The version of requests and responses that supports tokens.
 const TOKEN_VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 /// The feature gate of tokens.
 pub const TOKEN_GATE: &str = "KubeletServiceAccountTokenForCredentialProviders";
@@ -30,9 +30,9 @@ const PROVIDER_VERSIONS: [&str; 3] = [
 pub struct ProviderConfig {
     /// The name of the program in the directory of providers.
     pub name: String,
-    /// Locations of images that it has credentials for.
+    /// Locations of images that the provider has credentials for.
     pub match_images: Vec<String>,
-    /// How long credentials are kept if the response does not say.
+    /// How long credentials are cached if the response does not specify it.
     pub default_cache_duration: Duration,
     /// The version of requests and responses.
     pub api_version: String,
@@ -40,26 +40,26 @@ pub struct ProviderConfig {
     pub args: Vec<String>,
     /// Variables added to the agent's environment.
     pub env: Vec<(String, String)>,
-    /// Present if it gets tokens of service accounts.
+    /// Present if the provider gets tokens of service accounts.
     pub token_attributes: Option<TokenAttributes>,
 }
 
-/// What a provider gets of the service account of a pod.
+/// The data of a pod's service account that a provider gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenAttributes {
     /// The audience of the token.
     pub audience: String,
-    /// Its credentials are kept for one token alone, and not for all tokens of an account.
+    /// Whether its credentials are cached for one token alone instead of for all tokens of an account.
     pub keeps_by_token: bool,
-    /// It is not run for pods without a service account.
+    /// Whether it is not run for pods without a service account.
     pub requires_account: bool,
-    /// Annotations of the account that it gets. It is not run if one is missing.
+    /// Annotations of the account that the provider gets. It is not run if one is missing.
     pub required_annotations: Vec<String>,
-    /// Annotations of the account that it gets if there are any.
+    /// Annotations of the account that the provider gets if they exist.
     pub optional_annotations: Vec<String>,
 }
 
-/// Why a configuration is refused.
+/// Why a configuration is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderConfigError {
     /// It is not a CredentialProviderConfig.
@@ -113,7 +113,7 @@ struct TokenDocument {
 /// KubeletServiceAccountTokenForCredentialProviders).
 ///
 /// # Errors
-/// Fails for the first text that is no such document, or with all fields of all documents that have wrong values.
+/// For the first text that is not such a document, or with all invalid fields of all documents.
 pub(super) fn parse<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     tokens: bool,

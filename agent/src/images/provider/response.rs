@@ -1,4 +1,4 @@
-//! ◆ What credential providers are asked and answer: documents of credentialprovider.kubelet.k8s.io.
+//! ◆ Requests to credential providers and their responses: documents of credentialprovider.kubelet.k8s.io.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct AuthDocument {
     password: String,
 }
 
-/// Which images a response is for.
+/// The images that a response is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheKeyType {
     Image,
@@ -68,11 +68,11 @@ pub(super) enum CacheKeyType {
 pub(super) struct ProviderResponse {
     pub(super) logins: DockerConfig,
     pub(super) cache_key_type: CacheKeyType,
-    /// How long it may be kept; `None`: as configured.
+    /// How long it may be cached; `None`: as configured.
     pub(super) cache_duration: Option<Duration>,
 }
 
-/// Why a response is refused. No text has a part of the response, which has passwords.
+/// Why a response is rejected. No text contains a part of the response, which has passwords.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ResponseError {
     #[error("failed to read the apiVersion of the response")]
@@ -95,7 +95,7 @@ pub(super) fn request(api_version: &str, image: &str, account: Option<&PodAccoun
         service_account_token: account.map(|account| account.token.as_str()),
         service_account_annotations: annotations.filter(|annotations| !annotations.is_empty()),
     };
-    // Strings are always JSON.
+    // A document of strings can always be serialized.
     serde_json::to_vec(&document).unwrap_or_default()
 }
 
@@ -120,7 +120,7 @@ pub(super) fn parse(bytes: &[u8], api_version: &str) -> Result<ProviderResponse,
         _ => return Err(ResponseError::CacheKeyType),
     };
     let cache_duration = match document.cache_duration.as_deref().map(parse_go_duration) {
-        // A negative one is over at once.
+        // A negative duration expires immediately.
         Some(Some(nanos)) => Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))),
         Some(None) => return Err(ResponseError::Decode),
         None => None,
@@ -142,7 +142,7 @@ pub(super) fn parse(bytes: &[u8], api_version: &str) -> Result<ProviderResponse,
     })
 }
 
-/// What a cached response is for.
+/// The cache key of a response.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CacheKey {
     Image(String),
@@ -163,14 +163,14 @@ impl CacheKey {
     }
 }
 
-/// Responses of one provider, by what they are for and, where the provider got a token, for whom.
+/// Cached responses of one provider, by image or registry and, if the provider got a token, by account.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseCache {
     entries: Map<(CacheKey, Option<AccountKey>), (DockerConfig, Timestamp)>,
 }
 
 impl ResponseCache {
-    /// The logins for an image, from the response for it, for its registry, or for all images.
+    /// The logins for an image: from the response for the image, for its registry, or for all images.
     pub(super) fn get(
         &self,
         image: &str,
@@ -186,7 +186,7 @@ impl ResponseCache {
         )
     }
 
-    /// Keeps a response as long as it says, else for `default`; not at all for 0.
+    /// Caches a response for the duration that it specifies, else for `default`; not at all for 0.
     pub(super) fn insert(
         &mut self,
         image: &str,

@@ -19,7 +19,7 @@ use crate::objects::ObjectStore;
 /// A directory with one provider, whose script counts its runs.
 fn provider(script: &str, more: &str) -> (TempDir, Result<CredentialProviders, ProvidersError>) {
     let dir = tempfile::tempdir().unwrap();
-    // A program that was just written cannot be executed while another test forks, so the shell is the program.
+    // The program is the shell, because a file that was just written cannot be executed while another test forks (ETXTBSY).
     std::os::unix::fs::symlink("/bin/sh", dir.path().join("provider")).unwrap();
     let (file, runs) = (dir.path().join("script"), dir.path().join("runs"));
     std::fs::write(&file, format!("echo run >>{}\n{script}", runs.display())).unwrap();
@@ -39,17 +39,17 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-/// A runner of providers in a cluster, at the time 0.
+/// Creates a runner of providers in a cluster, at the time 0.
 fn runner(providers: CredentialProviders, cluster: Arc<dyn Cluster>) -> ProviderRunner {
     ProviderRunner::new(providers, Arc::new(TokioClock::starting_at(at(0))), cluster)
 }
 
-/// The same without a cluster.
+/// Creates a runner without a cluster.
 fn alone(providers: CredentialProviders) -> ProviderRunner {
     runner(providers, Arc::new(Standalone::default()))
 }
 
-/// A cluster with the account `robot`, which issues numbered tokens, each for 1000 s from 800 s after the last one on.
+/// A cluster with the account `robot`. It issues numbered tokens, each for 1000 s, from 800 s after the previous one on.
 #[derive(Default)]
 struct Issuer {
     annotations: BTreeMap<String, String>,
@@ -109,7 +109,7 @@ fn attributes(more: &str) -> String {
     format!("  tokenAttributes: {{serviceAccountTokenAudience: registry, {more}}}\n")
 }
 
-/// A pod of this uid with this account.
+/// A pod with this uid and this account.
 fn pod_of(uid: &str, account: &str) -> Pod {
     let mut api = pod(Some(account)).api().clone();
     api.metadata.uid = Some(uid.to_owned());
@@ -134,7 +134,7 @@ fn answer(members: &str) -> String {
     )
 }
 
-/// The answer of a login for `r.io` with this password, for one image.
+/// A response for one image with a login for `r.io` with this password.
 fn login(password: &str) -> String {
     answer(&format!(
         r#","cacheKeyType":"Image","auth":{{"r.io":{{"username":"u","password":"{password}"}}}}"#
@@ -275,9 +275,9 @@ async fn provider_is_run_for_pods_whose_account_has_what_it_needs(
 }
 
 #[rstest]
-// The account, and another one.
+// The account, then another one.
 #[case::of_account("ServiceAccount", [1, 1, 2, 2])]
-// Each pod has a token of its own, which it has again.
+// Each pod has its own token, for which the response is cached.
 #[case::of_token("Token", [1, 2, 3, 3])]
 #[tokio::test]
 async fn credentials_are_kept_for_the_account_or_for_the_token(
