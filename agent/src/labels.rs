@@ -24,7 +24,7 @@ pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 /// Annotation: `File` or `FallbackToLogsOnError`.
 pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-/// Annotation: the preStop hook as JSON, for containers whose pod is gone from the source.
+/// Annotation: the preStop hook as JSON, for containers whose pod is no longer in the source.
 pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 /// Annotation: the container's ports as JSON.
 pub const PORTS: &str = "io.kubernetes.container.ports";
@@ -33,10 +33,10 @@ pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 /// Annotation: `spec.terminationGracePeriodSeconds`.
 pub const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
-/// Label of sandboxes: the id of the agent that made them. A kubelet has none, because it owns its node.
+/// Label of sandboxes: the id of the agent that created them. A kubelet sets none, because it owns its node.
 pub const AGENT: &str = "crib.local/agent";
 
-/// The three labels of every sandbox and container of the pod.
+/// The three labels that every sandbox and container of the pod has.
 pub fn of_pod(pod: &Pod) -> BTreeMap<String, String> {
     BTreeMap::from([
         (POD_NAME.to_owned(), pod.name().to_owned()),
@@ -60,7 +60,7 @@ pub fn of_container(pod: &Pod, container: &Container) -> BTreeMap<String, String
     labels
 }
 
-/// Hashes a container's spec: FNV-32a over Go's print of the JSON of its name and image, in lower-case hex.
+/// Hashes a container's spec: FNV-32a over Go's formatting of the JSON of its name and image, in lower-case hex.
 ///
 /// If the hash differs from the one at creation, the container must be replaced.
 pub fn container_hash(container: &Container) -> String {
@@ -89,7 +89,7 @@ fn fnv32a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Annotations of a container: everything needed to plan its stop when its pod's source no longer has it.
+/// Annotations of a container: everything needed to plan its stop if its pod is no longer in a source.
 pub fn container_annotations(
     pod: &Pod,
     container: &Container,

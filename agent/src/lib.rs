@@ -1,43 +1,43 @@
 //! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
 //!
-//! | room | what |
+//! | module | responsibility |
 //! |---|---|
-//! | [`cluster`] | the trait [`cluster::Cluster`]: pods, objects and tokens from the cluster; statuses, events and the node to it; `token` ◆: when tokens are replaced |
+//! | [`cluster`] | the trait [`cluster::Cluster`]: reads pods, objects and tokens from the cluster, writes statuses, events and the node to it; `token` ◆: when tokens are replaced |
 //! | [`source`] | full sets of pods: from a directory, a file, a URL, or the caller; `bound`: from the cluster's changes; `merge` ◆ compares sets |
-//! | `sync_loop` | which worker gets which update, and which pods of one name wait for each other (`reconcile` ◆) |
+//! | `sync_loop` | sends each update to a pod's worker; pods with the same name wait for each other (`reconcile` ◆) |
 //! | `sync_loop::{orphans, housekeeping}` | finds and removes pods that no source has |
-//! | `sync_loop::turns` | whether the sync loop still turns: the agent's health |
-//! | `worker` | the life of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` is a pod that the node does not take |
-//! | [`decide`] ◆ | what is done next: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
+//! | `sync_loop::turns` | whether the sync loop makes progress: the agent's health |
+//! | `worker` | the lifecycle of one pod: `waiting`, `settling` ◆ and `starts` delay it, `rejected` handles a pod that the node does not admit |
+//! | [`decide`] ◆ | decides the next actions: plans, resizes, back-off of crashing containers (`backoff`; of image pulls: `images::decide`) |
 //! | `execute` | a plan's actions as CRI calls; `hook` runs lifecycle hooks |
-//! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `operations` counts that, `wire` converts; no other file names wire types |
-//! | `observation` | the runtime's events and listings, and whether it is ready |
+//! | [`cri`] | the trait [`cri::Cri`]; `grpc` calls a runtime, `operations` counts the calls, `wire` converts; no other file names wire types |
+//! | `observation` | the runtime's events and listings, and its readiness |
 //! | [`reporting`] | statuses, reports, transitions, events |
-//! | [`pod_spec`] | from a pod's specification to what the runtime is asked for; admission |
-//! | [`images`] | whether an image is pulled and who may use it; credentials; which images are removed |
+//! | [`pod_spec`] | converts a pod's specification into requests to the runtime; admission |
+//! | [`images`] | which images are pulled, which pods may use them, and which are removed; credentials |
 //! | [`checks`] | probes, and HTTP requests of probes and hooks |
 //! | [`storage`] | volumes and claims |
 //! | [`objects`] | objects that pods refer to; `directory` reads them from files |
-//! | [`services`] | names and ports of Services, and the pods behind them; `warnings` ◆: what authors may not expect |
+//! | [`services`] | names and ports of Services, and their pods; `warnings` ◆: unexpected behaviour for authors |
 //! | [`local_node`] | the node's address, resources, pressure; `eviction::rank` ◆: which pod is evicted first |
 //! | `local_node::kubelet_config` ◆ | fields, types and validation of a KubeletConfiguration, whose values the commands of crib read |
 //! | `upkeep` | dead containers and logs |
-//! | `eviction` | measures the machine every 10 s, or when the kernel notifies of memory in use, and has pods evicted as [`local_node::eviction`] ◆ decides |
-//! | [`machine`] | what is asked of the machine: memory, process ids, file systems |
-//! | [`managers`] | what containers get for themselves: processors, memory nodes, devices; `claims`: devices of ResourceClaims |
-//! | [`histogram`] ◆ | how often durations were how long |
-//! | [`program`] | runs programs of a user that print credentials, with bounded output |
-//! | `view` | what can be shown of the agent |
+//! | `eviction` | measures the machine every 10 s, or when the kernel reports a memory threshold, and evicts pods as [`local_node::eviction`] ◆ decides |
+//! | [`machine`] | the trait for measurements of the machine: memory, process ids, file systems |
+//! | [`managers`] | exclusive resources of containers: CPUs, memory nodes, devices; `claims`: devices of ResourceClaims |
+//! | [`histogram`] ◆ | histograms of durations |
+//! | [`program`] | runs a user's programs that print credentials, with bounded output |
+//! | `view` | the agent's state for readers |
 //!
 //! Each pod goes source → `sync_loop` → `worker`, which loops: a snapshot of `observation` → [`decide`] → `execute` → a report.
 //! [`start`] has a table of all tasks.
 //!
 //! # Invariants
-//! - No call bypasses the runtime's socket: this package knows no process, namespace or image layer.
-//! - No event is trusted: it is a hint which pod to look at; listings are the truth.
+//! - No call bypasses the runtime's socket: this package uses no process, namespace or image layer.
+//! - No event is trusted: it is a hint to inspect a pod; listings are authoritative.
 //! - No termination is revoked, and the latest update of a pod wins.
 //! - No decision reads a clock: time is an argument ([`clock::Clock`]).
-//! - No directory of a pod can be entered by another user of the host (mode 0700 before anything in it is read).
+//! - Other users of the host cannot enter a pod's directory (its mode is 0700 before it gets content).
 //!
 //! Decisions follow Kubernetes 1.36: `tests/traces` replays recorded scenarios of a kubelet.
 
@@ -67,10 +67,11 @@ mod view;
 mod worker;
 
 pub mod checks {
-    //! Probes, and the connections that probes and hooks make.
+    //! Probes, and the connections of probes and hooks.
     //!
-    //! `probe::machine` ◆ decides what a probe records, `probe::ticker` ◆ when it runs, `probe::check` makes one check; one task,
-    //! `probe::prober`, owns the state of all probes. [`http_action`] ◆ builds the request of an `httpGet` action and [`http_client`] sends it.
+    //! `probe::machine` ◆ decides the result that a probe records, `probe::ticker` ◆ when it runs, `probe::check` makes one check;
+    //! one task, `probe::prober`, owns the state of all probes. [`http_action`] ◆ builds the request of an `httpGet` action and
+    //! [`http_client`] sends it.
 
     pub mod dialer;
     pub mod http_action;
@@ -79,12 +80,12 @@ pub mod checks {
 }
 
 pub mod decide {
-    //! What is done next for a pod: plans, resizes and back-offs. It only decides.
+    //! Decides the next actions for a pod: plans, resizes and back-offs.
     //!
-    //! [`plan`] compares a pod with what was observed of it, and gives actions with their reasons; it is checked against what Kubernetes
-    //! 1.36.2 decides. `plan::restart` and [`backoff`]: when a container is restarted. `plan::holds`: what is delayed after a failure, and
-    //! until when; `plan::effects`: which calls had no effect. [`resize`]: CPU and memory of running pods; the sync loop grants a resize,
-    //! the worker executes it.
+    //! [`plan`] compares a pod with its observed state, and returns actions with their reasons; it is checked against the decisions
+    //! of Kubernetes 1.36.2. `plan::restart` and [`backoff`]: when a container is restarted. `plan::holds`: which actions are
+    //! deferred after a failure, and until when; `plan::effects`: which calls had no effect. [`resize`]: CPU and memory of running
+    //! pods; the sync loop grants a resize, the worker executes it.
 
     pub mod backoff;
     pub mod plan;
@@ -92,12 +93,12 @@ pub mod decide {
 }
 
 pub mod local_node {
-    //! The node itself: its address, memory, configuration, what pods may take of it, and pressure.
+    //! The node itself: its address, memory, configuration, allocatable resources and pressure.
     //!
-    //! - [`allocatable`] ◆: what pods may request. [`node_address`]: the address that they see.
+    //! - [`allocatable`] ◆: the resources that pods may request. [`node_address`]: the address that they see.
     //! - [`kubelet_config`] ◆: which settings of a kubelet's configuration file have an effect.
     //! - [`shutdown`] ◆: in which order pods end when the machine shuts down.
-    //! - [`eviction`] ◆: when pods are evicted for node pressure, and which first; the room `eviction` measures and acts.
+    //! - [`eviction`] ◆: when pods are evicted for node pressure, and in which order; the module `eviction` measures and acts.
     //!   `eviction::local_storage` decides when a pod is evicted for its own limits of storage, and `worker::storage` acts.
 
     pub mod agent_id;
@@ -109,11 +110,11 @@ pub mod local_node {
 }
 
 mod observation {
-    //! What the runtime reports of pods and of itself: events as hints, listings as the truth.
+    //! The runtime's reports of pods and of itself: events as hints, listings as the authoritative state.
     //!
-    //! `pleg` is one task: it takes events, lists the runtime (once a second without events, each 10 to 60 seconds with them), inspects
-    //! pods and sends snapshots to their workers, which wait for them in `cache`. `readiness` decides when pods wait for the runtime: it
-    //! asks for the runtime's status every 5 s.
+    //! `pleg` is one task: it receives events, lists the runtime (once a second without events, every 10 to 60 seconds with them),
+    //! inspects pods and sends snapshots to their workers, which wait for them in `cache`. `readiness` decides when pods wait for
+    //! the runtime: it queries the runtime's status every 5 s.
 
     pub(crate) mod cache;
     pub(crate) mod pleg;
@@ -121,12 +122,13 @@ mod observation {
 }
 
 pub mod reporting {
-    //! What is reported about pods: statuses, causes, events and transitions.
+    //! Reports about pods: statuses, causes, events and transitions.
     //!
-    //! [`status`] computes the status that an API server gets: phase, conditions, reasons. It is published as a kubelet does, when a sync
-    //! begins (`worker::publishing`). [`report`] has what `crib run` shows: the latest report of each pod, and the transitions between
-    //! reports in order, each with its cause (`causes` ◆). `events` has what a kubelet records as events: `events::texts` ◆ their words,
-    //! `events::correlate` ◆ how they are counted and aggregated. [`measures`] has the durations of the agent's own work.
+    //! [`status`] computes the status for an API server: phase, conditions, reasons. Like a kubelet, the worker publishes it when a
+    //! sync begins (`worker::publishing`). [`report`] has the data that `crib run` shows: the latest report of each pod, and the
+    //! transitions between reports in order, each with its cause (`causes` ◆). `events` has the events that a kubelet records:
+    //! `events::texts` ◆ their words, `events::correlate` ◆ how they are counted and aggregated. [`measures`] has the durations of
+    //! the agent's own work.
 
     pub(crate) mod causes;
     pub(crate) mod events;
@@ -138,11 +140,11 @@ pub mod reporting {
 pub mod storage {
     //! Volumes, and the directories of claims.
     //!
-    //! `volumes::claim` finds or creates what a claim is bound to (`api::claims`), [`claim_directories`] keeps it.
-    //! `volumes::content` ◆ decides which files volumes show, `volumes::atomic` writes them, `worker::volumes` writes them again
-    //! after changes. `volumes::subpath` resolves parts of volumes to a link; `volumes::group` applies `fsGroup` with `file_tree`;
-    //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts what the agent has prepared, and
-    //! [`drivers`] mount volumes of their own before.
+    //! `volumes::claim` finds or creates the volume that a claim is bound to (`api::claims`), [`claim_directories`] stores it.
+    //! `volumes::content` ◆ decides which files volumes show, `volumes::atomic` writes them, `worker::volumes` updates them after
+    //! changes. `volumes::subpath` resolves subPaths to links; `volumes::group` applies `fsGroup` with `file_tree`;
+    //! `volumes::token` signs service account tokens. The agent makes no mount: the runtime mounts the directories that the agent
+    //! has prepared, and [`drivers`] mount their own volumes before.
 
     pub mod claim_directories;
     pub mod drivers;
@@ -151,12 +153,13 @@ pub mod storage {
 }
 
 mod upkeep {
-    //! What is removed or rotated in time, and what the machine is watched for: dead containers and pods, logs, cgroups, shutdowns.
+    //! Periodic removal, rotation and monitoring: dead containers and pods, logs, cgroups, shutdowns.
     //!
-    //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that are too many or too old.
-    //! `logs` looks at the logs of running containers every 10 s, rotates them and has the runtime reopen them; `logs::links` keeps links
-    //! to all logs in one directory. `pod_cgroups` makes, limits and removes the cgroups of pods, where the agent does.
-    //! `shutdown` ends pods before the machine does; `machine_watch` reports OOM kills, cgroup v1, and the limits of resolv.conf.
+    //! `gc` ◆ selects the dead containers of a live pod, `gc::collector` removes those of the whole node that exceed its limits of
+    //! number or age. `logs` checks the logs of running containers every 10 s, rotates them and requests the runtime to reopen
+    //! them; `logs::links` keeps links to all logs in one directory. `pod_cgroups` creates, limits and removes the cgroups of pods
+    //! if the agent manages them. `shutdown` ends pods before the machine does; `machine_watch` reports OOM kills, cgroup v1, and
+    //! the limits of resolv.conf.
 
     pub(crate) mod gc;
     pub(crate) mod logs;
@@ -238,30 +241,29 @@ pub struct Parts {
     pub dialer: Arc<dyn checks::dialer::Dialer>,
     /// The machine that the node is on.
     pub machine: Arc<dyn Machine>,
-    /// What the agent of a node asks of the machine besides.
+    /// Further parts of the machine that the agent of a node uses.
     pub node: NodeParts,
-    /// Gives containers processors, memory nodes and devices of their own.
+    /// Allocates exclusive CPUs, memory nodes and devices to containers.
     pub managers: Arc<dyn Managers>,
     /// The cluster that the node is in.
     pub cluster: Arc<dyn Cluster>,
-    /// Sources of pods beside the cluster.
+    /// Sources of pods other than the cluster.
     pub sources: Vec<Box<dyn source::PodSource>>,
-    /// Mounts the volumes of CSI drivers; `None`: pods with such volumes are refused.
+    /// Mounts the volumes of CSI drivers; `None`: pods with such volumes are rejected.
     pub drivers: Option<Arc<dyn VolumeDrivers>>,
 }
 
-/// What the agent of a node asks of its machine; an agent without does its work for pods alone, as that of `crib run`.
+/// The parts of the machine that only the agent of a node uses; without them, as in `crib run`, an agent only runs pods.
 #[derive(Default)]
 pub struct NodeParts {
-    /// The cgroups, in which the agent limits pods if its configuration gives them cgroups of their own; `None`: it leaves that to the
-    /// runtime.
+    /// The cgroups, in which the agent limits pods if its configuration gives them cgroups; `None`: the runtime limits them.
     pub cgroups: Option<Arc<dyn ControlGroups>>,
     /// Processes killed by the kernel's OOM killer; `None`: not observed.
     pub oom_kills: Option<mpsc::UnboundedReceiver<OomKill>>,
-    /// The manager of logins, which delays shutdowns until the configuration's periods for pods have passed; `None`: pods end with the
+    /// systemd-logind, which delays shutdowns until the configuration's periods for pods have passed; `None`: pods end with the
     /// machine.
     pub logind: Option<Arc<dyn Logind>>,
-    /// Has the devices of ResourceClaims prepared; `None`: pods with claims are refused.
+    /// Prepares the devices of ResourceClaims; `None`: pods with claims are rejected.
     pub claims: Option<Arc<dyn ClaimManager>>,
 }
 
@@ -289,7 +291,7 @@ pub struct Agent {
     cgroups: Option<PodCgroups>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
-    /// Why it cannot be a node of its cluster.
+    /// Why the agent cannot be a node of its cluster.
     refusal: watch::Receiver<Option<String>>,
 }
 
@@ -299,19 +301,19 @@ pub struct Agent {
 /// |---|---|---|---|
 /// | sync loop | the list of workers | pods of the sources, pods of the runtime, exits of workers | pod updates, events of failed inspections and listings |
 /// | worker, one per pod | its pod's lifecycle | pod updates (watch), snapshots (watch) | CRI calls, reports |
-/// | readiness | what the runtime last said of itself | its status, listings | what keeps pods waiting (watch) |
+/// | readiness | the runtime's last status | its status, listings | reasons why pods wait (watch) |
 /// | pleg | the last listing | the runtime's events, listings, refresh requests | snapshots |
 /// | logs | nothing | reports | ReopenContainerLog |
 /// | prober | the state of all probes | pods and statuses of workers | CRI calls, connections, results |
 /// | image collector | when each image was used | listings of images, disk usage | RemoveImage, events |
 /// | publisher of Services, if there is a network for them | the last table | Services, pods, reports | tables |
 /// | container collector, with other limits than usual | nothing | listings of containers | RemoveContainer |
-/// | eviction, if the configuration has thresholds | which thresholds are met since when | the machine, pods, reports | evictions, node conditions (watch) |
-/// | cgroups, if the agent makes those of pods | which limits hold | pods, reports | values of cgroups, events |
-/// | shutdown, if pods are to end before the machine | the lock that delays it | logind, pods, reports | evictions, whether the machine shuts down (watch) |
+/// | eviction, if the configuration has thresholds | since when each threshold is met | the machine, pods, reports | evictions, node conditions (watch) |
+/// | cgroups, if the agent manages those of pods | the limits in effect | pods, reports | values of cgroups, events |
+/// | shutdown, if pods are ended before the machine | the inhibitor lock that delays it | logind, pods, reports | evictions, whether the machine shuts down (watch) |
 /// | OOM kills | their number | the kernel's log | events |
 /// | status store | the reports | reports of workers | reports (watch), transitions |
-/// | the cluster ([`Cluster::record`]) | what the cluster has of the node | reports, events | statuses, deletions, events, the node |
+/// | the cluster ([`Cluster::record`]) | the node's state as last written to the cluster | reports, events | statuses, deletions, events, the node |
 #[must_use = "an agent ends when it is dropped"]
 pub fn start(config: Config, parts: Parts) -> Agent {
     let Parts {
@@ -369,7 +371,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         measures.clone(),
         Arc::clone(&cluster),
     ));
-    // Without thresholds nobody asks.
+    // Without thresholds, there are no requests.
     let (unused, unused_receiver) = mpsc::channel(1);
     let unused = config.images.garbage_collection.is_some().then_some(unused);
     let unused = unused.filter(|_| config.eviction.is_some());
@@ -428,7 +430,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
         tasks.spawn(tasks::boxed(watch_oom_kills(kills, node, events.clone(), count.clone())));
         count
     });
-    // The user of a laptop knows its cgroups and its resolv.conf.
+    // Only for a node: the user of a laptop does not need these warnings about its cgroups and resolv.conf.
     if config.adopt_node {
         let (version, name) = (node.cgroup_version, config.node_name.clone());
         let events = events.clone();
@@ -569,7 +571,7 @@ pub fn start(config: Config, parts: Parts) -> Agent {
 }
 
 impl Agent {
-    /// What can be shown of the agent while it runs.
+    /// A view of the running agent's state.
     #[must_use]
     pub fn view(&self) -> AgentView {
         AgentView {
@@ -621,7 +623,7 @@ impl Agent {
         self.events.subscribe()
     }
 
-    /// Publishes the table of the Services of `objects`, now and when something changes, until the agent ends.
+    /// Publishes the table of the Services of `objects`, now and at each change, until the agent ends.
     pub fn serve_services(
         &mut self,
         domain: &str,
@@ -633,7 +635,7 @@ impl Agent {
         self.tasks.spawn(tasks::boxed(publish));
     }
 
-    /// Waits until the cluster does not take the node, and returns the reason in words. Cancel-safe.
+    /// Waits until the cluster rejects the node, and returns the reason. Cancel-safe.
     pub async fn refused(&self) -> String {
         let mut refusal = self.refusal.clone();
         match refusal.wait_for(Option::is_some).await.map(|why| why.clone()) {
@@ -648,11 +650,11 @@ impl Agent {
         self.kill_now.send_replace(true);
     }
 
-    /// Stops the tasks. Pods keep running; the next agent takes them over.
+    /// Stops the tasks. Pods keep running; the next agent adopts them.
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         self.tasks.shutdown().await;
-        // The next agent deletes what is left in the trash.
+        // The next agent deletes what remains in the trash.
         let (trash, cgroups) = (self.trash, self.cgroups);
         blocking(move || {
             trash.stop();

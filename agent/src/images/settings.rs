@@ -15,27 +15,27 @@ pub struct ImageConfig {
     pub serialize_image_pulls: bool,
     /// `maxParallelImagePulls`; `None`: no limit, if pulls are not serialized.
     pub max_parallel_image_pulls: Option<u32>,
-    /// `registryPullQPS`: pulls a second; 0: no limit.
+    /// `registryPullQPS`: pulls per second; 0: no limit.
     pub registry_pull_qps: u32,
-    /// `registryBurst`: pulls that may begin at once.
+    /// `registryBurst`: pulls that may begin at the same time.
     pub registry_burst: u32,
     /// First and maximum delay between attempts to pull an image.
     pub backoff: (Duration, Duration),
     /// `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist`.
     pub credential_verification: CredentialVerification,
-    /// Docker configurations whose logins every pod may use; the first one that exists counts. A file named `.dockercfg` has the
+    /// Docker configurations whose logins every pod may use; the first existing file is used. A file named `.dockercfg` has the
     /// older format.
     pub docker_configs: Vec<PathBuf>,
     /// Providers of credentials.
     pub credential_providers: CredentialProviders,
-    /// When images are removed; `None`: never.
+    /// The conditions for removing images; `None`: images are never removed.
     pub garbage_collection: Option<ImageGcPolicy>,
     /// Whether an image is pulled for the runtime handler of its pod (gate RuntimeClassInImageCriApi).
     pub for_runtime_handlers: bool,
 }
 
 impl ImageConfig {
-    /// The kubelet's defaults, with docker configurations in this directory alone.
+    /// The kubelet's defaults, with docker configurations only in this directory.
     #[must_use]
     pub fn new(root_dir: &Path) -> Self {
         Self {

@@ -61,7 +61,7 @@ impl Node {
         });
     }
 
-    /// Starts the agent's part, as after a restart.
+    /// Creates the owner of pulls, as after a restart of the agent.
     fn start(&self) -> Images {
         Images::new(
             Arc::new(self.cri.clone()),
@@ -106,7 +106,7 @@ fn pod(uid: &str, secrets: &[&str]) -> Pod {
     })
 }
 
-/// The result and the events' messages.
+/// The result, and the messages of the events.
 async fn ensure(
     images: &Images,
     pod: &Pod,
@@ -265,7 +265,7 @@ async fn image_of_unfinished_pull_counts_as_pulled() {
     let node = Node::new();
     node.image("r.io/a:1", None);
     record_files::RecordFiles::new(node.root.path()).write_intent("r.io/a:1").unwrap();
-    // Something finished the pull while no agent ran.
+    // Another client completed the pull while no agent ran.
     node.cri.image("r.io/a:1", Behaviour::forever());
     let images = node.start();
     let (ready, _) = get(&images, &pod("1", &[]), "r.io/a:1").await;

@@ -1,4 +1,4 @@
-//! The id of an agent, which is made once and kept in its root directory.
+//! The agent's id, which is created once and stored in its root directory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,10 +11,10 @@ const FILE: &str = "agent-id";
 /// An id that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentIdError {
-    /// It is no value for a label.
+    /// It is not valid as a label value.
     #[error("{id:?} is not an agent id: expected 1 to 63 letters, digits, '-', '_' or '.'")]
     Malformed {
-        /// What was given.
+        /// The given id.
         id: String,
     },
     /// The file could not be read or written.
@@ -38,7 +38,7 @@ pub fn check(id: &str) -> Result<(), AgentIdError> {
     if is_sound { Ok(()) } else { Err(AgentIdError::Malformed { id: id.to_owned() }) }
 }
 
-/// The id that the directory has, or a new one, which it has from then on.
+/// Returns the id in the directory, or creates and stores a new one.
 pub fn kept_in(root_dir: &Path) -> Result<String, AgentIdError> {
     let path = root_dir.join(FILE);
     let failed = |source| AgentIdError::File { path: path.display().to_string(), source };
@@ -59,7 +59,7 @@ pub fn kept_in(root_dir: &Path) -> Result<String, AgentIdError> {
     for byte in random {
         let _ = write!(id, "{byte:02x}");
     }
-    // Renamed into place, so that a killed agent leaves no half of it.
+    // Renamed into place, so that a killed agent does not leave a partial file.
     let new = root_dir.join(format!("{FILE}.new"));
     fs::write(&new, format!("{id}\n")).and_then(|()| fs::rename(&new, &path)).map_err(failed)?;
     Ok(id)

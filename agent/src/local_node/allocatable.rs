@@ -1,8 +1,8 @@
-//! ◆ What of a node's capacity pods may request.
+//! ◆ The part of a node's capacity that pods may request.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/cm/node_container_manager_linux.go (getNodeAllocatableAbsoluteImpl): the capacity
-//! without what is reserved for the system and for Kubernetes, and without the hard eviction thresholds of memory and of the
-//! node's file system; pkg/kubelet/nodestatus/setters.go: memory without the huge pages, which the kernel takes from it.
+//! Source: Kubernetes 1.36, pkg/kubelet/cm/node_container_manager_linux.go (getNodeAllocatableAbsoluteImpl): the capacity less the
+//! resources reserved for the system and for Kubernetes, and less the hard eviction thresholds of memory and of the node's file
+//! system; pkg/kubelet/nodestatus/setters.go: memory less the huge pages, which the kernel takes from it.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use compact::Set;
 use crate::local_node::eviction::Signal;
 use crate::local_node::eviction::config::Threshold;
 
-/// The highest number of a processor that can be named: more than a kernel has.
+/// The highest CPU number in a list: more than any kernel supports.
 const MOST_CPUS: u32 = 65_535;
 
-/// The allocatable quantities by resource name: `capacity` less each list of `reserved`, and never less than zero. An amount
-/// that is no quantity stays as it is.
+/// The allocatable quantities by resource name: `capacity` less each list of `reserved`, and never less than zero. An amount that
+/// is not a valid quantity stays unchanged.
 #[must_use]
 pub fn allocatable(
     capacity: &BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub fn allocatable(
         .collect()
 }
 
-/// How many processors a list such as `0-3,7` names (cpuset(7)).
+/// The number of CPUs in a list such as `0-3,7` (cpuset(7)).
 #[must_use]
 pub fn cpus(list: &str) -> Option<usize> {
     let mut named = Set::new();

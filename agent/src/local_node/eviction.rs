@@ -1,9 +1,9 @@
-//! ◆ Node-pressure eviction: when a node runs out of a resource, and which pod has to go first.
+//! ◆ Node-pressure eviction: when a node runs out of a resource, and in which order pods are evicted.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/eviction. Nothing here acts, `crate::eviction` does: [`settings`] has what a kubelet's
-//! configuration says and [`config`] its thresholds, [`observe`] finds those that are met, `pass` decides what is due, `layout` what
-//! the node itself can free, [`rank`] orders the pods, [`message`] says why one is evicted, and `notification` what memory the kernel
-//! watches.
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction. These modules only decide; `crate::eviction` acts: [`settings`] has the settings
+//! of a kubelet's configuration and [`config`] its thresholds, [`observe`] finds those that are met, `pass` decides which are due,
+//! `layout` what the node itself can reclaim, [`rank`] orders the pods, [`message`] composes the reason of an eviction, and
+//! `notification` computes the memory usage that the kernel watches.
 
 pub mod config;
 pub(crate) mod layout;
@@ -19,24 +19,24 @@ pub mod stats;
 
 use std::fmt;
 
-/// What is measured of a node.
+/// A measured value of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     /// Memory that the pods together may still use.
     AllocatableMemoryAvailable,
     /// Bytes free in the file system of containers' writable layers.
     ContainerFsAvailable,
-    /// Inodes free in the same.
+    /// Inodes free in the same file system.
     ContainerFsInodesFree,
     /// Bytes free in the file system of images.
     ImageFsAvailable,
-    /// Inodes free in the same.
+    /// Inodes free in the same file system.
     ImageFsInodesFree,
     /// Memory of the node.
     MemoryAvailable,
     /// Bytes free in the file system of volumes and logs.
     NodeFsAvailable,
-    /// Inodes free in the same.
+    /// Inodes free in the same file system.
     NodeFsInodesFree,
     /// Process ids.
     PidAvailable,

@@ -30,11 +30,11 @@ pub use validate::labels::label_problems;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// How many percent of the memory that pods of a QoS class request is kept from the classes below it (`qosReserved`).
+/// The percentage of the memory requests of a QoS class that is reserved against the classes below it (`qosReserved`).
 ///
 /// # Errors
 ///
-/// The resource that cannot be reserved, or the text that is no percentage, in words.
+/// The resource that cannot be reserved, or the text that is not a percentage.
 pub fn reserved_memory(config: &KubeletConfiguration) -> Result<Option<i64>, String> {
     let mut reserved = None;
     for (resource, text) in config.qos_reserved.iter().flatten() {
@@ -52,17 +52,17 @@ pub fn reserved_memory(config: &KubeletConfiguration) -> Result<Option<i64>, Str
 /// The fields of a configuration, in JSON.
 pub type Document = Map<String, Value>;
 
-/// What is wrong with a field.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct FieldProblem {
     /// The field's name.
     pub field: String,
-    /// What is wrong, in words.
+    /// Why it is invalid.
     pub problem: String,
 }
 
-/// All that is wrong with a configuration.
+/// All invalid fields of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FieldProblems(pub Vec<FieldProblem>);
 
@@ -76,7 +76,7 @@ impl fmt::Display for FieldProblems {
     }
 }
 
-/// Why a configuration file is refused.
+/// Why a configuration file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletConfigError {
     /// It is not YAML.
@@ -85,7 +85,7 @@ pub enum KubeletConfigError {
     /// It is another kind of document.
     #[error("expected apiVersion {API_VERSION} and kind {KIND}")]
     Kind,
-    /// Fields have another type or form.
+    /// Fields have a wrong type or form.
     #[error(transparent)]
     Fields(#[from] FieldProblems),
 }
@@ -93,17 +93,17 @@ pub enum KubeletConfigError {
 /// A configuration file, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigFile {
-    /// Its fields, as they are written.
+    /// Its fields, as written.
     pub document: Document,
-    /// The names of fields that Kubernetes 1.36 does not have, which are left out, as by a kubelet.
+    /// The names of fields that Kubernetes 1.36 does not define, which are ignored as by a kubelet.
     pub unknown: Vec<String>,
 }
 
-/// Reads a configuration file.
+/// Parses a configuration file.
 ///
 /// # Errors
 ///
-/// Fails if it is no KubeletConfiguration, or if fields are malformed.
+/// If it is not a KubeletConfiguration, or if fields are malformed.
 pub fn parse(text: &str) -> Result<ConfigFile, KubeletConfigError> {
     let document: Value = serde_saphyr::from_str(text)
         .map_err(|error| KubeletConfigError::Syntax(error.to_string()))?;
@@ -131,7 +131,7 @@ pub fn parse(text: &str) -> Result<ConfigFile, KubeletConfigError> {
     if problems.is_empty() { Ok(file) } else { Err(FieldProblems(problems).into()) }
 }
 
-/// Lays a further file over a configuration: its fields replace those of the same name, objects are merged (RFC 7386).
+/// Merges a further file into a configuration: its fields replace those of the same name, objects are merged (RFC 7386).
 pub fn lay_over(document: &mut Document, further: &Document) {
     let mut target = Value::Object(std::mem::take(document));
     merge::apply(&mut target, &Value::Object(further.clone()));
@@ -144,12 +144,12 @@ pub fn lay_over(document: &mut Document, further: &Document) {
 ///
 /// # Errors
 ///
-/// Fails if a field is malformed.
+/// If a field is malformed.
 pub fn normalized(document: &Document) -> Result<Document, FieldProblems> {
     Ok(shown(&decoded(document)?))
 }
 
-/// A configuration as JSON, durations as Go writes them.
+/// A configuration as JSON, with durations in Go's format.
 fn shown(config: &KubeletConfiguration) -> Document {
     match serde_json::to_value(config) {
         Ok(Value::Object(fields)) => pruned(fields, ""),
@@ -169,7 +169,7 @@ fn pruned(fields: Document, prefix: &str) -> Document {
         if zero && !fields::ZERO_COUNTS.contains(&path.as_str()) {
             return None;
         }
-        // Maps with names that are no fields have no zero values to leave out.
+        // Maps whose keys are not fields have no zero values to remove.
         if let Value::Object(fields) = &mut value
             && field(&path).is_none()
         {
@@ -180,7 +180,7 @@ fn pruned(fields: Document, prefix: &str) -> Document {
     fields.into_iter().filter_map(kept).collect()
 }
 
-/// The value at a path of names with dots between them.
+/// The value at a path of names separated by dots.
 fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Value> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
     match (document.get(first)?, rest) {
@@ -190,7 +190,7 @@ fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Value> {
     }
 }
 
-/// Sets the value at a path of names with dots between them.
+/// Sets the value at a path of names separated by dots.
 pub fn set(document: &mut Document, path: &str, value: Value) {
     match path.split_once('.') {
         None => {
@@ -242,7 +242,7 @@ pub fn with_defaults(document: &Document) -> Document {
     whole
 }
 
-/// The gates that the agent follows, with the values that these have.
+/// The gates that the agent implements, with their values.
 #[must_use]
 pub fn followed_gates(gates: &Gates) -> Vec<GateState> {
     let is_followed = |gate: &&KubeletGate| !matches!(gate.effect, GateEffect::Always { .. });
@@ -272,7 +272,7 @@ fn gates_of(document: &Document) -> Gates {
     Gates::new(&gates)
 }
 
-/// A configuration that can be followed.
+/// A valid configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checked {
     /// Its fields.
@@ -281,11 +281,11 @@ pub struct Checked {
     pub without_effect: Vec<(String, &'static str)>,
 }
 
-/// Checks a [`normalized`] configuration, by a kubelet's rules, and by what the agent can do.
+/// Checks a [`normalized`] configuration against a kubelet's rules and the agent's features.
 ///
 /// # Errors
 ///
-/// Fails with all that is wrong.
+/// All invalid fields.
 pub fn check(document: &Document) -> Result<Checked, FieldProblems> {
     let config = decoded(document)?;
     let defaulted = with_defaults(document);
@@ -318,7 +318,7 @@ pub fn check(document: &Document) -> Result<Checked, FieldProblems> {
     }
 }
 
-/// Whether a value says what the default says. What is empty says nothing.
+/// Whether a value equals the default; without a default, whether it is empty.
 fn is_default(value: &Value, default: Option<&Value>) -> bool {
     let is_empty = match value {
         Value::Bool(is_on) => !is_on,
@@ -332,10 +332,10 @@ fn is_default(value: &Value, default: Option<&Value>) -> bool {
     is_empty_list || default.map_or(is_empty, |default| value == default)
 }
 
-/// The configuration of JSON.
+/// Converts JSON to a configuration.
 fn decoded(document: &Document) -> Result<KubeletConfiguration, FieldProblems> {
     let problem = |error: serde_json::Error| {
-        // Each field was checked alone when it was read: this names the one that flags made.
+        // Each field of a file was checked when it was parsed: this error names a field set by flags.
         FieldProblems(vec![FieldProblem {
             field: "KubeletConfiguration".to_owned(),
             problem: error.to_string(),
@@ -344,8 +344,7 @@ fn decoded(document: &Document) -> Result<KubeletConfiguration, FieldProblems> {
     serde_json::from_value(Value::Object(document.clone())).map_err(problem)
 }
 
-/// What is true of an agent that follows a configuration: the kubelet's defaults for what it does not set, and of fields without effect
-/// what the agent does.
+/// The configuration in effect: the kubelet's defaults for unset fields, and the agent's actual values for fields without effect.
 #[must_use]
 pub fn effective(config: &KubeletConfiguration) -> Document {
     let document = shown(config);

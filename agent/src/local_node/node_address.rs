@@ -1,40 +1,40 @@
 //! The node's own address, which pods see as `status.hostIP`.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go (NodeAddress without a cloud provider): the name of the node if
-//! it is an address, else an address of this machine that the name is looked up as, else that of the default route.
+//! Source: Kubernetes 1.36, pkg/kubelet/nodestatus/setters.go (NodeAddress without a cloud provider): the name of the node if it is
+//! an address, else an address of this machine that the name resolves to, else that of the default route.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
-/// An address that cannot be the node's.
+/// Why an address cannot be the node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeAddressError {
-    /// Other machines cannot reach it, or it stands for many.
+    /// Other machines cannot reach it, or it is multicast or unspecified.
     #[error(
         "{0} is a loopback, link-local, multicast or unspecified address: set an address of this machine"
     )]
     Kind(IpAddr),
-    /// No interface has it.
+    /// No network interface has this address.
     #[error("{0} is on no network interface of this machine")]
     NotHere(IpAddr),
-    /// The machine has none.
+    /// The machine has no usable address.
     #[error(
         "the node's name resolves to no address of this machine, which has no default route either: set an address of this machine"
     )]
     NotFound,
 }
 
-/// The address of the node of this name, as a kubelet finds it. Looks the name up, which may take as long as the resolver takes.
+/// The address of the node of this name, determined as by a kubelet. Resolves the name, which may block as long as the resolver.
 #[must_use]
 pub fn of_node(name: &str) -> IpAddr {
     of_name(name).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-/// The addresses of the node of this name, as a kubelet finds them for each status: the `given` ones, if they are still addresses of
-/// this machine, else that of the name. May take as long as the resolver takes.
+/// The addresses of the node of this name, determined as by a kubelet for each status: the `given` ones, if they are still
+/// addresses of this machine, else that of the name. May block as long as the resolver.
 ///
 /// # Errors
 ///
-/// Fails if the machine has no such address.
+/// If the machine has no such address.
 pub fn look_up(name: &str, given: &[IpAddr]) -> Result<Vec<IpAddr>, NodeAddressError> {
     if given.is_empty() {
         return of_name(name).map(|address| vec![address]).ok_or(NodeAddressError::NotFound);
@@ -52,15 +52,15 @@ fn of_name(name: &str) -> Option<IpAddr> {
     preferred(own).or_else(routed)
 }
 
-/// The address that this machine sends from to the rest of the world; 127.0.0.1 without a default route, where a kubelet has
-/// no address and no pod gets one.
+/// The source address of this machine's packets on the default route; 127.0.0.1 without a default route, where a kubelet has no
+/// address and its pods get none.
 #[must_use]
 pub fn of_default_route() -> IpAddr {
     routed().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 fn routed() -> Option<IpAddr> {
-    // Addresses for documentation, RFC 5737 and RFC 3849: only the routing table is asked, nothing is sent.
+    // Addresses for documentation, RFC 5737 and RFC 3849: only the routing table is queried, nothing is sent.
     let anywhere: [IpAddr; 2] =
         [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
     anywhere.into_iter().filter_map(source_for).find(|address| check_kind(*address).is_ok())
@@ -70,7 +70,7 @@ fn routed() -> Option<IpAddr> {
 ///
 /// # Errors
 ///
-/// Fails if it is not an address of this machine that others can reach.
+/// If it is not an address of this machine that others can reach.
 pub fn check(address: IpAddr) -> Result<(), NodeAddressError> {
     check_kind(address)?;
     UdpSocket::bind((address, 0)).map(|_| ()).map_err(|_| NodeAddressError::NotHere(address))
@@ -94,7 +94,7 @@ fn preferred(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
     v4.or_else(|| addresses.first()).copied()
 }
 
-/// The address that a packet to `target` would have as its source.
+/// The source address of a packet to `target`.
 fn source_for(target: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

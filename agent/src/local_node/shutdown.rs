@@ -1,4 +1,4 @@
-//! ◆ In which order pods end when the machine shuts down, and how long each may take. Pure.
+//! ◆ The order in which pods end when the machine shuts down, and the time limit of each. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go.
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::local_node::kubelet_config::{GoDuration, KubeletConfiguration};
 
-/// From this priority on a pod is critical.
+/// A pod of at least this priority is critical.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// How long pods from a priority on may take to end.
+/// The time limit of pods from a priority on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownPeriod {
     /// The lowest priority.
     pub priority: i32,
-    /// The longest time, in seconds.
+    /// The time limit, in seconds.
     pub seconds: i64,
 }
 
-/// When the pods of a node were last ended before the machine.
+/// The last time that a node's pods were ended before the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShutdownTimes {
-    /// When that began.
+    /// The begin.
     pub start_time: Option<Timestamp>,
-    /// When it was over.
+    /// The end.
     pub end_time: Option<Timestamp>,
 }
 
-/// The periods of a configuration, those of low priorities first; none: pods are not ended when the machine shuts down.
+/// The periods of a configuration, lowest priority first; empty: pods are not ended when the machine shuts down.
 #[must_use]
 pub fn periods(config: &KubeletConfiguration) -> Vec<ShutdownPeriod> {
     let by_priority = config.shutdown_grace_period_by_pod_priority.iter().flatten();
@@ -60,13 +60,13 @@ pub fn periods(config: &KubeletConfiguration) -> Vec<ShutdownPeriod> {
     periods
 }
 
-/// How long a shutdown may take in all.
+/// The time limit of the whole shutdown.
 pub(crate) fn requested(periods: &[ShutdownPeriod]) -> Duration {
     let seconds = periods.iter().map(|period| period.seconds).fold(0, i64::saturating_add);
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Pods that end together.
+/// A group of pods that end together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
     pub(crate) period: ShutdownPeriod,
@@ -86,8 +86,8 @@ impl Group {
     }
 }
 
-/// The groups that have pods, in the order in which they end. `periods` are sorted. A pod belongs to the period with the highest priority
-/// that its own reaches, or else to the lowest.
+/// The non-empty groups, in the order in which they end. `periods` are sorted. A pod belongs to the period with the highest
+/// priority that does not exceed its own, or else to the lowest period.
 pub(crate) fn groups(periods: &[ShutdownPeriod], pods: Vec<Pod>) -> Vec<Group> {
     let mut groups: Vec<Group> =
         periods.iter().map(|period| Group { period: *period, pods: Vec::new() }).collect();

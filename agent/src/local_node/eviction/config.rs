@@ -9,18 +9,18 @@ use compact::Map;
 
 use super::Signal;
 
-/// The fields of a kubelet's configuration that are about eviction.
+/// The fields of a kubelet's configuration about eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionConfig {
-    /// `enforceNodeAllocatable`: with `pods`, the pods together have a memory threshold too.
+    /// `enforceNodeAllocatable`: with `pods`, all pods together have a memory threshold too.
     pub enforce_node_allocatable: Vec<String>,
-    /// `evictionHard`: signal → amount below which pods are evicted at once.
+    /// `evictionHard`: signal → amount below which pods are evicted immediately.
     pub hard: BTreeMap<String, String>,
     /// `evictionSoft`: signal → amount below which pods are evicted after a grace period.
     pub soft: BTreeMap<String, String>,
     /// `evictionSoftGracePeriod`: signal → grace period.
     pub soft_grace_period: BTreeMap<String, String>,
-    /// `evictionMinimumReclaim`: signal → what is freed at least beyond the threshold.
+    /// `evictionMinimumReclaim`: signal → minimum amount to reclaim beyond the threshold.
     pub minimum_reclaim: BTreeMap<String, String>,
 }
 
@@ -31,7 +31,7 @@ pub enum ThresholdValue {
     Quantity {
         /// The amount.
         amount: Quantity,
-        /// How Kubernetes writes it.
+        /// Its form in Kubernetes.
         text: String,
     },
     /// A share: 0.1 is 10 %.
@@ -54,7 +54,7 @@ impl ThresholdValue {
         }
     }
 
-    /// How the amount for this capacity is written.
+    /// The amount for this capacity, formatted.
     #[must_use]
     pub fn text(&self, capacity: i64) -> String {
         match self {
@@ -64,23 +64,23 @@ impl ThresholdValue {
     }
 }
 
-/// When a signal is low.
+/// A threshold of a signal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// What is measured.
+    /// The signal.
     pub signal: Signal,
-    /// The signal is low when it is less than this.
+    /// The signal is low if it is below this value.
     pub value: ThresholdValue,
-    /// How long it has to be low; zero for a hard threshold.
+    /// How long it must be low; zero for a hard threshold.
     pub grace_period: Duration,
-    /// What is freed at least beyond the threshold.
+    /// The minimum amount to reclaim beyond the threshold.
     pub minimum_reclaim: Option<ThresholdValue>,
 }
 
-/// A configuration that a kubelet refuses.
+/// Why a kubelet rejects a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no such signal.
+    /// The signal does not exist.
     #[error("unsupported eviction signal {0}")]
     Signal(String),
     /// A percentage is not a number.
@@ -107,7 +107,7 @@ pub enum ConfigError {
     /// A soft threshold has no grace period.
     #[error("grace period must be specified for the soft eviction threshold {0}")]
     MissingGracePeriod(Signal),
-    /// A minimum reclaim is no share that frees something.
+    /// A minimum reclaim is a percentage that is not positive.
     #[error("eviction percentage minimum reclaim {0} must be positive: {1}")]
     ReclaimNotPositive(Signal, String),
     /// A minimum reclaim is negative.
@@ -168,7 +168,7 @@ fn statements(statements: &BTreeMap<String, String>) -> Result<Vec<Threshold>, C
     Ok(thresholds)
 }
 
-/// The value of a threshold; `None` for one that is switched off.
+/// The value of a threshold; `None` if it is disabled.
 fn statement(signal: Signal, text: &str) -> Result<Option<ThresholdValue>, ConfigError> {
     if text == "0%" || text == "100%" {
         return Ok(None);

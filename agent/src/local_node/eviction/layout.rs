@@ -1,5 +1,5 @@
-//! ◆ What follows from where a node's file systems are: which thresholds containers' layers have, and what of the node itself can be
-//! reclaimed before pods are evicted.
+//! ◆ The consequences of the layout of a node's file systems: the thresholds of containers' writable layers, and the node resources
+//! that can be reclaimed before pods are evicted.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/helpers.go UpdateContainerFsThresholds, buildSignalToNodeReclaimFuncs.
 
@@ -21,7 +21,7 @@ impl FsLayout {
     }
 }
 
-/// What of the node itself is removed.
+/// The node resources to reclaim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reclaim {
     /// Dead containers.
@@ -31,7 +31,7 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
-    /// What is removed when `signal` is low.
+    /// The resources to reclaim when `signal` is low.
     pub(crate) fn for_signal(signal: Signal, layout: FsLayout) -> Self {
         use Signal::{
             AllocatableMemoryAvailable, ContainerFsAvailable, ContainerFsInodesFree,
@@ -56,8 +56,7 @@ impl Reclaim {
     }
 }
 
-/// The thresholds with those of the file system of writable layers, which are those of the file system that it is: others given for
-/// it do not count.
+/// The thresholds, with those of the file system of writable layers replaced by the thresholds of the file system that holds them.
 pub(crate) fn with_container_fs(thresholds: &[Threshold], layout: FsLayout) -> Vec<Threshold> {
     let of_containers = |signal| match (signal, layout) {
         (Signal::NodeFsAvailable, FsLayout::One | FsLayout::ImagesOnly)

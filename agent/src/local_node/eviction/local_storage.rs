@@ -1,4 +1,4 @@
-//! ◆ Whether a pod uses more local storage than it may: sizes of emptyDirs, and limits of ephemeral-storage.
+//! ◆ Whether a pod exceeds its local storage: sizes of emptyDirs, and limits of ephemeral-storage.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go localStorageEviction.
 
@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 const STORAGE: &str = "ephemeral-storage";
 
-/// From this priority on a pod is critical: it is never evicted.
+/// A pod of at least this priority is critical: it is never evicted.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// What a pod uses of local storage, in bytes.
+/// A pod's usage of local storage, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalUsage {
     /// Its volumes in the agent's directory, by name.
@@ -27,7 +27,7 @@ impl LocalUsage {
     }
 }
 
-/// Whether the pod has a limit that is to be measured.
+/// Whether the pod has a limit, so that its usage must be measured.
 pub(crate) fn is_limited(pod: &Pod) -> bool {
     let mut volumes = pod.spec().volumes.iter().flatten();
     let sized = volumes.any(|volume| {
@@ -37,7 +37,7 @@ pub(crate) fn is_limited(pod: &Pod) -> bool {
     sized || totals::of_pod(pod.spec(), Kind::Limits).contains_key(STORAGE)
 }
 
-/// Why the pod is evicted, if it uses more than it may: a kubelet's name of the signal, and the message. Static and critical pods are
+/// Why the pod is evicted, if it exceeds a limit: a kubelet's name of the signal, and the message. Static and critical pods are
 /// never evicted.
 pub(crate) fn exceeded(pod: &Pod, usage: &LocalUsage) -> Option<(&'static str, String)> {
     let priority = pod.spec().priority.unwrap_or_default();
@@ -81,7 +81,7 @@ fn of_pod(pod: &Pod, usage: &LocalUsage) -> Option<String> {
     });
     let in_memory: u64 =
         in_memory.filter_map(|volume| usage.volumes.get(&volume.name).copied()).sum();
-    // Volumes in memory are no ephemeral storage.
+    // Volumes in memory are not ephemeral storage.
     is_over(usage.total().saturating_sub(in_memory), limit).then(|| {
         format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",

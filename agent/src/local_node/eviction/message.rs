@@ -13,7 +13,7 @@ use super::rank::{Candidate, bytes};
 use super::requests;
 use super::stats::ContainerStats;
 
-/// What is said of an eviction.
+/// The texts about an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionMessage {
     /// The message of the pod's status.
@@ -22,7 +22,7 @@ pub struct EvictionMessage {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Says why a pod is evicted: `resource` is short, and these thresholds are met.
+/// Composes the reason of a pod's eviction: `resource` is short, and these thresholds are met.
 #[must_use]
 pub fn message(
     resource: Resource,
@@ -94,7 +94,7 @@ pub fn message(
     said
 }
 
-/// What a container uses of a resource that it can request.
+/// A container's usage of a resource that it can request.
 fn usage(stats: &ContainerStats, resource: Resource) -> Option<Quantity> {
     let used = match resource {
         Resource::Memory => stats.memory.as_ref()?.working_set_bytes?,
@@ -107,7 +107,7 @@ fn usage(stats: &ContainerStats, resource: Resource) -> Option<Quantity> {
     Some(bytes(Some(used)))
 }
 
-/// The request as Kubernetes writes it.
+/// The request as Kubernetes formats it.
 fn request_text(container: &Container, name: &str) -> String {
     let requests = container.resources.as_ref();
     let request = requests.and_then(|requests| requests.requests.as_ref()?.get(name));

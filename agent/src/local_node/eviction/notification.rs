@@ -1,4 +1,4 @@
-//! ◆ Which amounts of memory in use the kernel is to watch, so that a threshold is seen as soon as it is met.
+//! ◆ The memory usage that the kernel watches, so that the agent is notified as soon as a threshold is met.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/eviction/memory_threshold_notifier_others.go UpdateThreshold.
 
@@ -8,12 +8,12 @@ use super::Signal;
 use super::config::Threshold;
 use crate::machine::MemoryUse;
 
-/// Whether a threshold is one of memory, and so can be watched.
+/// Whether a threshold is about memory, so that the kernel can watch it.
 pub(crate) fn is_of_memory(threshold: &Threshold) -> bool {
     matches!(threshold.signal, Signal::AllocatableMemoryAvailable | Signal::MemoryAvailable)
 }
 
-/// The memory in use at which a threshold is met. The kernel counts what can be reclaimed as well, the working set does not.
+/// The memory usage at which a threshold is met. The kernel's usage includes reclaimable memory, the working set does not.
 pub(crate) fn watched_usage(threshold: &Threshold, memory: MemoryUse) -> u64 {
     let capacity = i64::try_from(memory.capacity).unwrap_or(i64::MAX);
     let kept = threshold.value.amount(capacity);

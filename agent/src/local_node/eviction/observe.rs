@@ -7,7 +7,7 @@ use super::Signal;
 use super::config::Threshold;
 use super::stats::{FsStats, MemoryStats, NodeStats};
 
-/// The group of all pods among the system containers.
+/// The name of all pods among the system containers.
 pub(crate) const PODS: &str = "pods";
 
 /// A signal's value.
@@ -20,7 +20,7 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// What is left of `signal`, as messages write it.
+    /// The available amount of `signal`, as messages format it.
     #[must_use]
     pub fn available_text(self, signal: Signal) -> String {
         Quantity::whole(self.available, format(signal)).to_string()
@@ -44,7 +44,7 @@ fn format(signal: Signal) -> Format {
 /// The observed signals.
 pub type Observations = Map<Signal, Observation>;
 
-/// The signals of a node. One whose measurements are missing is not observed.
+/// The signals of a node. A signal without measurements is absent.
 #[must_use]
 pub fn observe(stats: &NodeStats) -> Observations {
     let mut observed = Observations::new();
@@ -98,7 +98,7 @@ fn observation(available: u64, capacity: u64) -> Option<Observation> {
     Some(Observation { available: number(available), capacity: number(capacity) })
 }
 
-/// The thresholds that are met, whatever their grace periods. With `reclaimed`, a threshold counts as met until its minimum
+/// The thresholds that are met, regardless of their grace periods. With `reclaimed`, a threshold counts as met until its minimum
 /// reclaim is free too.
 #[must_use]
 pub fn thresholds_met<'a>(

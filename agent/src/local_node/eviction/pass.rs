@@ -1,7 +1,7 @@
-//! ◆ What one pass over the signals of a node decides: its conditions, and for which thresholds something is to be reclaimed.
+//! ◆ Decides one pass over the signals of a node: its conditions, and the thresholds for which resources are reclaimed.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go synchronize. A kubelet also passes over signals whose statistics
-//! have not been renewed since the last pass; here each pass measures anew. Times count from any moment, and never go back.
+//! Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go synchronize. A kubelet skips signals whose statistics are not
+//! newer than in the last pass; here each pass measures again. Times are monotonic, from an arbitrary origin.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use super::observe::{Observations, is_met};
 use super::{Resource, Signal};
 use crate::node::Pressure;
 
-/// What is remembered from one pass to the next. Thresholds are known by their place in the list.
+/// State that is kept between passes. Thresholds are identified by their index in the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Passes {
-    /// When each threshold that is met was met first.
+    /// The time at which each threshold that is met was first met.
     first_met: Map<usize, Duration>,
-    /// Those whose grace period was over at the last pass: they count as met until their minimum reclaim is free too.
+    /// The thresholds whose grace period was over at the last pass: they count as met until their minimum reclaim is free too.
     unresolved: Set<usize>,
     /// When each condition was last observed.
     conditions: Map<&'static str, Duration>,
 }
 
-/// What a pass decides.
+/// The decision of a pass.
 #[derive(Debug)]
 pub(crate) struct Decision<'a> {
     /// The node's conditions.
     pub(crate) pressure: Pressure,
-    /// The thresholds whose grace periods are over, the one to reclaim for first.
+    /// The thresholds whose grace periods are over, in order of priority.
     pub(crate) due: Vec<&'a Threshold>,
 }
 
 impl Passes {
-    /// Passes over what was observed at `now`. A condition stays for `period` after its threshold was met last.
+    /// Decides on the signals observed at `now`. A condition lasts for `period` after its threshold was last met.
     pub(crate) fn decide<'a>(
         &mut self,
         thresholds: &'a [Threshold],
@@ -99,7 +99,7 @@ mod tests {
         config.thresholds().unwrap()
     }
 
-    /// A node with so many MiB of memory and of disk left.
+    /// A node with this many MiB of memory and disk available.
     fn observed(memory: i64, disk: i64) -> Observations {
         let left = |available: i64| Observation { available: available * MI, capacity: 1000 * MI };
         Observations::from([
@@ -108,7 +108,7 @@ mod tests {
         ])
     }
 
-    /// The conditions and the signals to reclaim for after each pass: at this second, so much memory and disk are left.
+    /// The conditions and the signals to reclaim for after each pass. A pass is the second, and the memory and disk available.
     fn passes(thresholds: &[Threshold], passes: &[(u64, i64, i64)]) -> Vec<String> {
         let mut state = Passes::default();
         let pass = |(second, memory, disk): &(u64, i64, i64)| {

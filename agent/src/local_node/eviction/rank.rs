@@ -1,4 +1,4 @@
-//! ◆ Which pod is evicted first.
+//! ◆ The order in which pods are evicted.
 
 use std::cmp::Ordering;
 
@@ -8,18 +8,18 @@ use api::quantity::{Format, Quantity};
 use super::stats::{FsStats, PodStats};
 use super::{Resource, Signal, requests};
 
-/// Where images, writable layers and the rest of a node are.
+/// The layout of images, writable layers and other data on file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsLayout {
     /// All in one file system.
     One,
-    /// Images and writable layers in a file system of their own.
+    /// Images and writable layers on a separate file system.
     Images,
-    /// Only images in a file system of their own.
+    /// Only images on a separate file system.
     ImagesOnly,
 }
 
-/// A pod and its measurements, if there are any.
+/// A pod and its measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The pod.
@@ -28,7 +28,7 @@ pub struct Candidate<'a> {
     pub stats: Option<&'a PodStats>,
 }
 
-/// What a pod uses of a file system.
+/// Parts of a pod's usage of a file system.
 #[derive(Clone, Copy)]
 struct Measured {
     writable_layers: bool,
@@ -36,7 +36,7 @@ struct Measured {
     local_volumes: bool,
 }
 
-/// Orders pods by how soon they are evicted when `signal` is low. Pods of one group are equal.
+/// Sorts pods by eviction order when `signal` is low. Pods of one group are equal.
 #[must_use]
 pub fn rank<'a>(
     signal: Signal,
@@ -85,8 +85,8 @@ fn compare(signal: Signal, layout: FsLayout, a: &Candidate<'_>, b: &Candidate<'_
     }
 }
 
-/// Pods without measurements first, then those that use more than their request, then by priority, then by use above the
-/// request. `measure` returns usage, request, and the request that usage is compared with last.
+/// Pods without measurements first, then pods that exceed their request, then by priority, then by usage above the request.
+/// `measure` returns usage, request, and the request that is subtracted from usage last.
 fn by_usage(
     a: &Candidate<'_>,
     b: &Candidate<'_>,
@@ -119,7 +119,7 @@ fn processes(stats: &PodStats) -> u64 {
     processes.and_then(|processes| processes.count).unwrap_or_default()
 }
 
-/// What counts as use of the file system that `signal` is about.
+/// The parts of usage on the file system of `signal`.
 fn measured(signal: Signal, layout: FsLayout) -> Measured {
     let all = Measured { writable_layers: true, logs: true, local_volumes: true };
     let is_images = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
@@ -162,7 +162,7 @@ fn disk_usage(pod: &Pod, stats: &PodStats, measured: Measured, resource: Resourc
     containers.chain(volumes).map(|fs| bytes(usage(fs))).fold(Quantity::ZERO, Quantity::plus)
 }
 
-/// A number of bytes or inodes; zero where it was not measured.
+/// A number of bytes or inodes; zero if it was not measured.
 pub(super) fn bytes(number: Option<u64>) -> Quantity {
     let number = i64::try_from(number.unwrap_or_default()).unwrap_or(i64::MAX);
     Quantity::whole(number, Format::BinarySi)

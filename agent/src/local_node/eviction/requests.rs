@@ -1,4 +1,4 @@
-//! ◆ What a pod requests in all.
+//! ◆ The total requests of a pod.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 type Amounts = Option<BTreeMap<String, ApiQuantity>>;
 
-/// The amount of that name; zero where it is absent.
+/// The amount of this resource; zero if it is absent.
 pub(super) fn amount(amounts: &Amounts, name: &str) -> Quantity {
     let amount = amounts.as_ref().and_then(|amounts| amounts.get(name));
     amount.and_then(|amount| Quantity::parse(&amount.0).ok()).unwrap_or(Quantity::ZERO)
 }
 
-/// What a container requests.
+/// A container's request.
 pub(super) fn of_container(container: &Container, name: &str) -> Quantity {
     let resources = container.resources.as_ref();
     resources.map_or(Quantity::ZERO, |resources| amount(&resources.requests, name))
 }
 
-/// What the pod requests; its own request replaces those of its containers.
+/// A pod's request; its pod-level request replaces those of its containers.
 pub(super) fn of_pod(pod: &Pod, name: &str) -> Quantity {
     let own = pod.spec().resources.as_ref();
     let mut request = if has_own_resources(pod) {
@@ -57,7 +57,7 @@ fn of_containers(pod: &Pod, name: &str) -> Quantity {
     sum.max(most)
 }
 
-/// Whether the pod has requests or limits of its own.
+/// Whether the pod has pod-level requests or limits.
 pub(super) fn has_own_resources(pod: &Pod) -> bool {
     pod.spec().resources.as_ref().is_some_and(|own| {
         let amounts = own.requests.iter().chain(&own.limits).flatten();

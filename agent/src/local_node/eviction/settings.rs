@@ -1,4 +1,4 @@
-//! ◆ When a node evicts pods, by a kubelet's configuration.
+//! ◆ The eviction settings of a kubelet's configuration.
 //!
 //! Source: Kubernetes 1.36, cmd/kubelet/app/server.go and pkg/kubelet/eviction/defaults_linux.go.
 
@@ -16,30 +16,30 @@ pub const DEFAULT_HARD: [(&str, &str); 5] = [
     ("nodefs.inodesFree", "5%"),
 ];
 
-/// How long a node's condition lasts at least by default.
+/// The default minimum duration of a node's condition.
 const TRANSITION_PERIOD: Duration = Duration::from_secs(300);
 
-/// When a node evicts pods.
+/// The eviction settings of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvictionSettings {
-    /// The amounts as they are written.
+    /// The amounts as configured.
     pub config: EvictionConfig,
-    /// The same as thresholds.
+    /// The same amounts as thresholds.
     pub thresholds: Vec<Threshold>,
     /// `evictionMaxPodGracePeriod`: the longest grace period of a pod that a soft threshold evicts, in seconds; 0: the pod's own.
     pub max_pod_grace_seconds: i64,
-    /// `evictionPressureTransitionPeriod`: how long a condition of the node stays after its threshold was met last.
+    /// `evictionPressureTransitionPeriod`: how long a condition of the node lasts after its threshold was last met.
     pub transition_period: Duration,
-    /// `kernelMemcgNotification`: the kernel notifies of memory in use.
+    /// `kernelMemcgNotification`: whether the kernel reports that memory usage crosses a threshold.
     pub kernel_notifies: bool,
 }
 
 impl EvictionSettings {
-    /// The settings of a configuration. `None`: it names no threshold, and by itself (`has_defaults`) the node has none. If the pods
-    /// together are limited, the threshold of the node's memory is one of theirs, too.
+    /// The settings of a configuration. `None`: it has no threshold, and without `has_defaults` there are no default ones. If all
+    /// pods together are limited, the threshold of the node's memory applies to them too.
     ///
     /// # Errors
-    /// A threshold, grace period or minimum reclaim is malformed.
+    /// If a threshold, grace period or minimum reclaim is malformed.
     pub fn of(
         file: &KubeletConfiguration,
         has_defaults: bool,

@@ -1,4 +1,4 @@
-//! ◆ What is measured of a node and its pods: the part of the kubelet's Summary API that eviction needs.
+//! ◆ Measurements of a node and its pods: the part of the kubelet's Summary API that eviction needs.
 
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ pub struct NodeStats {
     pub rlimit: Option<RlimitStats>,
     /// File systems of the runtime.
     pub runtime: Option<RuntimeStats>,
-    /// Groups of processes, of which `pods` are all pods together.
+    /// Groups of processes; `pods` is the group of all pods.
     pub system_containers: Vec<ContainerStats>,
 }
 
@@ -22,13 +22,13 @@ pub struct NodeStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryStats {
-    /// What may still be used.
+    /// Available bytes.
     pub available_bytes: Option<u64>,
-    /// What is in use and cannot be reclaimed.
+    /// Bytes in use that cannot be reclaimed.
     pub working_set_bytes: Option<u64>,
 }
 
-/// A file system, or what is used of one.
+/// A file system, or the usage of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FsStats {
@@ -50,10 +50,10 @@ pub struct FsStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RlimitStats {
-    /// The most there may be.
+    /// The maximum number.
     #[serde(rename = "maxpid")]
     pub max_pid: Option<i64>,
-    /// How many are in use.
+    /// The number in use.
     #[serde(rename = "curproc")]
     pub running_processes: Option<i64>,
 }
@@ -72,7 +72,7 @@ pub struct RuntimeStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStats {
-    /// Which pod.
+    /// The pod.
     pub pod_ref: PodReference,
     /// Its containers.
     pub containers: Vec<ContainerStats>,
@@ -86,7 +86,7 @@ pub struct PodStats {
     pub processes: Option<ProcessStats>,
 }
 
-/// Which pod.
+/// Identifies a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodReference {
@@ -114,7 +114,7 @@ pub struct ContainerStats {
 pub struct VolumeStats {
     /// Its name in the pod.
     pub name: String,
-    /// What it uses.
+    /// Its usage.
     #[serde(flatten)]
     pub fs: FsStats,
 }
@@ -123,7 +123,7 @@ pub struct VolumeStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ProcessStats {
-    /// How many there are.
+    /// Their number.
     #[serde(rename = "process_count")]
     pub count: Option<u64>,
 }

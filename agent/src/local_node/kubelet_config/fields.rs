@@ -1,18 +1,18 @@
-//! ◆ Every field of a KubeletConfiguration: its default, and what the agent does with it. Pure.
+//! ◆ Every field of a KubeletConfiguration: its default, and its effect on the agent. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go. A field either has its effect, or is refused by name if it is
-//! set to something else than its default, or has nothing to act on here and is named in a warning.
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/v1beta1/defaults.go. A field either has its effect, or is rejected by name if
+//! it differs from its default, or has no effect here and is named in a warning.
 
 use Effect::{Refused, Unused, Used};
 
-/// What the agent does with a field.
+/// The effect of a field on the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The agent follows it.
+    /// The agent implements it.
     Used,
-    /// Another value than the default is refused: what to do instead.
+    /// A value other than the default is rejected. The text says what to do instead.
     Refused(&'static str),
-    /// Nothing acts on it: why.
+    /// It has no effect. The text says why.
     Unused(&'static str),
 }
 
@@ -23,13 +23,13 @@ pub struct Field {
     pub name: &'static str,
     /// A kubelet's default, in JSON; empty: none.
     pub default: &'static str,
-    /// What the agent does with it.
+    /// Its effect on the agent.
     pub effect: Effect,
     /// The value in effect if the field is not used, in JSON; empty if there is none.
     pub actual: &'static str,
 }
 
-/// The fields whose zero value is a value. That of another number, string or duration stands for the default.
+/// The fields whose zero value counts as set. A zero value of another number, string or duration stands for the default.
 pub(super) const ZERO_COUNTS: [&str; 20] = [
     "containerLogMaxFiles",
     "containerLogMaxWorkers",
@@ -62,7 +62,7 @@ const fn used(name: &'static str, default: &'static str) -> Field {
     Field { name, default, effect: Used, actual: "" }
 }
 
-/// The default is true of the agent, and anything else is refused.
+/// A field whose default describes the agent; any other value is rejected.
 const fn only(name: &'static str, default: &'static str, remedy: &'static str) -> Field {
     Field { name, default, effect: Refused(remedy), actual: default }
 }

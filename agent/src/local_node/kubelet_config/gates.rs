@@ -1,4 +1,4 @@
-//! ◆ Feature gates of Kubernetes 1.36, as a kubelet knows them. Pure.
+//! ◆ Feature gates of Kubernetes 1.36, as defined by a kubelet. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/features/kube_features.go and those of k8s.io/apiserver, apiextensions-apiserver, client-go and
 //! component-base.
@@ -7,19 +7,19 @@ use compact::Map;
 
 use super::FieldProblem;
 
-/// How far a feature has come.
+/// The stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Alpha,
     Beta,
     /// Generally available.
     Ga,
-    /// On its way out.
+    /// To be removed.
     Deprecated,
 }
 
 impl Stage {
-    /// As metrics have it.
+    /// The stage as shown in metrics.
     fn as_str(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -35,7 +35,7 @@ impl Stage {
 pub struct GateState {
     /// Its name.
     pub name: &'static str,
-    /// `ALPHA`, `BETA`, nothing or `DEPRECATED`.
+    /// `ALPHA`, `BETA`, empty (GA) or `DEPRECATED`.
     pub stage: &'static str,
     /// Whether the feature is on.
     pub enabled: bool,
@@ -167,7 +167,7 @@ const GROUPS: [Group; 9] = [
     },
 ];
 
-/// Gates that need others.
+/// Gates that require others.
 const NEEDS: [(&str, &str); 49] = [
     ("AuthorizeNodeWithSelectors", "AuthorizeWithSelectors"),
     ("ClusterTrustBundleProjection", "ClusterTrustBundle"),
@@ -229,7 +229,7 @@ const NEEDS: [(&str, &str); 49] = [
     ("WorkloadWithJob", "GenericWorkload"),
 ];
 
-/// Which features are on.
+/// The enabled features.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
     given: Map<String, bool>,
@@ -239,7 +239,7 @@ fn group(name: &str) -> Option<&'static Group> {
     GROUPS.iter().find(|group| group.names.split_ascii_whitespace().any(|gate| gate == name))
 }
 
-/// The value of a gate that nobody has set; `None`: there is no such gate.
+/// The default value of a gate; `None`: there is no such gate.
 pub(super) fn default_of(name: &str) -> Option<bool> {
     group(name).map(|group| group.default)
 }
@@ -254,7 +254,7 @@ fn all_of(name: &str) -> Option<Stage> {
 }
 
 impl Gates {
-    /// The gates as `featureGates` sets them.
+    /// The gates as set by `featureGates`.
     #[must_use]
     pub fn new(given: &Map<String, bool>) -> Self {
         Self { given: given.clone() }
@@ -283,7 +283,7 @@ impl Gates {
         Some(GateState { name, stage, enabled: self.enabled(name) })
     }
 
-    /// Gates that Kubernetes 1.36 does not have, or not with this value, or not without others.
+    /// Gates that Kubernetes 1.36 does not define, or not with this value, or not without others.
     pub(super) fn problems(&self) -> Vec<FieldProblem> {
         let problem = |(name, value): (&String, &bool)| {
             let problem = match group(name) {

@@ -1,4 +1,4 @@
-//! What a configuration becomes: files, defaults, drop-ins, what has no effect, and what `/configz` shows.
+//! Parsing of a configuration: files, defaults, drop-ins, fields without effect, and the output of `/configz`.
 #![allow(clippy::unwrap_used)]
 
 use compact::Set;
@@ -81,7 +81,7 @@ fn table_has_every_field_once() {
     }
 }
 
-/// Each default, and each value that the agent has instead, is one that a file could have.
+/// Each default, and each actual value of the agent, is valid in a file.
 #[test]
 fn table_has_values_of_the_types() {
     for field in &FIELDS {
@@ -250,7 +250,7 @@ fn field_that_the_agent_lacks_is_refused(#[case] fields: &str, #[case] words: &s
 #[case("cpuManagerPolicy: static\nmemoryManagerPolicy: Static\ntopologyManagerPolicy: restricted")]
 fn value_that_asks_for_nothing_or_is_followed_is_taken(#[case] fields: &str) {
     let mut document = document(fields);
-    // A period of zero is no period for klog; kubeadm writes it for no value.
+    // klog rejects a period of zero; kubeadm writes zero for an unset value.
     remove(&mut document, "logging.flushFrequency");
     assert_eq!(check(&document).unwrap().without_effect, []);
 }

@@ -165,7 +165,7 @@ pub struct KubeletConfiguration {
     pub user_namespaces: Option<UserNamespaces>,
 }
 
-/// `authentication`: who clients of the node's server are.
+/// `authentication`: how the node's server authenticates clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are Kubernetes'")]
@@ -202,7 +202,7 @@ pub struct AnonymousAuthentication {
     pub enabled: Option<bool>,
 }
 
-/// `authorization`: what clients of the node's server may do.
+/// `authorization`: how the node's server authorizes clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are Kubernetes'")]
@@ -211,7 +211,7 @@ pub struct Authorization {
     pub webhook: Option<WebhookAuthorization>,
 }
 
-/// `authorization.webhook`: how long answers of the API server count.
+/// `authorization.webhook`: how long decisions of the API server are cached.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are Kubernetes'")]
@@ -285,7 +285,7 @@ pub struct Logging {
     pub options: Option<Value>,
 }
 
-/// A duration as Go writes it, which may be negative.
+/// A duration in Go's format, which may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GoDuration {
     nanos: i64,
@@ -304,7 +304,7 @@ impl GoDuration {
         Self { nanos: seconds * 1_000_000_000 }
     }
 
-    /// Its nanoseconds.
+    /// The number of nanoseconds.
     #[must_use]
     pub const fn nanos(self) -> i64 {
         self.nanos
@@ -365,7 +365,7 @@ pub enum LogPeriod {
 }
 
 impl LogPeriod {
-    /// Its nanoseconds.
+    /// The number of nanoseconds.
     #[must_use]
     pub const fn nanos(self) -> i64 {
         match self {
@@ -375,7 +375,7 @@ impl LogPeriod {
     }
 }
 
-/// A count of the file as what the agent counts with; a validated one fits.
+/// Converts a count of the file to the agent's type; a validated one fits.
 pub fn count<T: TryFrom<i32>>(value: Option<i32>) -> Option<T> {
     value.and_then(|value| T::try_from(value).ok())
 }

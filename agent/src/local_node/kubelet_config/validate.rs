@@ -1,6 +1,6 @@
-//! ◆ What a kubelet refuses of a configuration, and what the agent cannot count with. Pure.
+//! ◆ The checks of a configuration: those of a kubelet, and those of values that the agent cannot represent. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation. All problems are found, not the first alone.
+//! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation. All problems are reported, not only the first.
 
 pub(super) mod host;
 pub(super) mod labels;
@@ -13,8 +13,8 @@ use std::net::IpAddr;
 
 use super::{FieldProblem, Gates, GoDuration, KubeletConfiguration};
 
-/// The cipher suites that can be named: those of TLS 1.3, which the server always has, and those of TLS 1.2 with forward secrecy and
-/// authenticated encryption, by the names that Go has for them.
+/// The valid cipher suites, by Go's names: those of TLS 1.3, which the server always offers, and those of TLS 1.2 with forward
+/// secrecy and authenticated encryption.
 const CIPHER_SUITES: [&str; 11] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -29,7 +29,7 @@ const CIPHER_SUITES: [&str; 11] = [
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// What is found while a configuration is looked through.
+/// The problems found so far.
 struct Findings<'a> {
     config: &'a KubeletConfiguration,
     gates: &'a Gates,
@@ -65,7 +65,7 @@ impl Findings<'_> {
         }
     }
 
-    /// A gate that a field needs.
+    /// Checks the gate that a field requires.
     fn needs(&mut self, field: &str, is_set: bool, gate: &str) {
         if is_set && !self.gates.enabled(gate) {
             self.add(field, format!("it needs featureGates: {{{gate}: true}}"));
@@ -73,7 +73,7 @@ impl Findings<'_> {
     }
 }
 
-/// All that is wrong with a configuration whose fields have their defaults.
+/// All problems of a configuration whose fields have their defaults.
 pub(super) fn problems(config: &KubeletConfiguration, gates: &Gates) -> Vec<FieldProblem> {
     let mut findings = Findings { config, gates, problems: gates.problems() };
     numbers(&mut findings);
@@ -110,7 +110,7 @@ fn numbers(findings: &mut Findings<'_>) {
     findings.within("readOnlyPort", c.read_only_port, 0, 65_535);
 }
 
-/// How long something takes cannot be negative. A kubelet says so of few fields, and never stops waiting for the others.
+/// Durations must not be negative. A kubelet checks only few of them, and waits forever with the others.
 fn durations(findings: &mut Findings<'_>) {
     let c = findings.config;
     let webhook = c.authentication.as_ref().and_then(|it| it.webhook.as_ref());

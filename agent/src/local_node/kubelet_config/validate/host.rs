@@ -1,4 +1,4 @@
-//! ◆ What of the machine a configuration does not allow. Pure.
+//! ◆ Checks whether a configuration allows the agent to run on this machine. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/apis/config/validation/validation_linux.go, pkg/kubelet/cm/container_manager_linux.go.
 
@@ -14,18 +14,18 @@ pub const KERNEL_DEFAULTS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// What the machine is like.
+/// Properties of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Whether its cgroups are in the unified hierarchy.
     pub unified_cgroups: bool,
-    /// Whether it swaps.
+    /// Whether it has swap enabled.
     pub swaps: bool,
-    /// Those of [`KERNEL_DEFAULTS`] that differ: name and value.
+    /// The [`KERNEL_DEFAULTS`] that differ: name and value.
     pub kernel: Vec<(&'static str, String)>,
 }
 
-/// Why a configuration, as far as it says anything, does not allow the agent on this machine.
+/// Why the configuration does not allow the agent on this machine; unset fields are not checked.
 #[must_use]
 pub fn host_problems(config: &KubeletConfiguration, host: &Host) -> Vec<FieldProblem> {
     let mut problems = Vec::new();

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// Labels of Kubernetes' own domains that are a kubelet's to set.
+/// Labels in Kubernetes' own domains that a kubelet may set.
 const OWN: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -21,7 +21,7 @@ const OWN: [&str; 11] = [
 /// Domains of Kubernetes in which a kubelet may set any label.
 const OWN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// What is wrong with the labels of `--node-labels`.
+/// The problems of the labels of `--node-labels`.
 #[must_use]
 pub fn label_problems(labels: &BTreeMap<String, String>) -> Vec<String> {
     let mut problems = Vec::new();

@@ -49,7 +49,7 @@ fn of_containers(findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether no shorter text is the same path.
+/// Whether a path is in its shortest form.
 fn is_clean(path: &str) -> bool {
     let unclean = |part: &str| part.is_empty() || part == "." || part == "..";
     path == "/" || !path.trim_start_matches('/').split('/').any(unclean) && !path.starts_with("//")
@@ -95,7 +95,7 @@ fn of_agent(findings: &mut Findings<'_>) {
     }
 }
 
-/// The version before this one may be named, as `1.35`.
+/// Checks that only the previous version is given, as `1.35`.
 fn hidden_metrics(findings: &mut Findings<'_>) {
     let before = format!("1.{}", MINOR - 1);
     let version = findings.config.show_hidden_metrics_for_version.as_ref();

@@ -1,4 +1,4 @@
-//! ◆ Rules about the node: what is reserved of it, its taints, its managers, its shutdown. Pure.
+//! ◆ Rules about the node: reserved resources, taints, managers, shutdown. Pure.
 
 use api::quantity::Quantity;
 use compact::Set;

@@ -1,4 +1,4 @@
-//! A case for each rule: a configuration that is refused, and what is said of it.
+//! A case for each rule: a configuration that is rejected, and the message.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -238,7 +238,7 @@ fn rule_refuses(#[case] fields: &str, #[case] words: &str) {
     assert!(said.contains(words), "{said}");
 }
 
-/// What only flags can say, because a file's empty text stands for the default.
+/// Values that only flags can set, because an empty string in a file stands for the default.
 #[rstest]
 #[case("containerRuntimeEndpoint", "containerRuntimeEndpoint: it is empty")]
 #[case("podLogsDir", "podLogsDir: it is empty")]
