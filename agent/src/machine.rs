@@ -1,5 +1,5 @@
-//! What the agent asks of the machine that it is on. The agent itself knows no mount, no cgroup and no file of the kernel for these:
-//! the package `machine` reads them, and a fake replaces it in tests.
+//! The machine that the agent is on. The agent itself uses no mount, no cgroup and no kernel file for these measurements: the
+//! package `machine` does, and a fake replaces it in tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,46 +15,46 @@ pub mod logind;
 
 /// Measures the machine. Each call may block, and measures again.
 pub trait Machine: Send + Sync {
-    /// Memory and swap, and what of it the kernel can limit.
+    /// Memory and swap, and which of them the kernel can limit.
     fn kernel(&self) -> KernelMemory;
-    /// How much memory is in use.
+    /// The memory in use.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// If the kernel does not report it.
     fn memory(&self) -> io::Result<MemoryUse>;
-    /// How much memory a cgroup uses of its limit; `None`: it has no limit. The path is below the root of the hierarchy.
+    /// The memory that a cgroup uses, and its limit; `None`: it has no limit. The path is relative to the root of the hierarchy.
     ///
     /// # Errors
-    /// The kernel does not say, or there is no such cgroup.
+    /// If the kernel does not report it, or there is no such cgroup.
     fn cgroup_memory(&self, path: &str) -> io::Result<Option<MemoryUse>>;
-    /// Has the kernel watch the memory that a cgroup uses, in bytes; `/` is the machine. `None`: this kernel does not, which is so on
-    /// cgroup v2.
+    /// Lets the kernel watch the memory usage of a cgroup, in bytes; `/` is the machine. `None`: the kernel does not support it, as
+    /// on cgroup v2.
     ///
     /// # Errors
-    /// The kernel's, with the file.
+    /// The kernel's error, with the file.
     fn memory_threshold(
         &self,
         path: &str,
         bytes: u64,
     ) -> io::Result<Option<Box<dyn MemoryThreshold>>>;
-    /// How many process ids are in use.
+    /// The number of process ids in use.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// If the kernel does not report it.
     fn processes(&self) -> io::Result<ProcessIds>;
-    /// The file system that has this path.
+    /// The file system that contains this path.
     ///
     /// # Errors
-    /// There is no such path, or it cannot be reached.
+    /// If there is no such path, or it cannot be reached.
     fn file_system(&self, path: &Path) -> io::Result<FileSystem>;
-    /// What is mounted on a directory or below it; nothing if there is no such directory.
+    /// The mount points at or below a directory; none if there is no such directory.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// If the kernel does not report them.
     fn mounts_below(&self, directory: &Path) -> io::Result<Vec<PathBuf>>;
 }
 
-/// What the kernel says of memory and swap, which does not change.
+/// The machine's memory and swap, which do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelMemory {
     /// The machine's memory, bytes; 0: unknown.
@@ -67,52 +67,52 @@ pub struct KernelMemory {
     pub swap_controller: bool,
 }
 
-/// A process that the kernel killed because memory was used up.
+/// A process that the OOM killer killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OomKill {
-    /// The cgroup whose limit was reached; `/`: there was no memory left on the machine.
+    /// The cgroup whose limit was reached; `/`: the machine was out of memory.
     pub cgroup: String,
-    /// The id and the name of the process, as far as the kernel says them.
+    /// The id and the name of the process, if the kernel reports them.
     pub process: Option<(i32, String)>,
 }
 
 /// Memory of the machine or of a cgroup, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// All.
+    /// The total.
     pub capacity: u64,
-    /// What is in use.
+    /// The usage.
     pub usage: u64,
-    /// What of that cannot be reclaimed at once.
+    /// The part of the usage that cannot be reclaimed immediately.
     pub working_set: u64,
 }
 
-/// An amount of memory in use that the kernel watches, until it is dropped.
+/// A threshold of memory usage that the kernel watches until this is dropped.
 #[async_trait]
 pub trait MemoryThreshold: Send {
-    /// Waits until the memory in use has crossed the amount, in either direction, since the last time. Cancel-safe.
+    /// Waits until the usage has crossed the threshold, in either direction, since the last call. Cancel-safe.
     async fn crossed(&mut self);
 }
 
 /// Process ids of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIds {
-    /// The most there may be.
+    /// The maximum number.
     pub limit: u64,
-    /// How many are in use.
+    /// The number in use.
     pub running: u64,
 }
 
 /// A file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// What tells it from others.
+    /// Identifies the file system.
     pub device: u64,
     /// All bytes.
     pub capacity: u64,
     /// Free bytes.
     pub available: u64,
-    /// All inodes; 0 where they are not counted.
+    /// All inodes; 0 if the file system does not count them.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,

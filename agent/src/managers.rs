@@ -1,5 +1,5 @@
-//! Resources that containers get for themselves: processors, memory nodes and devices. The agent knows no processor and no device
-//! plugin: it asks through [`Managers`], before it takes a pod, before it creates a container, and when a pod has ended.
+//! Exclusive resources of containers: CPUs, memory nodes and devices. The agent does not know CPUs or device plugins: it uses
+//! [`Managers`] before it admits a pod, before it creates a container, and when a pod has ended.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm/container_manager.go and pkg/kubelet/cm/internal_container_lifecycle.go.
 
@@ -19,87 +19,89 @@ use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::Assigned;
 
-/// What comes of an allocation, or why the node does not take the pod.
+/// The result of an allocation, or why the node rejects the pod.
 pub type Allocation = Pin<Box<dyn Future<Output = Result<(), Rejection>> + Send>>;
 
-/// Gives containers processors, memory nodes and devices of their own. No method blocks for longer than a small file takes.
+/// Allocates exclusive CPUs, memory nodes and devices to containers. No method blocks for longer than it takes to write a small
+/// file.
 #[async_trait]
 pub trait Managers: Send + Sync {
-    /// Whether [`Managers::allocate`] has to be asked about this pod.
+    /// Whether [`Managers::allocate`] must be called for this pod.
     fn concerns(&self, pod: &Pod) -> bool;
 
-    /// Allocates what the containers of a pod are to have, before the node takes it. A pod that has it already keeps it. What pods have
-    /// that are not in `active` is free, once `active` is known. Allocations are made one after the other, in the order of the calls.
+    /// Allocates the resources of a pod's containers before the node admits it. A pod keeps an existing allocation. Resources of
+    /// pods that are not in `active` are free, once `active` is known. Allocations are made one after the other, in the order of
+    /// the calls.
     ///
     /// # Errors
     ///
-    /// The rejection, in a kubelet's words.
+    /// The rejection, with a kubelet's message.
     fn allocate(&self, pod: &Pod, active: Active) -> Allocation;
 
-    /// What a container is created with. Called before each creation, for ephemeral containers too.
+    /// The fields with which a container is created. Called before each creation, for ephemeral containers too.
     ///
     /// # Errors
     ///
-    /// Why it cannot be created now, in words: the message of a waiting state with reason `CreateContainerConfigError`.
+    /// Why it cannot be created now: the message of a waiting state with reason `CreateContainerConfigError`.
     async fn prepare(&self, pod: &Pod, container: &Container) -> Result<Assigned, String>;
 
-    /// A container was created with what [`Managers::prepare`] said, and is about to be started.
+    /// Records that a container was created with the result of [`Managers::prepare`], and is about to be started.
     fn created(&self, pod: &Pod, container: &str, id: &ContainerId);
 
-    /// Nothing of a pod runs any more, or the node does not take it: what it has is free.
+    /// Releases a pod's allocation, because nothing of the pod runs any more, or because the node rejects it.
     fn release(&self, pod: &PodUid);
 
-    /// Why the resize of a pod is infeasible: it would change what its containers have for themselves.
+    /// Why the resize of a pod is infeasible: it would change exclusive resources of its containers.
     fn forbids_resize(&self, from: &Pod, to: &Pod) -> Option<Infeasible>;
 
     /// Whether a container has processors that no other one has, and therefore no CPU quota.
     fn has_own_cpus(&self, pod: &PodUid, container: &str) -> bool;
 
-    /// Which of the devices that a container has are healthy, by resource and id.
+    /// The health of a container's devices, by resource and id.
     fn health(&self, pod: &PodUid, container: &str) -> DeviceHealth;
 
-    /// The resources of devices.
+    /// The node's device resources.
     fn devices(&self) -> DeviceResources;
 
-    /// Whether the machine is new, so that extended resources in an existing node's object are those of an earlier machine.
+    /// Whether the machine was rebooted or replaced, so that extended resources in an existing node's object are outdated.
     fn resets_extended_resources(&self) -> bool {
         false
     }
 
-    /// What is measured of managers.
+    /// The managers' metrics.
     fn metrics(&self) -> Vec<ManagerMetric> {
         Vec::new()
     }
 
-    /// Waits until [`Managers::devices`] or [`Managers::health`] may say something else. Cancel-safe.
+    /// Waits until the result of [`Managers::devices`] or [`Managers::health`] may have changed. Cancel-safe.
     async fn devices_changed(&self);
 }
 
-/// What is measured of managers.
+/// A metric of the managers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagerMetric {
     /// The name of a kubelet's metric.
     pub name: &'static str,
-    /// Their names and values.
+    /// The names and values of its labels.
     pub labels: Vec<(&'static str, String)>,
     /// The metric's help text.
     pub help: &'static str,
-    /// The value at present.
+    /// The current value.
     pub value: ManagerValue,
 }
 
 /// The value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManagerValue {
-    /// How often something has happened.
+    /// The number of events.
     Count(u64),
-    /// How many there are.
+    /// The current number.
     Gauge(u64),
-    /// How often something took how long.
+    /// A histogram of durations.
     Durations(Histogram),
 }
 
-/// The pods that keep their resources; `None`: not every source has delivered its pods yet, so that all do.
+/// The pods that keep their resources; `None`: some source has not delivered its pods yet, so that all pods keep them.
 pub type Active = Option<Set<PodUid>>;
 
 /// Whether devices are healthy, by resource and id.
@@ -108,11 +110,11 @@ pub type DeviceHealth = Map<String, Map<String, bool>>;
 /// Devices by resource name, such as `vendor.com/gpu`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceResources {
-    /// How many there are; 0 for those whose plugin has gone.
+    /// The number of devices; 0 if their plugin was removed.
     pub capacity: Map<String, u64>,
-    /// How many of them are healthy.
+    /// The number of healthy devices.
     pub allocatable: Map<String, u64>,
-    /// How many pods have.
+    /// The number of devices allocated to pods.
     pub allocated: Map<String, u64>,
 }
 
@@ -122,7 +124,7 @@ impl DeviceResources {
         amounts.extend(devices.into_iter().map(|(name, count)| (name, count.to_string())));
     }
 
-    /// The devices that pods may request beside what they have: as many as are healthy, but no fewer than pods have (Kubernetes 1.36,
+    /// The devices that pods may request in total: the healthy ones, but no fewer than are allocated (Kubernetes 1.36,
     /// pkg/kubelet/cm/devicemanager/manager.go sanitizeNodeAllocatable).
     pub(crate) fn offered(mut self) -> Map<String, u64> {
         for (name, count) in self.allocated {
@@ -133,7 +135,7 @@ impl DeviceResources {
     }
 }
 
-/// Nothing is given to containers for themselves: a node without device plugins, and with the policies `none`.
+/// Allocates nothing: for a node without device plugins, and with the policies `none`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoManagers;
 

@@ -1,4 +1,4 @@
-//! ◆ The node's facts and settings, for building sandboxes and containers.
+//! ◆ The node's properties and settings, for building sandboxes and containers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use compact::Map;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use serde::Deserialize;
 
-/// Facts and settings of the node.
+/// Properties and settings of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The node's name.
@@ -19,9 +19,9 @@ pub struct Node {
     pub addresses: Vec<NodeAddress>,
     /// DNS servers of the cluster; empty without a cluster.
     pub cluster_dns: Vec<String>,
-    /// Whether the cluster's DNS servers are reached from the node's own network, which pods with `hostNetwork` have.
+    /// Whether the node's own network, which pods with `hostNetwork` use, reaches the cluster's DNS servers.
     pub host_reaches_cluster: bool,
-    /// Whether pods that want the cluster's DNS servers are warned when there are none.
+    /// Whether pods with `dnsPolicy: ClusterFirst` get a warning event if there are no cluster DNS servers.
     pub warn_of_missing_cluster_dns: bool,
     /// Domain of the cluster; may be empty.
     pub cluster_domain: String,
@@ -35,7 +35,7 @@ pub struct Node {
     pub seccomp_root: PathBuf,
     /// Whether containers without a seccomp profile get the runtime's default instead of none.
     pub seccomp_default: bool,
-    /// Quantities that the machine has, by resource name.
+    /// The machine's capacity by resource name.
     pub capacity: BTreeMap<String, String>,
     /// Allocatable quantities by resource name.
     pub allocatable: BTreeMap<String, String>,
@@ -47,13 +47,13 @@ pub struct Node {
     pub swap_capacity: i64,
     /// Whether the kernel can limit a cgroup's swap.
     pub swap_controller: bool,
-    /// Who may use swap.
+    /// Which containers may use swap.
     pub swap_behavior: SwapBehavior,
     /// Whether CPU limits are enforced.
     pub cpu_quota: bool,
     /// The period of CPU limits, in microseconds.
     pub cpu_quota_period: i64,
-    /// How cgroups are made.
+    /// How cgroups are created.
     pub cgroup_driver: CgroupDriver,
     /// The parent of the pods' cgroups.
     pub cgroup_root: String,
@@ -61,21 +61,21 @@ pub struct Node {
     pub cgroups_per_qos: bool,
     /// The version of the cgroup hierarchy.
     pub cgroup_version: CgroupVersion,
-    /// Whether the kernel kills one process of a container that is out of memory, not all of them.
+    /// Whether the kernel kills a single process of a container that is out of memory instead of all its processes.
     pub single_process_oom_kill: bool,
-    /// How memory is shared (gate MemoryQoS); `None`: containers have limits alone.
+    /// How memory is protected and throttled (gate MemoryQoS); `None`: containers have only limits.
     pub memory_qos: Option<MemoryQos>,
     /// Sizes of the machine's huge pages, as `2MB`.
     pub hugepage_sizes: Vec<String>,
     /// Runtime handlers by name of the RuntimeClass objects.
     pub runtime_class_objects: BTreeMap<String, String>,
-    /// Runtime handlers by name of the other RuntimeClasses; `None`: each class is called as its handler is.
+    /// Runtime handlers by name of the other RuntimeClasses; `None`: each class has the name of its handler.
     pub runtime_classes: Option<BTreeMap<String, String>>,
-    /// What the runtime's handlers support, by name; `None`: not reported.
+    /// The features of the runtime's handlers, by name; `None`: not reported.
     pub runtime_handlers: Option<Map<String, HandlerFeatures>>,
     /// Whether SELinux is enabled.
     pub selinux: bool,
-    /// Whether `lifecycle.stopSignal` counts (gate ContainerStopSignals).
+    /// Whether `lifecycle.stopSignal` takes effect (gate ContainerStopSignals).
     pub container_stop_signals: bool,
     /// Which features are on.
     pub features: Features,
@@ -139,13 +139,13 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-/// How cgroups are made.
+/// How cgroups are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupDriver {
-    /// As directories.
+    /// As directories of the cgroup file system.
     Cgroupfs,
-    /// As slices of systemd.
+    /// As systemd slices.
     Systemd,
 }
 
@@ -165,16 +165,16 @@ pub enum SwapBehavior {
     #[default]
     #[serde(alias = "")]
     NoSwap,
-    /// Those of Burstable pods, in proportion to their memory requests.
+    /// Containers of Burstable pods, in proportion to their memory requests.
     LimitedSwap,
 }
 
-/// How memory is shared on a node whose kubelet has the gate MemoryQoS.
+/// How memory is protected and throttled on a node with the gate MemoryQoS.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryQos {
-    /// Where between request and limit a container is slowed down (`memoryThrottlingFactor`), above 0, at most 1.
+    /// The point between request and limit at which a container is throttled (`memoryThrottlingFactor`), above 0, at most 1.
     pub throttling_factor: f64,
-    /// What is kept for containers (`memoryReservationPolicy`).
+    /// Which memory of containers is protected (`memoryReservationPolicy`).
     pub reservation: MemoryReservation,
 }
 
@@ -183,18 +183,18 @@ impl MemoryQos {
     pub const THROTTLING_FACTOR: f64 = 0.9;
 }
 
-/// What memory is kept for containers (`memoryReservationPolicy`).
+/// Which memory of containers is protected (`memoryReservationPolicy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum MemoryReservation {
     /// None.
     #[default]
     #[serde(alias = "")]
     None,
-    /// What they request: for containers of Guaranteed pods in any case, for others as long as there is other memory to reclaim.
+    /// Their requests: of Guaranteed pods always, of others as long as other memory can be reclaimed.
     TieredReservation,
 }
 
-/// How much memory is kept for pods on a node with Memory QoS, in bytes.
+/// The memory that is protected for pods on a node with Memory QoS, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptMemory {
     /// For Guaranteed pods (`memory.min`).
@@ -203,7 +203,7 @@ pub struct KeptMemory {
     pub burstable: i64,
 }
 
-/// What a runtime handler supports.
+/// The features of a runtime handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerFeatures {
     /// Recursive read-only mounts.
@@ -212,7 +212,7 @@ pub struct HandlerFeatures {
     pub user_namespaces: bool,
 }
 
-/// The conditions of a node that is short of something.
+/// The pressure conditions of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// MemoryPressure.
@@ -236,7 +236,7 @@ impl Pressure {
     }
 }
 
-/// A RuntimeClass that the node does not have.
+/// The node does not have the RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("runtimeclass.node.k8s.io {name:?} not found")]
 pub struct UnknownRuntimeClass {
@@ -279,7 +279,8 @@ pub(crate) fn component(name: &str) -> String {
 }
 
 impl Node {
-    /// A node with this name, the kubelet's defaults (Kubernetes 1.36) but no cgroups of its own, and no facts.
+    /// A node with this name and the kubelet's defaults (Kubernetes 1.36), except that it has no pod cgroups, and without
+    /// properties of a machine.
     pub fn new(
         name: impl Into<String>,
         root_dir: impl Into<PathBuf>,

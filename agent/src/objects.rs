@@ -26,7 +26,7 @@ use tokio::sync::watch;
 /// Namespace and name.
 type Key = (String, String);
 
-/// A kind of objects that pods refer to, and that a source may not know.
+/// A kind of objects that pods refer to, whose existence may be unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// ConfigMaps.
@@ -36,7 +36,7 @@ pub enum ObjectKind {
 }
 
 impl fmt::Display for ObjectKind {
-    /// As messages of a kubelet name it.
+    /// The kind as in a kubelet's messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ConfigMap => "configmap",
@@ -45,7 +45,7 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// A claim that an API server has bound, and the volume that it is bound to.
+/// A claim that an API server has bound, and its volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundClaim {
     /// The claim.
@@ -54,14 +54,14 @@ pub struct BoundClaim {
     pub volume: Arc<PersistentVolume>,
 }
 
-/// Objects by namespace, which some kinds do not have.
+/// Objects by namespace; some kinds have none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMap {
     config_maps: Map<Key, Arc<ConfigMap>>,
     secrets: Map<Key, Arc<Secret>>,
     services: Map<Key, Arc<Service>>,
     endpoint_slices: Map<Key, Arc<EndpointSlice>>,
-    /// The slices that stand for Endpoints, by the names of these.
+    /// The EndpointSlices that mirror Endpoints, by the Endpoints' names.
     mirrors: Map<Key, Vec<Arc<EndpointSlice>>>,
     claims: Map<Key, Arc<PersistentVolumeClaim>>,
     volumes: Map<String, Arc<PersistentVolume>>,
@@ -71,15 +71,15 @@ pub struct ObjectMap {
     runtime_classes: Map<String, Arc<RuntimeClass>>,
     priority_classes: Map<String, Arc<PriorityClass>>,
     trust_bundles: Map<String, Arc<ClusterTrustBundle>>,
-    /// Whether there are no other RuntimeClasses than those that are known.
+    /// Whether no RuntimeClasses exist beside these.
     has_all_runtime_classes: bool,
     /// Whether an API server has not listed its Services yet.
     services_are_unread: bool,
     /// The agent's own node.
     node: Option<Arc<Node>>,
-    /// Those that make claims for their pods.
+    /// The StatefulSets that create claims for their pods.
     stateful_sets: Vec<Arc<StatefulSet>>,
-    /// The objects of which is not known whether they are there, and why.
+    /// The objects whose existence is unknown, and why.
     unknown: Map<(ObjectKind, Key), String>,
 }
 
@@ -94,7 +94,7 @@ fn get<T>(map: &Map<Key, Arc<T>>, namespace: &str, name: &str) -> Option<Arc<T>>
 }
 
 impl ObjectMap {
-    /// Adds the objects of another map; those replace the ones of their names.
+    /// Adds the objects of another map, which replace those with the same names.
     pub fn merge(&mut self, other: Self) {
         self.config_maps.extend(other.config_maps);
         self.secrets.extend(other.secrets);
@@ -115,8 +115,8 @@ impl ObjectMap {
         self.unknown.extend(other.unknown);
     }
 
-    /// Adds the objects of files; of several with a name, the last one stays. Each kind is sorted once: an insertion moves all
-    /// entries after it, which tens of thousands of files must not cost.
+    /// Adds the objects of files; of objects with the same name, the last one stays. Each kind is sorted once: an insertion moves
+    /// all entries after it, which is too slow for tens of thousands of files.
     pub(crate) fn merge_files(&mut self, files: &[&Self]) {
         fn add<K: Clone + Ord, T: Clone>(
             map: &mut Map<K, T>,
@@ -143,12 +143,12 @@ impl ObjectMap {
         add(&mut self.trust_bundles, files, |file| &file.trust_bundles);
     }
 
-    /// Notes why it is not known whether there is such an object.
+    /// Records why the existence of an object is unknown.
     pub fn set_unknown(&mut self, kind: ObjectKind, namespace: &str, name: &str, why: String) {
         self.unknown.insert((kind, (namespace.to_owned(), name.to_owned())), why);
     }
 
-    /// Why it is not known whether there is such an object, if it is not: a pod that can do without it waits nevertheless.
+    /// Why the existence of an object is unknown, if it is: even a pod with an optional reference waits for it.
     pub fn unknown(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&str> {
         if self.unknown.is_empty() {
             return None;
@@ -157,7 +157,7 @@ impl ObjectMap {
         self.unknown.get(&key).map(String::as_str)
     }
 
-    /// The agent's own node as an API server has it; `None` if there is none, or it is not known.
+    /// The agent's own node as in the API server; `None` if there is none, or it is not known.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_deref()
     }
@@ -192,7 +192,7 @@ impl ObjectMap {
         self.services.values().map(Arc::clone).collect()
     }
 
-    /// The EndpointSlices of all namespaces, with those that stand for Endpoints.
+    /// The EndpointSlices of all namespaces, including mirrors of Endpoints.
     pub fn endpoint_slices(&self) -> Vec<Arc<EndpointSlice>> {
         let mirrors = self.mirrors.values().flatten();
         self.endpoint_slices.values().chain(mirrors).cloned().collect()
@@ -208,12 +208,12 @@ impl ObjectMap {
             .or_else(|| self.claim_of_stateful_set(namespace, name).map(Arc::new))
     }
 
-    /// What an API server has bound the claim of that name to, or why it cannot be used; `None`: no API server binds it.
+    /// The volume that an API server has bound a claim to, or why the claim cannot be used; `None`: no API server binds it.
     pub fn bound_claim(&self, namespace: &str, name: &str) -> Option<&Result<BoundClaim, String>> {
         self.bound_claims.get(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// Sets what an API server has bound a claim to.
+    /// Sets the volume that an API server has bound a claim to.
     pub fn set_bound_claim(
         &mut self,
         namespace: &str,
@@ -248,22 +248,22 @@ impl ObjectMap {
         self.runtime_classes.values().cloned().collect()
     }
 
-    /// Whether there are no others: a class that is not known does not exist.
+    /// Whether no other RuntimeClasses exist.
     pub fn has_all_runtime_classes(&self) -> bool {
         self.has_all_runtime_classes
     }
 
-    /// Notes that there are no other RuntimeClasses.
+    /// Records that no other RuntimeClasses exist.
     pub fn set_all_runtime_classes_known(&mut self) {
         self.has_all_runtime_classes = true;
     }
 
-    /// Whether an API server has not listed its Services yet: there may be others than those that are known.
+    /// Whether an API server has not listed its Services yet, so that further ones may exist.
     pub fn services_are_unread(&self) -> bool {
         self.services_are_unread
     }
 
-    /// Notes that an API server has not listed its Services yet.
+    /// Records that an API server has not listed its Services yet.
     pub fn set_services_unread(&mut self) {
         self.services_are_unread = true;
     }
@@ -278,7 +278,7 @@ impl ObjectMap {
         self.trust_bundles.values().cloned().collect()
     }
 
-    /// All objects as JSON. Endpoints are the slices that stand for them.
+    /// All objects as JSON. Endpoints appear as the EndpointSlices that mirror them.
     #[must_use]
     pub fn json(&self) -> Vec<Value> {
         fn all<'o, T: Serialize + 'o>(
@@ -361,8 +361,8 @@ impl ObjectMap {
         self.trust_bundles.insert(name, Arc::new(object));
     }
 
-    /// Adds the claims that a StatefulSet makes for its pods. They are found by their names, and not listed: there is one for
-    /// each pod that there may ever be.
+    /// Adds the claims that a StatefulSet creates for its pods. They are found by their names, and not listed: there is one for
+    /// each possible pod.
     pub fn insert_claims_of(&mut self, workload: &Workload) {
         if let WorkloadObject::StatefulSet(set) = &workload.object {
             self.stateful_sets.push(Arc::new(set.clone()));
@@ -412,18 +412,18 @@ impl Extend<Object> for ObjectMap {
                 Object::RuntimeClass(class) => self.insert_runtime_class(*class),
                 Object::PriorityClass(class) => self.insert_priority_class(*class),
                 Object::ClusterTrustBundle(bundle) => self.insert_cluster_trust_bundle(bundle),
-                // Pods live in namespaces without them.
+                // Namespaces of pods need no object.
                 Object::Namespace(_) => {}
             }
         }
     }
 }
 
-/// Objects that can be replaced while pods use them.
+/// A map of objects that can be replaced while pods use them.
 #[derive(Debug, Default)]
 pub struct ObjectStore {
     current: RwLock<Arc<ObjectMap>>,
-    /// Counts the replacements.
+    /// The number of replacements.
     version: watch::Sender<u64>,
 }
 
@@ -441,14 +441,14 @@ impl ObjectStore {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// The objects now.
+    /// The current objects.
     #[must_use]
     pub fn current(&self) -> Arc<ObjectMap> {
         let current = self.current.read();
         Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sees that objects changed, from now on.
+    /// Reports changes of the objects, from now on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -51,7 +51,7 @@ pub struct Observed {
     pub runtime_name: String,
     /// Newest first.
     pub sandboxes: Vec<ObservedSandbox>,
-    /// Newest first by creation; several of one name are successive attempts.
+    /// Newest first by creation; containers with the same name are successive attempts.
     pub containers: Vec<ObservedContainer>,
     /// Latest probe results by container; containers never probed are absent.
     pub probes: Map<ContainerId, ProbeResults>,
@@ -69,7 +69,7 @@ impl Observed {
         running.map(|container| (container.id.clone(), container.name.clone())).collect()
     }
 
-    /// The newest attempt of the container of that name.
+    /// The newest attempt of the container with this name.
     pub fn container(&self, name: &str) -> Option<&ObservedContainer> {
         self.containers.iter().find(|container| container.name == name)
     }
@@ -125,13 +125,13 @@ pub struct ObservedContainer {
     pub state: ContainerState,
     /// When it was created.
     pub created_at: Timestamp,
-    /// Annotation `io.kubernetes.container.restartCount`; the attempt number where the annotation is absent.
+    /// Annotation `io.kubernetes.container.restartCount`; the attempt number if the annotation is absent.
     pub restart_count: u32,
     /// The image name in the runtime's status.
     pub image: String,
     /// The image reference (digest), for `imageID`.
     pub image_ref: String,
-    /// Annotation `io.kubernetes.container.hash`, raw; empty where absent. Compare with [`crate::labels::container_hash`].
+    /// Annotation `io.kubernetes.container.hash`, raw; empty if absent. Compare with [`crate::labels::container_hash`].
     pub hash: String,
     /// The path of its log.
     pub log_path: Option<PathBuf>,
@@ -139,31 +139,31 @@ pub struct ObservedContainer {
     pub user: Option<ContainerUser>,
     /// Mounts, for finding the termination message file: container path and host path.
     pub mounts: Vec<(PathBuf, PathBuf)>,
-    /// Its limits in the kernel, if the runtime reports them.
+    /// The limits in the kernel, if the runtime reports them.
     pub resources: Option<ContainerResources>,
-    /// The signal that stops it, in Kubernetes' words (`SIGRTMIN+1`), if the runtime reports it.
+    /// The signal that stops it, by Kubernetes' name (`SIGRTMIN+1`), if the runtime reports it.
     pub stop_signal: Option<Box<str>>,
 }
 
-/// The limits of a container in the kernel; 0 where the runtime reports none.
+/// The limits of a container in the kernel; 0 if the runtime reports none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerResources {
     /// `cpu.shares`.
     pub cpu_shares: i64,
     /// CPU time for each period, in microseconds; -1: unlimited.
     pub cpu_quota: i64,
-    /// That period, in microseconds.
+    /// The length of such a period, in microseconds.
     pub cpu_period: i64,
     /// Memory in bytes.
     pub memory_limit: i64,
 }
 
-/// The memory that a pod uses, in bytes; `None`: not known.
+/// The memory that a pod uses, in bytes; `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
     /// The pod with all of its containers.
     pub pod: Option<u64>,
-    /// Each container's, by its name in the spec.
+    /// The memory of each container, by its name in the spec.
     pub containers: Map<String, Option<u64>>,
 }
 
@@ -179,7 +179,7 @@ pub enum ContainerState {
     },
     /// Its process exited, or failed to start.
     Exited(Exit),
-    /// The runtime does not know.
+    /// The runtime reports the state as unknown.
     Unknown,
 }
 

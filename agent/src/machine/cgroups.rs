@@ -1,5 +1,5 @@
-//! What the agent asks of the machine's control groups: those of pods, which it makes, limits and removes, and a few that the
-//! administrator names. The package `machine` has them as directories; a fake replaces them in tests.
+//! The machine's cgroups: those of pods, which the agent creates, limits and removes, and a few that the administrator names. The
+//! package `machine` implements them as directories; a fake replaces them in tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,20 +10,20 @@ use compact::{Map, Set};
 pub(crate) mod fake;
 pub(crate) mod timed;
 
-/// Values of a cgroup. What is `None` or absent stays as it is.
+/// Values of a cgroup. A value that is `None` or absent stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupValues {
-    /// CPU shares, 2 to 262144, as cgroup v1 counts them.
+    /// CPU shares on cgroup v1's scale, 2 to 262144.
     pub cpu_shares: Option<i64>,
     /// CFS quota, -1 for no limit, and period, both in microseconds.
     pub cpu_quota: Option<(i64, i64)>,
-    /// Limit of memory in bytes; -1: none.
+    /// Memory limit in bytes; -1: unlimited.
     pub memory: Option<i64>,
     /// Limit of processes and threads.
     pub pids: Option<i64>,
-    /// Limits of huge pages in bytes, by size of the page as `2MB`. A size that the kernel does not have is left out.
+    /// Limits of huge pages in bytes, by page size as `2MB`. Sizes that the kernel does not support are ignored.
     pub huge_pages: Map<String, i64>,
-    /// Further files of cgroup v2, with their texts.
+    /// Further files of cgroup v2, with their contents.
     pub unified: BTreeMap<String, String>,
 }
 
@@ -35,37 +35,38 @@ impl CgroupValues {
     }
 }
 
-/// The control groups of the machine. Paths are below the roots of all hierarchies, and begin with `/`. Each call may block, and can be
-/// repeated: it continues what an earlier one began.
+/// The cgroups of the machine. Paths are relative to the roots of all hierarchies, and begin with `/`. Each call may block, and is
+/// idempotent: a repeated call continues an interrupted one.
 ///
-/// Nothing is made, changed or removed but below the agent's own root, and values of cgroups that the administrator has named.
+/// Only cgroups below the agent's own root are created, changed or removed, and only values of cgroups that the administrator has
+/// named.
 pub trait ControlGroups: Send + Sync {
-    /// Which of the controllers that pods are limited by cannot be used, each with the reason and what to set.
+    /// The controllers for limiting pods that cannot be used, each with the reason and the remedy.
     fn lacks(&self) -> Vec<String>;
-    /// Makes a cgroup, with those above it, and sets its values.
+    /// Creates a cgroup and its parents, and sets its values.
     ///
     /// # Errors
-    /// The kernel's, with the file; or the path is not the agent's.
+    /// The kernel's error, with the file; or the path is not the agent's.
     fn make(&self, path: &str, values: &CgroupValues) -> io::Result<()>;
-    /// Sets values of a cgroup that exists. Those of controllers that the machine lacks are left out.
+    /// Sets values of an existing cgroup. Values of controllers that the machine lacks are ignored.
     ///
     /// # Errors
-    /// The kernel's, with the file; or the path is not the agent's; `NotFound`: there is no such cgroup.
+    /// The kernel's error, with the file; or the path is not the agent's; `NotFound`: there is no such cgroup.
     fn set(&self, path: &str, values: &CgroupValues) -> io::Result<()>;
     /// Whether a cgroup exists in every hierarchy.
     fn exists(&self, path: &str) -> bool;
-    /// The names of the cgroups in one, in any hierarchy. One that does not exist has none.
+    /// The names of a cgroup's children, in any hierarchy. A cgroup that does not exist has none.
     ///
     /// # Errors
-    /// The kernel's, with the directory.
+    /// The kernel's error, with the directory.
     fn children(&self, path: &str) -> io::Result<Set<String>>;
     /// The memory that a cgroup uses, in bytes.
     fn memory_usage(&self, path: &str) -> Option<i64>;
-    /// Kills every process in a cgroup and below it, and removes it. One that does not exist is removed.
+    /// Kills every process in a cgroup and below it, and removes it. A cgroup that does not exist counts as removed.
     ///
     /// # Errors
-    /// `ResourceBusy`: killed processes are not gone yet; call it again. Else the kernel's, with the directory.
+    /// `ResourceBusy`: killed processes still exist; call it again. Otherwise the kernel's error, with the directory.
     fn destroy(&self, path: &str) -> io::Result<()>;
-    /// Removes a cgroup that has no process and no other cgroup; one that is in use stays.
+    /// Removes a cgroup without processes and children; one that is in use stays.
     fn remove_empty(&self, path: &str);
 }

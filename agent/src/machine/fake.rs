@@ -1,4 +1,4 @@
-//! A machine whose numbers a test sets.
+//! A machine with measurements set by a test.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,28 @@ use crate::node::CgroupVersion;
 #[derive(Clone, Default)]
 pub(crate) struct FakeMachine(Arc<Mutex<Numbers>>);
 
-/// What the machine says; `None`: it lacks that.
+/// The measurements; `None`: the machine does not support this one.
 pub(crate) struct Numbers {
     pub(crate) memory: Option<MemoryUse>,
     /// The memory of cgroups with a limit.
     pub(crate) cgroups: Map<String, MemoryUse>,
-    /// The thresholds that the kernel watches, each with its cgroup; `None`: it watches none.
+    /// The thresholds that the kernel watches, each with its cgroup; `None`: it supports none.
     pub(crate) thresholds: Option<Vec<(String, u64)>>,
-    /// Counts how often one of them was crossed.
+    /// The number of times that a threshold was crossed.
     pub(crate) crossed: watch::Sender<u64>,
     pub(crate) processes: Option<ProcessIds>,
     /// The root file system.
     pub(crate) root: FileSystem,
-    /// How many bytes others take of it.
+    /// The number of bytes that other data uses on it.
     pub(crate) used: Box<dyn Fn() -> u64 + Send>,
-    /// Other file systems, by the path at which they begin.
+    /// Other file systems, by mount point.
     pub(crate) others: Map<PathBuf, FileSystem>,
-    /// Where something is mounted.
+    /// The mount points.
     pub(crate) mounts: Set<PathBuf>,
 }
 
 impl Default for Numbers {
-    /// Plenty of everything, in one file system.
+    /// Enough of every resource, on one file system.
     fn default() -> Self {
         Self {
             memory: Some(memory(8 << 30, 7 << 30)),
@@ -52,13 +52,13 @@ impl Default for Numbers {
     }
 }
 
-/// Memory of which so much is left, and 1 MiB of what is in use can be reclaimed.
+/// Memory with this much available, and 1 MiB of reclaimable usage.
 pub(crate) fn memory(capacity: u64, left: u64) -> MemoryUse {
     let working_set = capacity - left;
     MemoryUse { capacity, usage: working_set + (1 << 20), working_set }
 }
 
-/// A file system of 100 GiB and a million inodes, of which so many percent are free.
+/// A file system of 100 GiB and a million inodes, of which this percentage is free.
 pub(crate) fn disk(device: u64, free: u64) -> FileSystem {
     FileSystem {
         device,

@@ -1,5 +1,5 @@
-//! What the agent asks of the machine's manager of logins, which shuts the machine down: the package `machine` talks to systemd-logind,
-//! and a fake replaces it in tests.
+//! The machine's login manager, which shuts the machine down: the package `machine` connects to systemd-logind, and a fake replaces
+//! it in tests.
 
 use std::any::Any;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-/// Delays a shutdown until it is dropped, for at most as long as the manager allows.
+/// Delays a shutdown until it is dropped, up to the manager's maximum delay.
 pub struct InhibitLock(#[expect(dead_code, reason = "it is only held")] Box<dyn Any + Send>);
 
 impl InhibitLock {
-    /// One that lasts as long as this value.
+    /// A lock that lasts as long as this value.
     pub fn new(held: impl Any + Send) -> Self {
         Self(Box::new(held))
     }
@@ -26,31 +26,31 @@ impl fmt::Debug for InhibitLock {
 
 /// Delays shutdowns. Each call may block.
 pub trait Logind: Send + Sync {
-    /// Sends `true` when the machine begins to shut down, and `false` when it goes on; the channel ends with the connection.
+    /// Sends `true` when a shutdown begins, and `false` when it is cancelled; the channel ends with the connection.
     ///
     /// # Errors
-    /// There is no such manager, or it cannot be reached.
+    /// If there is no such manager, or it cannot be reached.
     fn watch(&self) -> io::Result<mpsc::UnboundedReceiver<bool>>;
-    /// How long a shutdown may be delayed.
+    /// The maximum delay of a shutdown.
     ///
     /// # Errors
-    /// The manager cannot be reached, or does not say.
+    /// If the manager cannot be reached, or does not report it.
     fn longest_delay(&self) -> io::Result<Duration>;
-    /// Asks for a longer delay, which the manager may allow some time later.
+    /// Requests a longer maximum delay, which the manager may apply some time later.
     ///
     /// # Errors
-    /// The manager's configuration cannot be written, or it cannot be told to read it.
+    /// If the manager's configuration cannot be written, or the manager cannot be made to reload it.
     fn ask_for_delay(&self, delay: Duration) -> io::Result<()>;
     /// Delays every shutdown from now on.
     ///
     /// # Errors
-    /// The manager cannot be reached, or refuses.
+    /// If the manager cannot be reached, or refuses.
     fn inhibit(&self) -> io::Result<InhibitLock>;
 }
 
 #[cfg(test)]
 pub(crate) mod fake {
-    //! A manager of logins that a test drives.
+    //! A login manager for tests.
 
     use std::io;
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ pub(crate) mod fake {
 
     use super::{InhibitLock, Logind};
 
-    /// Clones are the same manager.
+    /// Clones share the manager.
     #[derive(Clone, Default)]
     pub(crate) struct FakeLogind(Arc<Mutex<State>>);
 
@@ -74,7 +74,7 @@ pub(crate) mod fake {
     }
 
     impl FakeLogind {
-        /// One that allows this delay.
+        /// A manager with this maximum delay.
         pub(crate) fn allowing(longest: Duration) -> Self {
             Self(Arc::new(Mutex::new(State { longest, ..State::default() })))
         }
@@ -88,24 +88,24 @@ pub(crate) mod fake {
             if state.is_away { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(state) }
         }
 
-        /// Begins a shutdown, or goes on.
+        /// Announces a shutdown, or its cancellation.
         pub(crate) fn send(&self, begins: bool) {
             self.state().watchers.retain(|watcher| watcher.send(begins).is_ok());
         }
 
-        /// Goes away with its connections, or comes back.
+        /// Closes all connections and makes the manager unreachable, or reachable again.
         pub(crate) fn set_away(&self, is_away: bool) {
             let mut state = self.state();
             state.is_away = is_away;
             state.watchers.clear();
         }
 
-        /// How many locks delay a shutdown.
+        /// The number of locks that delay a shutdown.
         pub(crate) fn locks(&self) -> usize {
             self.state().locks.iter().filter(|lock| lock.strong_count() > 0).count()
         }
 
-        /// The delays that were asked for.
+        /// The requested delays.
         pub(crate) fn asked(&self) -> Vec<Duration> {
             self.state().asked.clone()
         }

@@ -1,5 +1,5 @@
-//! ResourceClaims of pods, whose devices drivers of dynamic resource allocation prepare. The agent knows no driver and no claim: a
-//! package beside it speaks to both.
+//! ResourceClaims of pods, whose devices are prepared by drivers of dynamic resource allocation. The agent knows neither drivers
+//! nor claims: another package does.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod, pkg/kubelet/kubelet.go SyncTerminatingPod.
 
@@ -11,64 +11,64 @@ use tokio::sync::watch;
 
 use crate::histogram::Histogram;
 
-/// Has the devices of claims prepared. A call that is dropped may have done its work.
+/// Lets drivers prepare the devices of claims. A dropped call may have completed.
 #[async_trait]
 pub trait ClaimManager: Send + Sync {
-    /// Has drivers prepare the claims of a pod. Called before each creation of its sandbox; what is prepared stays so.
+    /// Lets drivers prepare the claims of a pod. Called before each creation of its sandbox; prepared claims stay prepared.
     ///
     /// # Errors
-    /// Why a claim is not prepared, in a kubelet's words.
+    /// Why a claim is not prepared, with a kubelet's message.
     async fn prepare(&self, pod: &Pod) -> Result<(), String>;
 
-    /// The names of the CDI devices that a container gets of the claims that it names.
+    /// The names of the CDI devices of a container's claims.
     ///
     /// # Errors
-    /// A claim is not prepared, in a kubelet's words.
+    /// If a claim is not prepared, with a kubelet's message.
     fn cdi_devices(&self, pod: &Pod, container: &Container) -> Result<Vec<String>, String>;
 
-    /// Undoes what was prepared for a pod of which nothing runs any more, but for claims that other pods use. A repeated call does
+    /// Unprepares the claims of a pod of which nothing runs any more, except claims that other pods use. A repeated call does
     /// nothing.
     ///
     /// # Errors
-    /// Why a claim is still prepared, in a kubelet's words.
+    /// Why a claim is still prepared, with a kubelet's message.
     async fn unprepare(&self, pod: &PodUid) -> Result<(), String>;
 
-    /// The claims that a container names, with all that is prepared of them.
+    /// The claims of a container, with their prepared devices.
     fn claims(&self, pod: &Pod, container: &Container) -> Vec<PreparedClaim>;
 
-    /// The health of the devices that a container has of the claims it names, for its status.
+    /// The health of the devices of a container's claims, for its status.
     fn health(&self, _: &Pod, _: &Container) -> Vec<ResourceStatus> {
         Vec::new()
     }
 
-    /// Sees that [`ClaimManager::health`] may say something else, from now on; `None`: it never does.
+    /// Reports later changes of [`ClaimManager::health`]; `None`: it never changes.
     fn health_changes(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 
-    /// What was measured until now.
+    /// The measurements so far.
     fn measures(&self) -> ClaimMeasures {
         ClaimMeasures::default()
     }
 }
 
-/// How long it took to have claims prepared, in seconds, and how many are.
+/// The durations of preparing claims, in seconds, and the number of prepared claims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimMeasures {
-    /// For the pods that were started or have ended.
+    /// The operations on pods' claims.
     pub operations: Map<ClaimOperation, Histogram>,
     /// The calls of drivers.
     pub calls: Map<ClaimCall, Histogram>,
-    /// How many claims are prepared, by driver; all of them by the driver `<any>`.
+    /// The number of prepared claims, by driver; the driver `<any>` counts all of them.
     pub in_use: Map<String, u64>,
 }
 
-/// What is done with the claims of a pod.
+/// An operation on the claims of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimOperation {
     /// `PrepareResources` or `UnprepareResources`.
     pub name: &'static str,
-    /// It failed.
+    /// Whether it failed.
     pub failed: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct ClaimCall {
     pub driver: String,
     /// The path of the call: its service and method.
     pub path: &'static str,
-    /// The code of the response, as Go names it: `OK`.
+    /// The code of the response, by Go's name: `OK`.
     pub code: &'static str,
 }
 
@@ -97,19 +97,19 @@ pub struct PreparedClaim {
 /// A device of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreparedDevice {
-    /// The driver that has prepared it.
+    /// The driver that prepared it.
     pub driver: String,
-    /// The pool that has the device.
+    /// The pool that contains the device.
     pub pool: String,
     /// The device's name in the pool.
     pub device: String,
-    /// Which share of the device it is, if claims share it.
+    /// The id of the share, if several claims share the device.
     pub share_id: Option<String>,
     /// The names of its CDI devices.
     pub cdi_devices: Vec<String>,
 }
 
-/// Whether a pod has claims that are to be prepared.
+/// Whether a pod has claims to prepare.
 #[must_use]
 pub fn has_claims(pod: &Pod) -> bool {
     let has_own = pod.spec().resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());

@@ -1,4 +1,4 @@
-//! Managers whose answers a test sets.
+//! Managers with results set by a test.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::observed::ContainerId;
 use crate::pod_spec::admission::Rejection;
 use crate::pod_spec::spec::Assigned;
 
-/// Clones share the answers.
+/// Clones share the results.
 #[derive(Clone, Default)]
 pub(crate) struct FakeManagers(Arc<Inner>);
 
@@ -25,17 +25,17 @@ struct Inner {
     changed: Notify,
 }
 
-/// What the managers say, and what they were asked.
+/// The results, and the recorded calls.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// Whether allocations wait until this is no longer so.
+    /// Whether allocations wait until this is false.
     pub(crate) holds: bool,
-    /// By name of the pod.
+    /// The rejections, by the pod's name.
     pub(crate) rejections: Map<String, Rejection>,
-    /// By name of the container; `Err`: it cannot be created.
+    /// The assignments, by the container's name; `Err`: it cannot be created.
     pub(crate) assigned: Map<String, Result<Assigned, String>>,
     pub(crate) devices: DeviceResources,
-    /// By name of the container.
+    /// The health of devices, by the container's name.
     pub(crate) health: Map<String, DeviceHealth>,
     pub(crate) forbidden_resize: Option<Infeasible>,
     /// The calls, as `allocate pod [active]`.
@@ -43,7 +43,7 @@ pub(crate) struct Answers {
 }
 
 impl FakeManagers {
-    /// Changes the answers.
+    /// Changes the results.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Answers)) {
         change(&mut self.answers());
         self.0.opened.notify_waiters();

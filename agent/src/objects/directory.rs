@@ -1,6 +1,6 @@
 //! The objects in the documents of a directory, watched with inotify and listed again periodically.
 //!
-//! The watch is a hint which files to read; the listing reads those whose time stamps say that they changed.
+//! An inotify event is a hint which files to read; a listing reads the files whose time stamps changed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -24,14 +24,14 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::source::directory::{next_changes, watch};
 use crate::source::files::{Changed, Stamp};
 
-/// How often the directory is listed again while it is watched, and without a watch.
+/// The period of listings while the directory is watched, followed by the period without a watch.
 const RELIST: Duration = Duration::from_secs(20);
 const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
 
-/// The largest document that is read, bytes. The API server takes objects of 1.5 MiB.
+/// The maximum size of a document, bytes. The API server accepts objects up to 1.5 MiB.
 const LARGEST: u64 = 16 << 20;
 
-/// Why a directory is not read.
+/// Why a directory cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TooLarge {
     /// It has too many files.
@@ -39,7 +39,7 @@ pub enum TooLarge {
     Files {
         /// The directory.
         path: PathBuf,
-        /// How many are read.
+        /// The maximum number of files.
         most: usize,
     },
     /// Its files are too large.
@@ -47,35 +47,35 @@ pub enum TooLarge {
     Bytes {
         /// The directory.
         path: PathBuf,
-        /// How many MiB are read.
+        /// The maximum size in MiB.
         mib: u64,
     },
 }
 
-/// The `*.yaml`, `*.yml` and `*.json` files of a directory. An invalid file keeps the objects that it had.
+/// The `*.yaml`, `*.yml` and `*.json` files of a directory. If a file becomes invalid, its previous objects stay.
 #[derive(Debug)]
 pub struct ObjectsDirectory {
     path: PathBuf,
     files: Files,
     watch: Option<EventStream<[u8; 4096]>>,
-    /// When everything is looked at again; `None`: now.
+    /// The time of the next listing; `None`: now.
     relist_at: Option<Instant>,
-    /// Whether the objects that were returned last are those of the files.
+    /// Whether the objects returned last are the current ones of the files.
     is_current: bool,
 }
 
-/// The files as they were read last.
+/// The files as last read.
 #[derive(Debug, Default)]
 struct Files {
     known: Map<OsString, Box<ObjectsFile>>,
-    /// The last refresh did not end: the next one looks at everything.
+    /// Whether the last refresh was interrupted: the next one checks all files.
     incomplete: bool,
-    /// How many files were read so far.
+    /// The number of files read so far.
     reads: usize,
     limits: Limits,
 }
 
-/// What is kept in memory at most.
+/// The limits of the data in memory.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     files: usize,
@@ -88,10 +88,10 @@ impl Default for Limits {
     }
 }
 
-/// A file as it was read last.
+/// A file as last read.
 #[derive(Debug, Default)]
 struct ObjectsFile {
-    /// `None`: it is read again in any case.
+    /// `None`: the file is read again in any case.
     stamp: Option<Stamp>,
     /// The hash of its text; `None` before it was read.
     content: Option<u128>,
@@ -106,18 +106,18 @@ impl ObjectsDirectory {
         Self { path, files: Files::default(), watch: None, relist_at: None, is_current: false }
     }
 
-    /// Reads all files. Their objects replace those of `others` that have their names.
+    /// Reads all files. Their objects replace those of `others` with the same names.
     ///
     /// # Errors
     ///
-    /// They are more than the agent keeps in memory.
+    /// If the files exceed the limits.
     pub async fn read(&mut self, others: &ObjectMap) -> Result<ObjectMap, TooLarge> {
         self.is_current = false;
         let objects = self.refresh(others, Changed::Unknown).await?;
         Ok(objects.unwrap_or_default())
     }
 
-    /// Keeps a store up to date that has the objects of [`ObjectsDirectory::read`] if that was called. Never returns.
+    /// Keeps a store up to date that has the objects of [`ObjectsDirectory::read`], if that was called. Never returns.
     pub async fn follow(mut self, others: ObjectMap, store: &ObjectStore) {
         loop {
             let changed = self.changed().await;
@@ -131,8 +131,8 @@ impl ObjectsDirectory {
         }
     }
 
-    /// Reads the files that changed. `None`: the objects are those that were returned last. Can be dropped at any time: then the
-    /// reading ends, and the next call reads everything.
+    /// Reads the files that changed. `None`: the objects are those returned last. It can be dropped at any time, which ends the
+    /// reading; the next call reads everything.
     async fn refresh(
         &mut self,
         others: &ObjectMap,
@@ -238,14 +238,14 @@ impl Files {
             }
         }
         if !added.is_empty() {
-            // At once: an insertion moves all entries after it.
+            // All in one step: an insertion moves all entries after it.
             self.known = std::mem::take(&mut self.known).into_iter().chain(added).collect();
         }
         self.incomplete = false;
         Ok(differs)
     }
 
-    /// Forgets those of the files that are not there any more, and returns the others.
+    /// Removes files that no longer exist from the known ones, and returns the others.
     fn without_removed(&mut self, path: &Path, names: Set<OsString>) -> Vec<OsString> {
         let is_removed = |name: &OsString| {
             fs::symlink_metadata(path.join(name))
@@ -260,7 +260,7 @@ impl Files {
         present
     }
 
-    /// The names of all files. Forgets the other ones.
+    /// The names of all files. Removes all other files from the known ones.
     fn list(&mut self, path: &Path) -> Result<io::Result<Set<OsString>>, TooLarge> {
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
@@ -292,7 +292,7 @@ impl Files {
         TooLarge::Files { path: path.to_owned(), most: self.limits.files }
     }
 
-    /// The objects of all files, in the order of their names, and the others that they do not replace.
+    /// The objects of all files, in the order of the files' names, and the other objects that they do not replace.
     fn merged(&self, mut others: ObjectMap) -> ObjectMap {
         let files: Vec<&ObjectMap> = self.known.values().map(|file| &file.objects).collect();
         others.merge_files(&files);
@@ -307,7 +307,7 @@ fn is_manifest(name: &OsStr) -> bool {
 }
 
 impl ObjectsFile {
-    /// Reads the file. Returns whether its objects changed; they stay if it is invalid.
+    /// Reads the file. Returns whether its objects changed; they stay if the file is invalid.
     fn read(&mut self, path: &Path, stamp: Option<Stamp>) -> bool {
         let name = path.display().to_string();
         let text = match named_text::read_text_nonblocking(path, LARGEST) {
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(objects.collect::<Vec<_>>(), [0, 0, 1]);
     }
 
-    /// As many files as a debug build reads in a moment. The objects are in another order than their files.
+    /// As many files as a debug build reads quickly. The order of the objects differs from that of the files.
     const MANY: usize = 300;
 
     fn many() -> tempfile::TempDir {
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn only_changed_files_are_read_again() {
         let (dir, mut files) = (many(), Files::default());
-        // Old enough for the time stamps to tell.
+        // Late enough for the time stamps to count as settled.
         let later = SystemClock.now() + Duration::from_secs(3600);
         let stop = CancellationToken::new();
         let mut read = |changed| {
@@ -453,7 +453,7 @@ mod tests {
         let read = files.refresh(dir.path(), Changed::Unknown, SystemClock.now(), &stop);
         let error = read.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
-        // With fewer files it is read, although no event named them all.
+        // With fewer files, the directory is read, although no event named all files.
         for number in 5..MANY {
             fs::remove_file(dir.path().join(format!("{number:03}.yaml"))).unwrap();
         }
@@ -464,7 +464,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Each step writes or removes a file, and reads what is named or everything. Files share names of objects.
+        /// Each step writes or removes a file, and reads the named files or everything. Objects in different files share names.
         #[test]
         fn changed_files_alone_give_the_same_objects_as_all(
             steps in proptest::collection::vec((0..4_u8, 0..3_u8, any::<bool>()), 1..10),
@@ -517,7 +517,7 @@ mod tests {
         wait("m", Some("one")).await;
         put(&path, "a.yaml", &map("m", "two"));
         wait("m", Some("two")).await;
-        // One that is invalid keeps what it had; another file shows that it was read.
+        // An invalid file keeps its previous objects; another file shows that it was read.
         put(&path, "a.yaml", "kind: [");
         put(&path, "b.yml", &map("other", "three"));
         wait("other", Some("three")).await;

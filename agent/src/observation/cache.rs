@@ -41,7 +41,7 @@ pub(crate) enum Request {
     Busy(PodUid),
     /// List all pods of the runtime.
     Relist,
-    /// Running containers of a pod have other resources: the next inspection asks for all of their details.
+    /// Running containers of a pod were resized: the next inspection queries all of their details.
     Resized(PodUid),
     /// Stop watching the pod of a worker that has ended.
     Unsubscribe(PodUid),
@@ -55,7 +55,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A handle, and the receiver for the PLEG.
+    /// Creates a handle, and the receiver for the PLEG.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Request>) {
         let (requests, receiver) = mpsc::unbounded_channel();
         (Self { requests, last_generation: Arc::default() }, receiver)
@@ -85,7 +85,7 @@ impl Cache {
         self.send(Request::Relist);
     }
 
-    /// Announces that running containers of a pod have other resources, of which no listing tells.
+    /// Announces that running containers of a pod were resized, which no listing shows.
     pub(crate) fn resized(&self, uid: &PodUid) {
         self.send(Request::Resized(uid.clone()));
     }

@@ -1,7 +1,7 @@
 //! Observes the runtime: one task receives its events, relists periodically, and sends each worker snapshots of its pod.
 //!
-//! An event or a difference between listings only triggers an inspection; a worker always gets a complete one's result.
-//! The task owns the last listing. Inspections run in separate tasks, at most one per pod, so that none delays another's.
+//! An event or a difference between listings only triggers an inspection; a worker always gets the result of a complete one. The
+//! task owns the last listing. Inspections run in separate tasks, at most one per pod, so that none delays another's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,48 +35,48 @@ use timers::Timers;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// How long the events of a pod may wait that its worker is changing.
+/// The maximum delay of events of a pod that its worker is changing.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long after an event about a pod without a worker the runtime is listed, like a kubelet's relist period.
+/// The delay between an event about a pod without a worker and the listing, like a kubelet's relist period.
 const UNKNOWN_POD: Duration = Duration::from_secs(1);
 
 /// The last full listing of the runtime; `None` before the first one.
 pub(crate) type RuntimePods = watch::Receiver<Option<Arc<RuntimeListing>>>;
 
-/// What could not be observed, with the error.
+/// A failed observation, with the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FailedObservation {
-    /// A pod was not inspected. A runtime that does not answer is no pod's failure.
+    /// The inspection of a pod failed. An unreachable runtime is not counted as a failure of the pod.
     Inspection(PodUid, String),
-    /// The pods of the runtime were not listed, for this error as a kubelet writes it.
+    /// The listing of the runtime's pods failed, with this error in a kubelet's words.
     Listing(String),
 }
 
 /// A pod that a worker subscribed to.
 struct WatchedPod {
     snapshots: watch::Sender<Option<Snapshot>>,
-    /// Shared with the last listing of the runtime, if that shows the same.
+    /// Shared with the last listing of the runtime if both are equal.
     listing: Arc<Listing>,
     inspecting: bool,
     /// The causes of the next inspection, which starts when the running one ends or the runtime answers again.
     pending: Option<Causes>,
-    /// Events that arrived during the inspection that is running, which may show them.
+    /// Events that arrived during the running inspection, whose result may already show them.
     events: Vec<(String, Change, Causes)>,
     /// The newest generation requested for the pod.
     generation: Generation,
-    /// Its worker is changing it.
+    /// Whether its worker is changing it.
     busy: bool,
-    /// Its worker has given running containers other resources, which no inspection has begun to look at.
+    /// Whether its worker has resized running containers, and no inspection has begun since.
     resized: bool,
-    /// The running inspection looks at them.
+    /// Whether the running inspection queries the resized containers.
     inspecting_resized: bool,
     retry: Retry,
 }
 
-/// The result of work that a spawned task did.
+/// The result of a spawned task.
 enum Completed {
     Inspected(PodUid, Generation, Causes, Box<Result<Inspection, CriError>>),
-    /// A container alone, `None` if it was not inspected before.
+    /// An inspection of one container; `None` if the container was not inspected before.
     InspectedContainer(PodUid, Generation, Causes, Box<Result<Option<Inspection>, CriError>>),
     Listed(Result<RuntimeListing, CriError>, LastLists),
 }
@@ -92,18 +92,18 @@ struct Pleg {
     runtime_name: String,
     work: JoinSet<Completed>,
     listing: bool,
-    /// What was listed last, except while a listing is under way.
+    /// The last responses, except during a listing.
     last_lists: LastLists,
-    /// When the listing began that is under way, or was the last one.
+    /// The begin of the current or last listing.
     listing_since: Instant,
-    /// There was a listing.
+    /// Whether a listing has completed.
     has_listed: bool,
     events: bool,
     next_relist: Instant,
-    /// Another listing was requested during the one that is under way.
+    /// Whether another listing was requested during the current one.
     relist_again: bool,
     retry: Retry,
-    /// When pods are inspected again that cannot be inspected now, or whose events may wait.
+    /// The times of delayed inspections, for pods that cannot be inspected now or whose events may wait.
     timers: Timers,
 }
 
@@ -193,7 +193,7 @@ impl Pleg {
                 }
             }
             Request::Relist => {
-                // A listing that is under way may be older than what is to be seen.
+                // The current listing may be older than the requested state.
                 self.relist_again = self.listing;
                 self.next_relist = Instant::now();
             }
@@ -260,10 +260,10 @@ impl Pleg {
         }
     }
 
-    /// A container or sandbox of a pod changed: inspects it alone if it is a container that was inspected before.
+    /// Handles a change of a pod's container or sandbox: inspects it alone if it is a container that was inspected before.
     fn changed(&mut self, uid: &PodUid, id: &str, change: Change, causes: Causes) {
         let Some(pod) = self.pods.get_mut(uid) else {
-            // It may be an orphan.
+            // The pod may be an orphan.
             self.next_relist = self.next_relist.min(Instant::now() + UNKNOWN_POD);
             return;
         };
@@ -290,7 +290,7 @@ impl Pleg {
         let (cri, uid) = (Arc::clone(&self.cri), uid.clone());
         let listing = Listing::clone(&pod.listing);
         self.work.spawn(tasks::boxed(async move {
-            // Only the id is asked for.
+            // Only the id is used.
             let pod = PodRef {
                 uid: uid.clone(),
                 namespace: String::new(),
@@ -422,7 +422,7 @@ impl Pleg {
     }
 
     fn send_failure(&self, failure: FailedObservation) {
-        // Sending fails only when the agent ends.
+        // The send fails only if the agent ends.
         let _ = self.failed.send(failure);
     }
 

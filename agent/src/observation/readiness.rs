@@ -1,10 +1,10 @@
-//! Whether the runtime can be asked to run pods: it answers, it says so itself, and its pods are seen.
+//! Whether the runtime is ready to run pods: it responds, it reports that it is ready, and its pods were listed recently.
 //!
-//! | what | then |
+//! | condition | effect |
 //! |---|---|
-//! | the runtime says that it is not ready, or has not answered for 30 s | no pod is touched |
-//! | its pods were last listed more than 3 minutes ago | no pod is touched |
-//! | the runtime says that its network is not ready | pods with a network of their own wait |
+//! | the runtime reports that it is not ready, or has not responded for 30 s | no pod is started or stopped |
+//! | its pods were last listed more than 3 minutes ago | no pod is started or stopped |
+//! | the runtime reports that its network is not ready | pods without `hostNetwork` wait |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/runtime.go and kubelet.go (updateRuntimeUp every 5 s), pkg/kubelet/pleg/generic.go.
 
@@ -18,39 +18,39 @@ use crate::clock::{Clock, after};
 use crate::cri::{Capabilities, Cri, CriError, RuntimeStatus};
 use crate::observation::pleg::RuntimePods;
 
-/// How often the runtime is asked for its status.
+/// The period of status queries.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long the runtime may go without saying that it is ready.
+/// The maximum time since the runtime last reported that it is ready.
 const DOWN_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// What keeps pods before the runtime has said that it is ready.
+/// The reason why pods wait before the runtime has first reported that it is ready.
 const UNKNOWN: &str = "container runtime status check may not have completed yet";
-/// How long the runtime's pods may go unlisted.
+/// The maximum time since the last listing of the runtime's pods.
 const UNLISTED_AFTER: SignedDuration = SignedDuration::from_mins(3);
 
-/// What keeps pods from being brought to their desired state; `None` where nothing does.
+/// Why pods must wait; `None` for no reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
-    /// Why no pod can be touched.
+    /// Why no pod can be started or stopped.
     pub(crate) runtime: Option<String>,
-    /// Why pods with a network of their own cannot be started.
+    /// Why pods without `hostNetwork` cannot be started.
     pub(crate) network: Option<String>,
-    /// What the runtime said last that it can do; `None` before it has been asked.
+    /// The capabilities that the runtime last reported; `None` before its first status.
     pub(crate) capabilities: Option<Arc<Capabilities>>,
 }
 
 impl Readiness {
-    /// Before the runtime has been asked.
+    /// The state before the runtime's first status.
     pub(crate) fn unknown() -> Self {
         Self { runtime: Some(UNKNOWN.to_owned()), ..Self::default() }
     }
 }
 
-/// ◆ What is known of the runtime.
+/// ◆ The recorded state of the runtime.
 #[derive(Debug, Default)]
 struct Health {
-    /// When it last said that it is ready.
+    /// When it last reported that it is ready.
     ready_at: Option<Timestamp>,
-    /// What it last said against it.
+    /// Why it last reported that it is not ready.
     runtime: Option<String>,
     network: Option<String>,
     /// When its pods were last listed.
@@ -59,7 +59,7 @@ struct Health {
 }
 
 impl Health {
-    /// Takes an answer. One that does not come changes nothing: time does.
+    /// Records a status. A missing status changes nothing: readiness expires.
     fn answered(&mut self, status: &Result<RuntimeStatus, CriError>, now: Timestamp) {
         let Ok(status) = status else {
             return;
@@ -98,7 +98,7 @@ impl Health {
     }
 }
 
-/// What a status says against a condition.
+/// Why a condition in the status is not met; `None` if it is.
 fn against(status: &RuntimeStatus, kind: &str, what: &str) -> Option<String> {
     match status.conditions.iter().find(|condition| condition.kind == kind) {
         Some(condition) if condition.status => None,
@@ -110,7 +110,7 @@ fn against(status: &RuntimeStatus, kind: &str, what: &str) -> Option<String> {
     }
 }
 
-/// Watches the runtime until nobody wants to know any more. `listings` changes with each listing of the runtime's pods.
+/// Watches the runtime until all receivers of `readiness` are dropped. `listings` changes with each listing of the runtime's pods.
 pub(crate) async fn run(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
@@ -138,7 +138,7 @@ pub(crate) async fn run(
                     if answered {
                         break;
                     }
-                    // Time goes on while a call hangs.
+                    // Readiness may expire while a call hangs.
                     next = after(clock.now(), PERIOD);
                 }
                 () = readiness.closed() => return,
@@ -197,7 +197,7 @@ mod tests {
         })
     }
 
-    /// The answers with their seconds, the second at which it is looked, and what keeps pods then.
+    /// The statuses with their seconds, the second of the check, and why pods wait then.
     #[rstest]
     #[case::never_asked(&[], 0, "container runtime status check may not have completed yet", "")]
     #[case::ready(&[(0, status(true, true))], 29, "", "")]

@@ -142,7 +142,7 @@ fn durations(findings: &mut Findings<'_>) {
     }
 }
 
-/// What the agent's server counts with; a kubelet fails later.
+/// Checks the addresses and ports of the agent's server; a kubelet fails later.
 fn addresses(findings: &mut Findings<'_>) {
     let c = findings.config;
     for (field, text) in [("address", &c.address), ("healthzBindAddress", &c.healthz_bind_address)]

@@ -1,4 +1,4 @@
-//! Control groups that a test reads.
+//! Cgroups for tests.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +19,12 @@ struct State {
     refused_values: bool,
     busy: usize,
     lacks: Vec<String>,
-    /// How many further changes are made before none is any more; `None`: any number.
+    /// The number of changes that still succeed; `None`: unlimited.
     left: Option<usize>,
 }
 
 impl State {
-    /// Makes a change, unless the agent is as good as dead.
+    /// Makes a change, or fails as if the agent had been killed.
     fn change(&mut self) -> io::Result<()> {
         match &mut self.left {
             Some(0) => Err(io::Error::other("the agent was killed")),
@@ -52,37 +52,37 @@ impl FakeCgroups {
         self.state().groups.get(path).cloned()
     }
 
-    /// The calls so far that make or remove a cgroup.
+    /// The calls so far that create or remove a cgroup.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// Puts a cgroup there that this agent did not make.
+    /// Adds a cgroup that this agent did not create.
     pub(crate) fn leave(&self, path: &str) {
         self.state().groups.insert(path.to_owned(), CgroupValues::default());
     }
 
-    /// Cgroups cannot be made from now on, or can be again.
+    /// Makes later creations of cgroups fail with this error, or succeed again.
     pub(crate) fn refuse(&self, kind: Option<io::ErrorKind>) {
         self.state().refused = kind;
     }
 
-    /// Values cannot be set from now on, or can be again.
+    /// Makes later changes of values fail, or succeed again.
     pub(crate) fn refuse_values(&self, refused: bool) {
         self.state().refused_values = refused;
     }
 
-    /// Lacks a controller from now on, or nothing any more.
+    /// Makes these controllers unusable from now on.
     pub(crate) fn lack(&self, controllers: &[&str]) {
         self.state().lacks = controllers.iter().map(|name| (*name).to_owned()).collect();
     }
 
-    /// Lets so many changes be made and none after them, as an agent does that is killed; or any number again.
+    /// Makes all changes after this many fail, as if the agent had been killed; `None`: no more failures.
     pub(crate) fn stop_after(&self, changes: Option<usize>) {
         self.state().left = changes;
     }
 
-    /// So many removals find processes that are not gone yet.
+    /// Makes this many removals fail because killed processes still exist.
     pub(crate) fn be_busy(&self, times: usize) {
         self.state().busy = times;
     }

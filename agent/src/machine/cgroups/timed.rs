@@ -1,4 +1,4 @@
-//! Control groups whose changes are measured, whether they succeed or not.
+//! Cgroups whose changes are timed, whether they succeed or not.
 
 use std::io;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use compact::Set;
 use super::{CgroupValues, ControlGroups};
 use crate::reporting::measures::Measures;
 
-/// Measures what a kubelet measures of its cgroup manager.
+/// Records a kubelet's metrics of its cgroup manager.
 pub(crate) struct TimedCgroups {
     groups: Arc<dyn ControlGroups>,
     measures: Measures,
 }
 
 impl TimedCgroups {
-    /// Has changes of these measured.
+    /// Times changes of these cgroups.
     pub(crate) fn new(groups: Arc<dyn ControlGroups>, measures: Measures) -> Self {
         Self { groups, measures }
     }

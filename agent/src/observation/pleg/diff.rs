@@ -5,17 +5,18 @@ use crate::observed::{ContainerId, SandboxId};
 use crate::reporting::causes::Causes;
 use crate::reporting::report::ContainerPhase;
 
-/// One pod's part of a listing. Lists, because a pod has few of each, and a map would take a thousand bytes for them.
+/// One pod's part of a listing. The fields are lists, because a pod has few entries, and a map would take a thousand bytes for
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// By id.
+    /// Sorted by id.
     sandboxes: Vec<(SandboxId, bool)>,
-    /// By id, with their names.
+    /// Sorted by id, with their names.
     containers: Vec<(ContainerId, (String, ListedState))>,
 }
 
 impl Listing {
-    /// The states that a comparison distinguishes.
+    /// Creates the listing from the states that a comparison distinguishes.
     pub(crate) fn of(sandboxes: &[ListedSandbox], containers: &[ListedContainer]) -> Self {
         let mut listing = Self::default();
         for sandbox in sandboxes {
@@ -68,7 +69,7 @@ impl Listing {
             || self.containers().any(|(.., state)| state == ListedState::Running)
     }
 
-    /// Whether a change of a container or sandbox is already shown.
+    /// Whether the listing already shows a change of a container or sandbox.
     pub(crate) fn shows(&self, id: &str, change: Change) -> bool {
         let container = self.container(id).map(|(_, state)| state);
         let sandbox = self.sandbox(id);
@@ -83,20 +84,20 @@ impl Listing {
         }
     }
 
-    /// Records another state of a container.
+    /// Changes the state of a container.
     pub(crate) fn set_state(&mut self, id: &ContainerId, state: ListedState) {
         if let Some((_, (_, before))) = self.containers.iter_mut().find(|(seen, _)| seen == id) {
             *before = state;
         }
     }
 
-    /// Forgets a container.
+    /// Removes a container.
     pub(crate) fn remove_container(&mut self, id: &ContainerId) {
         self.containers.retain(|(seen, _)| seen != id);
     }
 }
 
-/// Puts `value` in its place by `id`, instead of the one that is there.
+/// Inserts `value` sorted by `id`, or replaces the existing value.
 fn put<K: Ord, V>(list: &mut Vec<(K, V)>, id: K, value: V) {
     match list.binary_search_by(|(seen, _)| seen.cmp(&id)) {
         Ok(at) => list[at].1 = value,
@@ -140,7 +141,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The change as the cause of what it led to. Whatever is not running and did not exit counts as waiting.
+    /// The change as a cause. A container that neither runs nor has exited counts as waiting.
     pub(crate) fn cause(self, container: &str) -> Causes {
         let (state, text) = match self {
             Self::Started => (ContainerPhase::Running, "started"),
@@ -195,7 +196,7 @@ pub(crate) fn diff(old: &Listing, new: &Listing) -> Vec<PodEvent> {
     events
 }
 
-/// The causes of what the changes led to.
+/// The changes as causes.
 pub(crate) fn causes(events: &[PodEvent]) -> Causes {
     let mut causes = Causes::default();
     for event in events {

@@ -21,9 +21,9 @@ pub(super) enum StreamEvent {
     Disconnected,
 }
 
-/// Listens until the receiver is dropped or the runtime answers that it does not support events.
+/// Listens until the receiver is dropped or the runtime reports that it does not support events.
 ///
-/// It counts as Kubernetes 1.36, pkg/kubelet/pleg/evented.go: a stream that ends has failed.
+/// Metrics are those of Kubernetes 1.36, pkg/kubelet/pleg/evented.go: every stream that ends counts as failed.
 pub(super) async fn subscribe(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,

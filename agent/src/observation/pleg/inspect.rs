@@ -1,4 +1,4 @@
-//! Lists the whole runtime, and inspects one pod: lists it, and gets the details that the last inspection did not already get.
+//! Lists the whole runtime, and inspects one pod: lists it, and queries the details that the last inspection did not query.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ pub(super) struct Inspection {
     pub(super) listing: Listing,
 }
 
-/// Inspects a pod now. Details of `last`, what was observed before, do not change while the state is the same, so each state
-/// is queried once; only a resize changes them, after which those of running containers (`resized`) are queried again.
+/// Inspects a pod now. Details in `last`, the previous observation, do not change while the state is the same, so each state is
+/// queried once; only a resize changes them, after which those of running containers (`resized`) are queried again.
 ///
 /// # Errors
 /// Returns the first call's error. An object that disappears between two calls is not an error.
@@ -64,10 +64,10 @@ pub(super) async fn inspect(
     Ok(inspection(observed, listing))
 }
 
-/// Inspects one container of a pod, of which everything else is as it was at `last`. `None` if it was not inspected before.
+/// Inspects one container of a pod; everything else is taken from `last`. `None` if the container was not inspected before.
 ///
 /// # Errors
-/// Returns the call's error. A container that is gone is not an error.
+/// Returns the call's error. A container that was removed is not an error.
 pub(super) async fn inspect_container(
     cri: &dyn Cri,
     pod: PodRef,
@@ -97,7 +97,7 @@ pub(super) async fn inspect_container(
     Ok(Some(inspection(observed, listing)))
 }
 
-/// The state that a listing has for a container.
+/// The state of a container as in a listing.
 fn listed_state(seen: &ObservedContainer) -> ListedState {
     match seen.state {
         ContainerState::Created => ListedState::Created,
@@ -107,7 +107,7 @@ fn listed_state(seen: &ObservedContainer) -> ListedState {
     }
 }
 
-/// What was found, the newest first; the ids decide about what was made at the same time.
+/// Sorts the objects, newest first; objects created at the same time are sorted by id.
 fn inspection(mut observed: Observed, listing: Listing) -> Inspection {
     compact::sort_by(&mut observed.sandboxes, |one, other| {
         let age = |of: &ObservedSandbox| Reverse((of.created_at, of.attempt));
@@ -140,16 +140,16 @@ fn unless_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriErro
 /// The sandboxes and containers of every pod in the runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeListing {
-    /// What ended before this is not listed as running.
+    /// The begin of the listing: containers that ended before are not listed as running.
     pub(crate) begun: Timestamp,
     /// The pods.
     pub(crate) pods: Arc<ListedPods>,
 }
 
-/// What is listed of each pod.
+/// Each pod's part of the listing.
 pub(crate) type ListedPods = Map<PodUid, (PodRef, Arc<Listing>)>;
 
-/// Lists all sandboxes and containers, grouped by pod; `before` if they are as they were.
+/// Lists all sandboxes and containers, grouped by pod; returns `before` if nothing changed.
 pub(super) async fn list(
     cri: &dyn Cri,
     begun: Timestamp,

@@ -24,7 +24,7 @@ fn scene() -> Scene {
     scene_with(true)
 }
 
-/// A scene whose pleg listens to events, or does not.
+/// A scene whose pleg subscribes to events, or does not.
 fn scene_with(events: bool) -> Scene {
     let clock: Arc<dyn Clock> =
         Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
@@ -50,7 +50,7 @@ fn scene_with(events: bool) -> Scene {
 }
 
 impl Scene {
-    /// How many streams of events were opened, and how many have failed.
+    /// The numbers of opened and of failed event streams.
     fn streams(&self) -> (u64, u64) {
         let counts = self.measures.now().counts;
         let of = |happened: Counted| counts.get(&happened).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! When the runtime is listed again, and when pods are to be inspected later: after a failure, or after events that follow each other quickly.
+//! The times of the next listing and of delayed inspections: after a failure, or after events in quick succession.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use api::pod::PodUid;
 use compact::{Map, Set};
 use tokio::time::Instant;
 
-/// At most one time for each pod.
+/// Timers of pods, at most one for each.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     by_time: Set<(Instant, PodUid)>,
@@ -14,7 +14,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Sets a pod's time; an earlier one stays.
+    /// Sets a pod's time, unless an earlier one is set.
     pub(super) fn set(&mut self, uid: &PodUid, at: Instant) {
         if self.by_pod.get(uid).is_some_and(|set| *set <= at) {
             return;
@@ -24,7 +24,7 @@ impl Timers {
         self.by_time.insert((at, uid.clone()));
     }
 
-    /// Forgets a pod's time.
+    /// Removes a pod's time.
     pub(super) fn clear(&mut self, uid: &PodUid) {
         if let Some(at) = self.by_pod.remove(uid) {
             self.by_time.remove(&(at, uid.clone()));
@@ -36,12 +36,12 @@ impl Timers {
         self.by_pod.contains_key(uid)
     }
 
-    /// The first time.
+    /// The earliest time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Takes a pod whose time has come.
+    /// Removes and returns a pod whose time has come.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<PodUid> {
         let (at, uid) = self.by_time.first()?.clone();
         (at <= now).then(|| {
@@ -51,22 +51,22 @@ impl Timers {
     }
 }
 
-/// With events, listings take one of so many parts of the time: that of a thousand pods is two hundred milliseconds' work.
+/// With events, listings take at most one part in this many of the time: a listing of a thousand pods takes 200 ms.
 const SHARE: u32 = 200;
-/// With events, no longer than this passes between two listings. A kubelet 1.36 with events lists every 5 minutes.
+/// With events, the maximum period between two listings. A kubelet 1.36 with events lists every 5 minutes.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How often the runtime is relisted.
+/// The periods in which the runtime is relisted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RelistPeriods {
-    /// Without an event stream.
+    /// The period without an event stream.
     pub(crate) alone: Duration,
-    /// With an event stream, at least; `None`: the runtime's events are not asked for.
+    /// The minimum period with an event stream; `None`: the agent does not subscribe to the runtime's events.
     pub(crate) with_events: Option<Duration>,
 }
 
 impl RelistPeriods {
-    /// How long after a listing that took so long the next one begins; `events`: there is an event stream.
+    /// The delay of the next listing after one that took `took`. `events` is whether there is an event stream.
     pub(super) fn next(&self, events: bool, took: Duration) -> Duration {
         match self.with_events.filter(|_| events) {
             Some(least) => took.saturating_mul(SHARE).clamp(least, LONGEST.max(least)),
