@@ -1,11 +1,12 @@
-//! From a pod's specification to what the runtime is asked for: environment, names, resources, users, and whether the node takes it.
+//! Converts a pod's specification into requests to the runtime: environment, names, resources, users; and admission.
 //!
-//! - [`admission`] ◆: whether the node takes a pod, beside the sums in `admission::taken`; which pods give way (`admission::preemption`).
-//! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` asks for weights of pods and QoS classes, `spec::memory` for
+//! - [`admission`] ◆: whether the node admits a pod, given the sums in `admission::taken`; which pods are preempted
+//!   (`admission::preemption`).
+//! - [`spec`] ◆: sandboxes and containers for the runtime: `spec::cgroup` requests weights of pods and QoS classes, `spec::memory`
 //!   volumes in memory.
 //! - `env`, [`dns`], [`hosts`]: environment variables, `resolv.conf`, host name and hosts file.
 //! - [`nested_mounts`] ◆: mounts below read-only ones.
-//! - [`priority_class`], [`runtime_class`] ◆: what the objects say that pods name.
+//! - [`priority_class`], [`runtime_class`] ◆: the effects of PriorityClasses and RuntimeClasses on pods.
 //! - [`references`]: the ConfigMaps, Secrets, claims and ClusterTrustBundles that a pod refers to.
 
 pub mod admission;

@@ -2,8 +2,8 @@
 //!
 //! | condition | effect |
 //! |---|---|
-//! | the runtime reports that it is not ready, or has not responded for 30 s | no pod is started or stopped |
-//! | its pods were last listed more than 3 minutes ago | no pod is started or stopped |
+//! | the runtime reports that it is not ready, or has not responded for 30 s | no pod is synced |
+//! | its pods were last listed more than 3 minutes ago | no pod is synced |
 //! | the runtime reports that its network is not ready | pods without `hostNetwork` wait |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/runtime.go and kubelet.go (updateRuntimeUp every 5 s), pkg/kubelet/pleg/generic.go.
@@ -30,7 +30,7 @@ const UNLISTED_AFTER: SignedDuration = SignedDuration::from_mins(3);
 /// Why pods must wait; `None` for no reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
-    /// Why no pod can be started or stopped.
+    /// Why no pod can be synced.
     pub(crate) runtime: Option<String>,
     /// Why pods without `hostNetwork` cannot be started.
     pub(crate) network: Option<String>,

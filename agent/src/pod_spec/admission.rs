@@ -1,9 +1,9 @@
-//! ◆ Decides whether the node takes a pod, before anything of it is made.
+//! ◆ Decides whether the node admits a pod, before anything of the pod is created.
 //!
-//! The checks and their order are the kubelet's (Kubernetes 1.36, pkg/kubelet/kubelet.go `NewMainKubelet`,
-//! pkg/kubelet/lifecycle, pkg/kubelet/sysctl): pressure, sysctls, what containers get for themselves (`managers`), operating system,
-//! supplemental groups, resources, node affinity, node name, host ports, taints, AppArmor. The first that fails names the reason. A critical pod is not rejected for want of
-//! resources while others can give way to it.
+//! The checks and their order are the kubelet's (Kubernetes 1.36, pkg/kubelet/kubelet.go `NewMainKubelet`, pkg/kubelet/lifecycle,
+//! pkg/kubelet/sysctl): pressure, sysctls, exclusive resources (`managers`), operating system, supplemental groups, resources, node
+//! affinity, node name, host ports, taints, AppArmor. The reason is that of the first failed check. A critical pod is not rejected
+//! for lack of resources if other pods can be preempted for it.
 
 mod affinity;
 mod preemption;
@@ -24,37 +24,37 @@ use crate::node::Pressure;
 pub use taken::Taken;
 use taken::host_ports;
 
-/// The label of nodes, and of pods that ask for it, with the operating system.
+/// The label of nodes, and of pods that require it, with the operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
 /// The only operating system.
 const OS: &str = "linux";
 
-/// What the node offers, as far as it decides whether it takes a pod.
+/// The node's properties that admission depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offer {
     /// The node's name.
     pub node_name: String,
-    /// The node's labels; `None`: it is taken for any node that a pod may name by name or label.
+    /// The node's labels; `None`: the node matches any name or label that a pod selects.
     pub labels: Option<BTreeMap<String, String>>,
     /// The node's taints.
     pub taints: Vec<Taint>,
-    /// Allocatable quantities by resource name; `pods` is how many pods the node takes.
+    /// Allocatable quantities by resource name; `pods` is the maximum number of pods.
     pub allocatable: BTreeMap<String, String>,
-    /// The runtime honours `supplementalGroupsPolicy: Strict`.
+    /// Whether the runtime supports `supplementalGroupsPolicy: Strict`.
     pub strict_supplemental_groups: bool,
-    /// AppArmor is enabled.
+    /// Whether AppArmor is enabled.
     pub app_armor: bool,
-    /// Sysctls that pods may set besides the safe ones; a `*` in the end stands for any rest.
+    /// Unsafe sysctls that pods may set; a trailing `*` is a wildcard.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// Of what the node is short.
+    /// The node's pressure conditions.
     pub pressure: Pressure,
     /// Tolerations may compare numbers (gate TaintTolerationComparisonOperators).
     pub compares_taints: bool,
 }
 
 impl Offer {
-    /// Follows the node's object at an API server: its labels and taints are the node's, and what it has of resources that the
-    /// agent does not know, others have put there. What the agent knows itself, the object has from the agent.
+    /// Applies the node's object in an API server: its labels and taints replace the node's, and resources that the agent does not
+    /// know are added, because other components set them. Other resources in the object come from the agent itself.
     pub fn follow(&mut self, node: &Node) {
         self.labels = Some(node.metadata.labels.clone().unwrap_or_default());
         self.taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Offer {
     }
 }
 
-/// Why the node does not take a pod.
+/// Why the node rejects a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
     /// The reason in the pod's status and event, such as `OutOfcpu`.
@@ -80,12 +80,12 @@ impl Rejection {
         Self { reason: reason.to_owned(), message: message.into() }
     }
 
-    /// The machine shuts down.
+    /// The rejection while the machine shuts down.
     pub(crate) fn of_shutdown() -> Self {
         Self::new("NodeShutdown", "Pod was rejected as the node is shutting down.")
     }
 
-    /// A failed check of the scheduler's, which the kubelet repeats.
+    /// A failed check of the scheduler, which the kubelet repeats.
     fn predicate(name: &str, what: &str) -> Self {
         Self::new(name, format!("Predicate {name} failed: {what}"))
     }
@@ -104,8 +104,7 @@ impl Rejection {
     }
 }
 
-/// Whether the node takes `pod` beside the others that it has taken and that have not ended. What `taken` has of the pod
-/// itself does not count.
+/// Whether the node admits `pod` beside the other admitted pods that have not ended. The pod's own entry in `taken` is ignored.
 ///
 /// # Errors
 ///
@@ -118,11 +117,11 @@ pub fn admit(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Rejection> {
     }
 }
 
-/// Like [`admit`], but the others give way to a critical pod: returns those that are to be evicted first.
+/// Like [`admit`], but other pods may be preempted for a critical pod: returns the pods to evict first.
 ///
 /// # Errors
 ///
-/// The first check that fails; for a critical pod that of resources is the last.
+/// The first check that fails; for a critical pod that of resources comes last.
 pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<PodUid>, Rejection> {
     let shortages = resources::shortages(pod, taken, &offer.allocatable);
     if shortages.is_empty() || !preemption::is_critical(pod) {
@@ -134,13 +133,13 @@ pub fn admit_or_preempt(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<Vec<P
     preemption::victims(pod, &others, &shortages)
 }
 
-/// The first resource that the node has too little of for the pod.
+/// The first resource of which the node has too little for the pod.
 pub(crate) fn scarce(pod: &Pod, taken: &Taken, offer: &Offer) -> Option<String> {
     let shortages = resources::shortages(pod, taken, &offer.allocatable);
     shortages.into_iter().next().map(|shortage| shortage.resource)
 }
 
-/// The checks before the pod's containers are given anything for themselves.
+/// The checks before exclusive resources are allocated.
 ///
 /// # Errors
 ///
@@ -166,7 +165,7 @@ fn after_resources(pod: &Pod, taken: &Taken, offer: &Offer) -> Result<(), Reject
     app_armor(pod, offer)
 }
 
-/// The fields of a pod that name other nodes than the one with this name and these labels.
+/// The fields of a pod that select other nodes than the one with this name and these labels.
 #[must_use]
 pub fn fields_of_other_nodes(
     pod: &Pod,
@@ -194,8 +193,8 @@ pub(crate) fn is_reachable(
     required.is_none_or(|required| affinity::is_matched(required, node_name, labels))
 }
 
-/// Whether a node that is short of something takes the pod. One that is short of memory alone takes pods that request some, and those
-/// that tolerate it.
+/// Whether a node with pressure conditions admits the pod. A node with only memory pressure admits pods that request memory, and
+/// pods that tolerate it.
 ///
 /// Source: Kubernetes 1.36, pkg/kubelet/eviction/eviction_manager.go Admit.
 fn pressure(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
@@ -237,7 +236,7 @@ fn operating_system(pod: &Pod) -> Result<(), Rejection> {
     }
 }
 
-/// Whether the pod's processes are to have no groups of their image.
+/// Whether the pod's processes must not get groups of their image.
 pub(crate) fn wants_strict_groups(pod: &Pod) -> bool {
     let context = pod.spec().security_context.as_ref();
     let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());
@@ -262,7 +261,7 @@ fn node_name(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     Err(Rejection::predicate("NodeName", "node(s) didn't match the requested node name"))
 }
 
-/// A pod that asks for a profile needs AppArmor. One that is not new has been admitted before.
+/// A pod that requests a profile needs AppArmor. A pod that is not new was admitted before.
 fn app_armor(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     let status = pod.api().status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
@@ -294,8 +293,8 @@ fn asks_for_profile(pod: &Pod) -> bool {
 
 // Whether the pod's host ports are free.
 //
-// Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/nodeports: an address of all interfaces takes a port of every
-// address. Ports of init containers count when these run as long as the pod does.
+// Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/nodeports: a port of the wildcard address conflicts with that port of
+// every address. Ports of init containers count if these run as long as the pod does.
 
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
@@ -325,7 +324,7 @@ fn ports_conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
         && (first == second || first == ALL_ADDRESSES || second == ALL_ADDRESSES)
 }
 
-// Whether the pod tolerates the node's taints. The kubelet looks at `NoExecute` alone, and static pods may run anywhere.
+// Whether the pod tolerates the node's taints. The kubelet checks only `NoExecute`, and admits every static pod.
 //
 // Source: Kubernetes 1.36, pkg/kubelet/lifecycle/predicate.go, api/core/v1/toleration.go.
 

@@ -31,7 +31,7 @@ const MAX_SEARCH_LENGTH: usize = 253;
 /// A warning about a pod's DNS configuration: the event that a kubelet records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsWarning {
-    /// Whether it is about the node, not the pod.
+    /// Whether it is about the node instead of the pod.
     pub of_node: bool,
     /// The event's reason.
     pub reason: &'static str,
@@ -54,7 +54,7 @@ pub struct PodDns {
     pub warnings: Vec<DnsWarning>,
 }
 
-/// Why the DNS configuration of a pod cannot be formed.
+/// Why a pod's DNS configuration cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DnsError {
     /// A `nameserver` line of the node's resolv.conf has no address.
@@ -187,7 +187,7 @@ pub(crate) fn read_resolv_conf(path: &Path) -> io::Result<String> {
     named_text::read_text_nonblocking(path, MAX_RESOLV_CONF)
 }
 
-/// Parses a resolv.conf. The last `search` line counts.
+/// Parses a resolv.conf. The last `search` line wins.
 pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, DnsError> {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
@@ -227,7 +227,7 @@ fn deduplicate(list: &mut Vec<String>) {
     list.retain(|item| seen.insert(item.clone()));
 }
 
-/// What of the node's resolv.conf is beyond the limits of pods, in a kubelet's words. A cluster adds three domains.
+/// How the node's resolv.conf exceeds the limits of pods, with a kubelet's message. A cluster adds three domains.
 pub(crate) fn limit_problem(path: &Path, text: &str, in_cluster: bool) -> Option<String> {
     let path = path.display();
     let searches = match parse_resolv_conf(text) {
@@ -252,7 +252,7 @@ pub(crate) fn limit_problem(path: &Path, text: &str, in_cluster: bool) -> Option
     })
 }
 
-/// Drops what exceeds the resolver's limits, with a warning.
+/// Removes entries beyond the resolver's limits, with a warning.
 fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
     if dns.servers.len() > MAX_SERVERS {
         dns.servers.truncate(MAX_SERVERS);
@@ -266,7 +266,7 @@ fn limit(dns: &mut DnsConfig, warnings: &mut Vec<DnsWarning>) {
         dns.searches.truncate(MAX_SEARCHES);
         exceeded = true;
     }
-    // Some resolvers abort at a longer one.
+    // Some resolvers abort if a domain is longer.
     let before = dns.searches.len();
     dns.searches.retain(|search| search.len() <= MAX_SEARCH_LENGTH);
     exceeded |= dns.searches.len() < before;
@@ -320,7 +320,7 @@ mod tests {
         assert!(limit_problem(Path::new("/r"), &search(33, 3), false).is_some());
     }
 
-    /// A resolv.conf with so many search domains of this length.
+    /// A resolv.conf with this many search domains of this length.
     fn search(count: usize, length: usize) -> String {
         format!("search {}\n", vec!["a".repeat(length); count].join(" "))
     }

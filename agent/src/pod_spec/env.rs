@@ -48,7 +48,7 @@ pub enum EnvError {
         /// The object.
         name: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{kind} {name:?} not found")]
     NoObject {
         /// Its kind.
@@ -56,7 +56,7 @@ pub enum EnvError {
         /// The object.
         name: String,
     },
-    /// It is not known whether there is such an object.
+    /// Whether the object exists is unknown.
     #[error("{why}")]
     Unknown {
         /// The cause.
@@ -80,7 +80,7 @@ pub enum EnvError {
         /// The volume.
         volume: String,
     },
-    /// The file cannot be read, or is not one of environment variables.
+    /// The file cannot be read, or is not a file of environment variables.
     #[error("couldn't parse env file")]
     File,
     /// The file does not have the variable.
@@ -94,7 +94,7 @@ pub enum EnvError {
 }
 
 impl EnvError {
-    /// True if the manifest asks for what no attempt can give; false if an object or a file may appear.
+    /// True if every retry fails with this manifest; false if an object or a file may appear.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::NotDefaulted
@@ -117,14 +117,14 @@ impl EnvError {
 pub struct EnvFile {
     /// Its path on the node.
     pub path: PathBuf,
-    /// What is in it; `None` if it cannot be read.
+    /// Its content; `None` if it cannot be read.
     pub text: Option<String>,
 }
 
-/// The files that variables refer to, by volume and path in it. One whose volume is not mounted is absent.
+/// The files that variables refer to, by volume and path in it. A file of an unmounted volume is absent.
 pub type EnvFiles = Map<(String, String), EnvFile>;
 
-/// What an environment depends on beside the pod.
+/// The inputs of an environment beside the pod.
 #[derive(Clone, Copy)]
 pub struct EnvInputs<'a> {
     /// The node.
@@ -141,7 +141,7 @@ pub struct EnvInputs<'a> {
 ///
 /// | text | becomes |
 /// |---|---|
-/// | `$(A)` | the value of `A`, or `$(A)` where there is none |
+/// | `$(A)` | the value of `A`, or `$(A)` if there is none |
 /// | `$$(A)` | `$(A)` |
 /// | `$(A` , `$A`, a `$` at the end | itself |
 pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
@@ -250,7 +250,7 @@ impl Variables {
     }
 }
 
-/// Where the values of a container's variables come from.
+/// The sources of a container's variables.
 struct Source<'a> {
     pod: &'a Pod,
     container: &'a Container,
@@ -258,7 +258,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// All entries of an object; none of an optional one that is missing.
+    /// All entries of an object; none if it is optional and missing.
     fn all(&self, from: &EnvFromSource) -> Result<BTreeMap<String, String>, EnvError> {
         let found = if let Some(map) = &from.config_map_ref {
             self.config_map(&map.name, map.optional)?
@@ -320,7 +320,7 @@ impl Source<'_> {
         Ok(Some(entries.map(|(key, value)| (key.clone(), text(&value.0))).collect()))
     }
 
-    /// What stands for an object that was not found.
+    /// The result for an object that was not found.
     fn missing(
         &self,
         objects: &ObjectMap,
@@ -361,7 +361,7 @@ impl Source<'_> {
         }
     }
 
-    /// A variable of a file. An empty one counts as missing.
+    /// A variable of a file. An empty value counts as missing.
     fn in_file(&self, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
         let place = (wanted.volume_name.clone(), wanted.path.clone());
         let file = self.inputs.files.get(&place);
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    /// With a Service for the API server that is known from elsewhere.
+    /// With a Service for an API server that is known from elsewhere.
     #[rstest]
     #[case::static_pod("file", true, true)]
     #[case::before_the_list("api", true, false)]

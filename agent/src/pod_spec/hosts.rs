@@ -89,7 +89,7 @@ pub fn hosts_file(
     text
 }
 
-/// A hosts file with names of the host, which a kubelet does not add. Entries of the pod come first: they count.
+/// A hosts file with names of the host, which a kubelet does not add. The pod's entries come first: they take precedence.
 pub fn with_host_names(mut text: String, address: IpAddr, names: &[String]) -> String {
     let _ = writeln!(text, "\n# Entries added by crib.\n{address}\t{}", names.join("\t"));
     text

@@ -9,7 +9,7 @@ use api::quantity::{Format, Quantity};
 
 use crate::pod_spec::spec::page_size_name;
 
-/// Where the kernel lists them.
+/// The directory in which the kernel lists them.
 pub(crate) const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// The huge pages of one size.
@@ -17,7 +17,7 @@ pub(crate) const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 pub(crate) struct HugePages {
     /// Bytes of one page.
     size: i64,
-    /// How many pages the kernel has reserved.
+    /// The number of pages that the kernel has reserved.
     number: i64,
 }
 

@@ -1,5 +1,5 @@
-//! ◆ Mounts below other mounts. Below a read-only one, a runtime can make no mount point, so the mounted volume must have it
-//! already.
+//! ◆ Mounts below other mounts. Below a read-only mount, a runtime cannot create a mount point, so the mounted volume must already
+//! contain it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{Container, KeyToPath, Volume, VolumeMount};
 
 use crate::objects::ObjectMap;
 
-/// How crib's runtime ends the message of a CreateContainer that found no mount point below a read-only mount.
+/// The end of crib's CreateContainer error if a mount point below a read-only mount is missing.
 const NO_MOUNT_POINT: &str = "it is below a read-only mount";
 
-/// What its message has if the mount point is a file and the volume a directory, or the other way round.
+/// Part of crib's CreateContainer error if the mount point is a file and the volume a directory, or the reverse.
 const WRONG_MOUNT_POINT: &str = ": the one is ";
 
-/// Whether a CreateContainer that crib's runtime refused with this message may succeed when it is retried: another container that
-/// runs at the same time may make or replace the mount point, or whatever else uses the volume.
+/// Whether a CreateContainer that crib's runtime rejected with this message may succeed when it is retried: another container that
+/// runs at the same time, or another user of the volume, may create or replace the mount point.
 pub(crate) fn may_be_mended(pod: &Pod, container: &Container, message: &str) -> bool {
     let is_wrong = message.contains(WRONG_MOUNT_POINT);
     if !is_wrong && !message.contains(NO_MOUNT_POINT) {
@@ -27,7 +27,7 @@ pub(crate) fn may_be_mended(pod: &Pod, container: &Container, message: &str) -> 
             .any(|(_, other)| writes(other, volume))
     };
     nested(container).into_iter().any(|(_, outer)| match volume(pod, &outer.name) {
-        // The runtime makes what is missing below a writable mount.
+        // The runtime creates missing mount points below a writable mount.
         Some(volume) if volume.empty_dir.is_some() => {
             (is_wrong || is_read_only(outer)) && beside(&outer.name)
         }
@@ -36,8 +36,8 @@ pub(crate) fn may_be_mended(pod: &Pod, container: &Container, message: &str) -> 
     })
 }
 
-/// The mounts of the container that must fail, each with the mount that it is below: a read-only one of an emptyDir in which
-/// neither another container nor the agent makes the mount point before.
+/// The mounts of the container that must fail, each with its outer mount: a read-only one of an emptyDir in which neither another
+/// container nor the agent creates the mount point before.
 #[must_use]
 pub fn impossible<'p>(
     pod: &'p Pod,
@@ -46,7 +46,7 @@ pub fn impossible<'p>(
     let is_empty = |name: &str| volume(pod, name).is_some_and(|volume| volume.empty_dir.is_some());
     let mut found = nested(container);
     found.retain(|(inner, outer)| {
-        // A mount point for another mount may be made through a second, writable mount of the volume.
+        // Through a second, writable mount of the volume, a mount point for another mount may be created.
         let own = mounts(container)
             .any(|mount| mount.name == outer.name && !is_read_only(mount) && mount != *inner);
         let written = own || others(pod, container).any(|(_, other)| writes(other, &outer.name));
@@ -58,8 +58,8 @@ pub fn impossible<'p>(
     found
 }
 
-/// The mounts of single files that must fail, each with the mount that it is below: one of a volume whose files the agent writes, in
-/// which it makes a directory for each mount.
+/// The mounts of single files that must fail, each with its outer mount: one of a volume whose files the agent writes, in which it
+/// creates a directory for each mount.
 #[must_use]
 pub fn files_over_directories<'p>(
     pod: &'p Pod,
@@ -81,7 +81,7 @@ pub fn files_over_directories<'p>(
     found
 }
 
-/// Whether the mount is known to be one of a single file.
+/// Whether the mount is known to be a single file.
 fn is_file(pod: &Pod, mount: &VolumeMount, objects: &ObjectMap) -> bool {
     let (Some(part), Some(volume)) = (&mount.sub_path, volume(pod, &mount.name)) else {
         return false;
@@ -109,9 +109,9 @@ fn is_file(pod: &Pod, mount: &VolumeMount, objects: &ObjectMap) -> bool {
     fields.flatten().any(|field| field.path == *part)
 }
 
-/// Whether the agent makes the mount point, because a container mounts that part of the volume.
+/// Whether the agent creates the mount point, because a container mounts that part of the volume.
 fn is_sub_path(pod: &Pod, container: &Container, inner: &VolumeMount, outer: &VolumeMount) -> bool {
-    // What an expression means is not known before the container's variables are.
+    // The value of an expression is unknown until the container's variables are known.
     let is_expression =
         |mount: &VolumeMount| mount.sub_path_expr.as_ref().is_some_and(|text| !text.is_empty());
     if is_expression(outer) {
@@ -129,8 +129,8 @@ fn is_sub_path(pod: &Pod, container: &Container, inner: &VolumeMount, outer: &Vo
         .any(|mount| is_expression(mount) || part(mount).starts_with(&wanted))
 }
 
-/// The containers that may have been started before this one is created. Init containers start one after the other, and the
-/// others only after them.
+/// The containers that may have been started before this one is created. Init containers start one after the other, and the others
+/// only after them.
 fn others<'p>(
     pod: &'p Pod,
     container: &'p Container,
@@ -141,7 +141,7 @@ fn others<'p>(
         .filter(move |(_, other)| other.name != container.name)
 }
 
-/// Each mount below another one, with the nearest of these.
+/// Each mount below another one, with its nearest outer mount.
 fn nested(container: &Container) -> Vec<(&VolumeMount, &VolumeMount)> {
     let path = |mount: &VolumeMount| PathBuf::from(&mount.mount_path);
     let nearest = |inner: &VolumeMount| {
@@ -169,7 +169,7 @@ fn volume<'p>(pod: &'p Pod, name: &str) -> Option<&'p Volume> {
     pod.spec().volumes.iter().flatten().find(|volume| volume.name == name)
 }
 
-/// Whether others than the pod's containers and the agent may change what is in the volume.
+/// Whether the volume's content may be changed by others than the pod's containers and the agent.
 fn changes_from_outside(volume: &Volume) -> bool {
     volume.config_map.is_none()
         && volume.secret.is_none()
@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use crate::fixtures::pod_of;
 
-    /// A pod of these containers, init containers (`i`) and sidecars (`s`) included, as `name: volume path [part]`, with `ro-` before
-    /// a volume that is mounted read-only. The volume `host` is a hostPath, `map` a configMap, the others are emptyDirs.
+    /// A pod with these containers, including init containers (`i`) and sidecars (`s`), as `name: volume path [part]`, with `ro-`
+    /// before a volume that is mounted read-only. The volume `host` is a hostPath, `map` a configMap, the others are emptyDirs.
     fn pod(containers: &str) -> Pod {
         let mount = |text: &str| {
             let mut words = text.split(' ');
@@ -220,7 +220,7 @@ mod tests {
         pod_of("u1", "p", json!({"initContainers": inits, "containers": apps, "volumes": volumes}))
     }
 
-    /// Whether the mount of the last container, or of an init container `it`, may become possible: without a mount point.
+    /// Whether a retry for the last container, or for an init container `it`, may succeed if the mount point is missing.
     #[rstest]
     #[case::alone("b: ro-e /e, f /e/x", false)]
     #[case::in_itself("b: ro-e /e, e /e/x", false)]
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(is_retried(containers, message), expected);
     }
 
-    /// With a mount point of the wrong kind.
+    /// Whether a retry may succeed if the mount point has the wrong type.
     #[rstest]
     #[case::alone("b: e /e, f /e/x", false)]
     #[case::beside_a_writer("a: e /w; b: e /e, f /e/x", true)]
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// The mounts of all containers that must fail.
+    /// The mounts that must fail, of all containers.
     #[rstest]
     #[case::alone("b: ro-e /e, f /e/x", &["/e/x"])]
     #[case::in_itself("b: ro-e /e, e /e/x", &["/e/x"])]

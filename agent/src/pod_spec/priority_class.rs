@@ -1,4 +1,4 @@
-//! ◆ The priority that PriorityClasses give to the pods that name them. Pure.
+//! ◆ The priorities that PriorityClasses give to their pods. Pure.
 //!
 //! Source: Kubernetes 1.36, plugin/pkg/admission/priority and pkg/apis/scheduling.
 
@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::objects::ObjectMap;
 
-/// What is wrong with the classes that pods name, in sentences.
+/// Problems with the PriorityClasses of pods, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
-    /// Priorities that are not those of their classes.
+    /// Priorities that differ from those of their classes.
     pub problems: Vec<String>,
     /// Classes that do not exist.
     pub unknown: Vec<String>,
@@ -21,11 +21,11 @@ pub struct Remarks {
 /// The priorities of classes.
 struct Classes {
     by_name: Map<String, i32>,
-    /// The one of pods that name none.
+    /// The class of pods without one.
     default: Option<String>,
 }
 
-/// Gives pods, and what pods are made from, the priority of their classes.
+/// Sets the priorities of pods and pod templates from their classes.
 #[must_use]
 pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &ObjectMap) -> Remarks {
     let classes = Classes::of(objects);
@@ -66,10 +66,10 @@ pub fn add_priority(pods: &mut [Pod], workloads: &mut [Workload], objects: &Obje
     remarks
 }
 
-/// Why an API server refuses a pod.
+/// Why an API server rejects a pod.
 #[derive(Debug)]
 enum Refusal {
-    /// There is no such class.
+    /// The class does not exist.
     Unknown(String),
     /// The pod has another priority than this class.
     Priority(String),
@@ -78,7 +78,7 @@ enum Refusal {
 impl Classes {
     fn of(objects: &ObjectMap) -> Self {
         let given = objects.priority_classes();
-        // Of several, the API server takes the one of the lowest priority.
+        // Of several, the API server takes the class with the lowest priority.
         let default = given
             .iter()
             .filter(|class| class.global_default == Some(true))
@@ -92,7 +92,7 @@ impl Classes {
         Self { by_name: system.into_iter().chain(given).collect(), default }
     }
 
-    /// Sets the priority of a pod's spec, unless the spec names a class that does not exist, or has another priority.
+    /// Sets the priority of a pod's spec, unless its class does not exist, or it has another priority.
     fn give(&self, spec: &mut PodSpec) -> Result<(), Refusal> {
         let own = spec.priority_class_name.as_deref();
         let Some(name) = own.filter(|name| !name.is_empty()).or(self.default.as_deref()) else {

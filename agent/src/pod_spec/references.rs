@@ -15,20 +15,20 @@ use pem::{EncodeConfig, LineEnding, Pem};
 
 use crate::objects::{BoundClaim, ObjectKind, ObjectMap};
 
-/// What a pod cannot start without, and what is missing: as `configmap default/settings`, or `key port of configmap
+/// The missing objects and keys without which a pod cannot start: as `configmap default/settings`, or `key port of configmap
 /// default/settings`.
 #[must_use]
 pub fn missing(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
     References::of(pod).missing(pod.namespace(), objects)
 }
 
-/// The ConfigMaps and Secrets that a pod names, all of its own namespace.
+/// The ConfigMaps and Secrets that a pod refers to, all in its own namespace.
 #[must_use]
 pub fn named(pod: &Pod) -> Vec<(ObjectKind, String)> {
     References::of(pod).named()
 }
 
-/// The ConfigMaps and Secrets that the variables of a container name.
+/// The ConfigMaps and Secrets that the variables of a container refer to.
 #[must_use]
 pub fn named_by_variables(container: &Container) -> Vec<(ObjectKind, String)> {
     let mut found = References::default();
@@ -36,7 +36,7 @@ pub fn named_by_variables(container: &Container) -> Vec<(ObjectKind, String)> {
     found.named()
 }
 
-/// The ConfigMaps and Secrets that a pod's volumes and pulls name: they are read again and again while the pod runs.
+/// The ConfigMaps and Secrets that a pod's volumes and pulls refer to: they are read repeatedly while the pod runs.
 #[must_use]
 pub fn named_by_volumes_and_pulls(pod: &Pod) -> Vec<(ObjectKind, String)> {
     let mut found = References::default();
@@ -45,7 +45,7 @@ pub fn named_by_volumes_and_pulls(pod: &Pod) -> Vec<(ObjectKind, String)> {
     found.named()
 }
 
-/// The claims that a pod's volumes are of, all of its own namespace, with those that are made for the pod.
+/// The claims of a pod's volumes, all in its own namespace, including those created for the pod.
 #[must_use]
 pub fn claims(pod: &Pod) -> Vec<String> {
     let References { claims, own_claims, .. } = References::of(pod);
@@ -73,18 +73,18 @@ pub(crate) fn pull_secrets(pod: &Pod, objects: &ObjectMap) -> Vec<String> {
 pub(crate) struct References {
     config_maps: Set<String>,
     secrets: Set<String>,
-    /// Those of each that a container or a volume cannot do without, with the keys that it needs.
+    /// The required ones of these, with the keys that containers or volumes need.
     needed_maps: Map<String, Set<String>>,
     needed_secrets: Map<String, Set<String>>,
     claims: Set<String>,
-    /// Those that are made for the pod (`ephemeral`).
+    /// The claims that are created for the pod (`ephemeral`).
     own_claims: Set<String>,
     trust_bundles: Vec<ClusterTrustBundleProjection>,
-    /// Whether any volume is that of a claim, which any PersistentVolume may fit.
+    /// Whether any volume is a claim, which any PersistentVolume may match.
     has_claims: bool,
 }
 
-/// The objects that a pod refers to, as they are; `None` for each that is missing.
+/// The objects that a pod refers to; `None` for a missing one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Referenced {
     config_maps: Vec<Option<Arc<ConfigMap>>>,
@@ -92,7 +92,7 @@ pub(crate) struct Referenced {
     claims: Vec<Option<Arc<PersistentVolumeClaim>>>,
     bound_claims: Vec<Option<Result<BoundClaim, String>>>,
     trust_bundles: Vec<Vec<Arc<ClusterTrustBundle>>>,
-    /// All that claims may be bound to, if there are claims.
+    /// All PersistentVolumes, if there are claims.
     volumes: Vec<Arc<PersistentVolume>>,
 }
 
@@ -194,7 +194,7 @@ impl References {
         }
     }
 
-    /// What is needed and missing.
+    /// The missing required objects and keys.
     fn missing(&self, namespace: &str, objects: &ObjectMap) -> Vec<String> {
         let mut missing = Vec::new();
         for (name, keys) in &self.needed_maps {
@@ -244,7 +244,7 @@ impl References {
     }
 }
 
-/// The name of what a volume wants: `clustertrustbundle roots`.
+/// The name of the bundles that a volume refers to: `clustertrustbundle roots`.
 fn name_of_bundle(wanted: &ClusterTrustBundleProjection) -> String {
     match (&wanted.name, &wanted.signer_name) {
         (Some(name), _) => format!("clustertrustbundle {name}"),
@@ -262,7 +262,7 @@ fn name_of_bundle(wanted: &ClusterTrustBundleProjection) -> String {
     }
 }
 
-/// The keys that a volume has files of.
+/// The keys for which a volume has files.
 fn keys(items: Option<&[KeyToPath]>) -> impl Iterator<Item = &str> {
     items.unwrap_or_default().iter().map(|item| item.key.as_str())
 }
@@ -276,7 +276,7 @@ fn keys_of<T, U>(
     some.chain(others).cloned().collect()
 }
 
-/// The object itself if it is not there (`has` no keys), else each key that it does not have.
+/// The object itself if it does not exist (`has` is `None`), else each key that it lacks.
 fn lacks(object: &str, needed: &Set<String>, has: Option<Set<String>>) -> Vec<String> {
     let Some(has) = has else {
         return vec![object.to_owned()];
@@ -285,11 +285,11 @@ fn lacks(object: &str, needed: &Set<String>, has: Option<Set<String>>) -> Vec<St
     keys.map(|key| format!("key {key} of {object}")).collect()
 }
 
-// Which ClusterTrustBundles a projected volume wants, and their certificates.
+// The ClusterTrustBundles that a projected volume refers to, and their certificates.
 //
 // Source: Kubernetes 1.36, pkg/kubelet/clustertrustbundle/clustertrustbundle_manager.go.
 
-/// The bundle of a name, or all of a signer with the labels. No selector matches none, and an empty one all.
+/// The bundle with a name, or all bundles of a signer with the labels. No selector matches none, an empty one matches all.
 pub(crate) fn matching_bundles(
     wanted: &ClusterTrustBundleProjection,
     objects: &ObjectMap,
@@ -307,11 +307,11 @@ pub(crate) fn matching_bundles(
     found
 }
 
-/// The certificates of all bundles, each once, in PEM. Their order has no meaning; it is always the same.
+/// The certificates of all bundles, without duplicates, in PEM. The order has no meaning, but is stable.
 pub(crate) fn bundle_certificates(bundles: &[Arc<ClusterTrustBundle>]) -> String {
     let mut certificates = Set::new();
     for bundle in bundles {
-        // It was validated when it was read.
+        // The PEM was validated when the object was read.
         let blocks = pem::parse_many(&bundle.spec.trust_bundle).unwrap_or_default();
         certificates.extend(blocks.into_iter().map(Pem::into_contents));
     }

@@ -1,4 +1,4 @@
-//! ◆ What RuntimeClasses say of the pods that name them: the runtime's handler, and their overhead. Pure.
+//! ◆ The effects of RuntimeClasses on their pods: the runtime's handler, and their overhead. Pure.
 //!
 //! Source: Kubernetes 1.36, plugin/pkg/admission/runtimeclass.
 
@@ -22,7 +22,7 @@ pub(crate) fn handlers(objects: &ObjectMap) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Gives pods, and what pods are made from, the overhead of their classes. The problems are what to print.
+/// Sets the overhead of pods and pod templates from their classes. Returns the problems to print.
 #[must_use]
 pub fn add_overhead(
     pods: &mut [Pod],
@@ -63,7 +63,7 @@ fn class_of(spec: &PodSpec, objects: &ObjectMap) -> Option<std::sync::Arc<Runtim
     objects.runtime_class(spec.runtime_class_name.as_deref()?)
 }
 
-/// Whether the spec has another overhead than before, or why the class does not allow its own.
+/// Sets the overhead. Returns whether it changed, or why the class does not allow the spec's own.
 fn with_overhead(spec: &mut PodSpec, class: &RuntimeClass) -> Result<bool, String> {
     let of_class = class
         .overhead

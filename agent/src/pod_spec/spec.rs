@@ -27,19 +27,19 @@ pub(crate) use resources::page_size_name;
 pub use sandbox::{SandboxError, sandbox};
 pub use security::{SecurityError, UserError};
 
-/// What the agent gave to a pod: an input of its sandbox and containers.
+/// The agent's allocations for the pod: an input of its sandbox and containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodGrants {
-    /// The ids of its user namespace, if it asks for one.
+    /// The ids of its user namespace, if it has one.
     pub user_namespace: Option<UserNamespace>,
     /// Supplementary groups of its persistent volumes.
     pub supplemental_groups: Vec<i64>,
 }
 
-/// What a container gets for itself: processors, memory nodes and devices, and what makes the devices usable.
+/// A container's allocated resources: CPUs, memory nodes and devices, and what containers need to use the devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// Its processors, as `0-3,7`; empty: any.
+    /// Its CPUs, as `0-3,7`; empty: any.
     pub cpus: String,
     /// Whether no other container has them, so that the container has no CPU quota.
     pub cpus_are_exclusive: bool,
@@ -51,9 +51,9 @@ pub struct Assigned {
     pub cdi_devices: Vec<String>,
     /// Mounts, before those of its volumes.
     pub mounts: Vec<MountSpec>,
-    /// Environment, before its own, which counts more.
+    /// Environment, before the container's own, which takes precedence.
     pub envs: Vec<(String, String)>,
-    /// Annotations; those of the agent count more.
+    /// Annotations; those of the agent take precedence.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -64,7 +64,7 @@ pub struct DeviceSpec {
     pub container_path: String,
     /// Path on the node.
     pub host_path: String,
-    /// What it may be used for: `r`, `w`, `m`.
+    /// The permitted access: `r`, `w`, `m`.
     pub permissions: String,
 }
 
@@ -326,7 +326,7 @@ pub struct Resources {
     pub oom_score_adj: i64,
     /// Huge page limits: page size (`2MB`) and bytes.
     pub hugepage_limits: Vec<(String, u64)>,
-    /// The processors, as `0-3,7`.
+    /// The CPUs, as `0-3,7`.
     pub cpuset_cpus: String,
     /// The memory nodes, as `0,1`.
     pub cpuset_mems: String,

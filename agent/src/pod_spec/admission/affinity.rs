@@ -1,7 +1,7 @@
-//! ◆ Whether the node is one that the pod's selector and required affinity name.
+//! ◆ Whether the node matches the pod's selector and required affinity.
 //!
-//! Source: Kubernetes 1.36, component-helpers/scheduling/corev1/nodeaffinity: terms are alternatives, and one without
-//! requirements, or with one that cannot be read, matches no node.
+//! Source: Kubernetes 1.36, component-helpers/scheduling/corev1/nodeaffinity: terms are alternatives, and a term without
+//! requirements, or with an invalid one, matches no node.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ pub(super) fn check(pod: &Pod, offer: &Offer) -> Result<(), Rejection> {
     Err(Rejection::predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector"))
 }
 
-/// Whether the pod's selector names labels of the node.
+/// Whether the pod's selector matches the node's labels.
 pub(super) fn is_selected(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
     let mut selector = pod.spec().node_selector.iter().flatten();
     selector.all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Whether the pod's required affinity names the node.
+/// Whether the pod's required affinity matches the node.
 pub(super) fn is_required(pod: &Pod, node_name: &str, labels: &BTreeMap<String, String>) -> bool {
     let affinity =
         pod.spec().affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -79,7 +79,7 @@ fn matches(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, Stri
     }
 }
 
-/// Both sides as whole numbers, if they are that and exactly one is wanted.
+/// Both sides as integers, if there is exactly one value and both are valid.
 fn compare(value: Option<&String>, values: &[String]) -> Option<(i64, i64)> {
     match values {
         [wanted] => Some((value?.parse().ok()?, wanted.parse().ok()?)),

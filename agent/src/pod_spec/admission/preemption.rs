@@ -1,8 +1,8 @@
-//! ◆ Which pods give way to a critical pod that the node has no room for.
+//! ◆ Which pods are preempted for a critical pod if the node lacks resources for it.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/preemption/preemption.go, pkg/kubelet/types/pod_update.go. Guaranteed pods are chosen
-//! as if all others went, burstable ones as if the best-effort ones and the chosen guaranteed ones went, and so on: few pods
-//! go, and those with the weakest claim first.
+//! Source: Kubernetes 1.36, pkg/kubelet/preemption/preemption.go, pkg/kubelet/types/pod_update.go. Guaranteed pods are chosen as if
+//! all others were evicted, burstable ones as if the best-effort ones and the chosen guaranteed ones were, and so on: few pods are
+//! evicted, and those of the lowest QoS class first.
 
 use api::pod::{Pod, PodUid};
 use api::qos::{QosClass, qos_class};
@@ -11,19 +11,19 @@ use super::Rejection;
 use super::resources::Shortage;
 use super::taken::request;
 
-/// From this priority on a pod is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
+/// A pod of at least this priority is critical (Kubernetes 1.36, pkg/apis/scheduling/types.go).
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;
-/// The annotation of the API server's copy of a static pod.
+/// The annotation of mirror pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What a set of pods is still to free of a resource.
+/// The amount of a resource that must still be freed.
 #[derive(Clone, Debug)]
 struct Requirement {
     resource: String,
     amount: i64,
 }
 
-/// Whether the node makes room for the pod.
+/// Whether other pods may be preempted for the pod.
 pub(super) fn is_critical(pod: &Pod) -> bool {
     pod.is_static()
         || pod.annotations().any(|(key, _)| key == MIRROR)
@@ -39,7 +39,7 @@ fn gives_way(other: &Pod, pod: &Pod) -> bool {
 ///
 /// # Errors
 ///
-/// The others that give way have too little.
+/// If the pods that may be evicted do not free enough.
 pub(super) fn victims(
     pod: &Pod,
     others: &[&Pod],
@@ -69,7 +69,7 @@ pub(super) fn victims(
     Ok(victims.iter().map(|victim| victim.uid().clone()).collect())
 }
 
-/// Chooses pods that meet the requirements: each time the one that leaves least of them, or else the smaller one.
+/// Chooses pods that meet the requirements: repeatedly the one that leaves the smallest distance, or else the smaller one.
 fn nearest(mut pods: Vec<&Pod>, mut left: Vec<Requirement>) -> Result<Vec<&Pod>, Rejection> {
     let mut chosen = Vec::new();
     while !left.is_empty() {
@@ -93,7 +93,7 @@ fn nearest(mut pods: Vec<&Pod>, mut left: Vec<Requirement>) -> Result<Vec<&Pod>,
     Ok(chosen)
 }
 
-/// How far the requirements are from being met without a pod: each counts by the part that is left, whatever its amount.
+/// The distance to the requirements if a pod is evicted: the squares of the fractions that are left, added up.
 #[expect(clippy::cast_precision_loss, reason = "a kubelet compares the same fractions")]
 fn distance(requirements: &[Requirement], pod: &Pod) -> f64 {
     let part = |requirement: &Requirement| {
@@ -103,7 +103,7 @@ fn distance(requirements: &[Requirement], pod: &Pod) -> f64 {
     requirements.iter().filter_map(part).sum()
 }
 
-/// What is left of the requirements without these pods.
+/// The requirements that are left without these pods.
 fn without(requirements: &[Requirement], pods: &[&Pod]) -> Vec<Requirement> {
     let left = |requirement: &Requirement| {
         let freed = pods.iter().map(|pod| request(pod, &requirement.resource));
@@ -113,7 +113,7 @@ fn without(requirements: &[Requirement], pods: &[&Pod]) -> Vec<Requirement> {
     requirements.iter().filter_map(left).collect()
 }
 
-/// Whether the first pod requests less memory, or as much and less CPU. Of equal ones the later one counts as smaller.
+/// Whether the first pod requests less memory, or as much and less CPU. Of equal pods the first counts as smaller.
 fn is_smaller(pod: &Pod, other: &Pod) -> bool {
     let amounts = |pod: &Pod| (request(pod, "memory"), request(pod, "cpu"));
     amounts(pod) <= amounts(other)

@@ -1,7 +1,7 @@
 //! ◆ Whether the pod's requests fit beside those of the other pods.
 //!
-//! Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/noderesources, pkg/kubelet/lifecycle/predicate.go: extended
-//! resources that the node does not have are not asked for here, because a cluster may provide them.
+//! Source: Kubernetes 1.36, pkg/scheduler/framework/plugins/noderesources, pkg/kubelet/lifecycle/predicate.go: extended resources
+//! that the node does not have are ignored, because a cluster may provide them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use compact::Map;
 use super::taken::{requests, whole};
 use super::{Rejection, Taken};
 
-/// A resource of which the node has too little: whole units, of CPU thousandths.
+/// A resource of which the node has too little, in whole units (CPU in thousandths).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// Its name.
@@ -23,13 +23,13 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// How much the others would have to free.
+    /// The amount that other pods would have to free.
     pub(super) fn lacking(&self) -> i64 {
         let free = self.capacity.saturating_sub(self.used);
         self.requested.saturating_sub(free)
     }
 
-    /// Why the pod is not taken.
+    /// The rejection of the pod.
     pub(super) fn rejection(&self) -> Rejection {
         let Self { resource, requested, used, capacity } = self;
         Rejection::new(
@@ -41,7 +41,7 @@ impl Shortage {
     }
 }
 
-/// What the node has too little of for `pod`, in the scheduler's order.
+/// The resources of which the node has too little for `pod`, in the scheduler's order.
 pub(super) fn shortages(
     pod: &Pod,
     taken: &Taken,
@@ -87,7 +87,7 @@ fn in_order(wanted: &Map<String, i64>) -> impl Iterator<Item = &str> {
     first.chain(others.filter(|name| !FIRST.contains(name)))
 }
 
-/// Extended resources have a domain of their own: neither `kubernetes.io` nor none.
+/// Extended resources have their own domain, other than `kubernetes.io`.
 fn is_extended(name: &str) -> bool {
     name.split_once('/')
         .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))

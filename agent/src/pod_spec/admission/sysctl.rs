@@ -1,13 +1,12 @@
 //! ◆ Which sysctls a pod may set.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/sysctl. The kernels that crib runs on (5.12 and newer) have all of the safe ones
-//! in a namespace of the pod's.
+//! Source: Kubernetes 1.36, pkg/kubelet/sysctl. The kernels that crib supports (5.12 and newer) namespace all safe sysctls.
 
 use api::pod::Pod;
 
 use super::Rejection;
 
-/// Sysctls that concern no other pod.
+/// Sysctls that affect no other pod.
 const SAFE: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -68,7 +67,8 @@ fn namespace(name: &str) -> Option<&'static str> {
     if name.starts_with("net.") { Some("Net") } else { is_ipc.then_some("IPC") }
 }
 
-/// A sysctl's name may be written with slashes: if the first separator is one, slashes and dots change places.
+/// Normalizes a sysctl's name, which may be written with slashes: if the first separator is a slash, slashes and dots change
+/// places.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name.as_bytes()[first] == b'/' => name

@@ -1,5 +1,5 @@
-//! ◆ What the pods that the node has taken use of it, kept as sums: a pod is counted when it comes, changes or goes, and not
-//! for each pod that is admitted beside it. Pure.
+//! ◆ The resources that the admitted pods use, as running sums: updated when a pod is added, changed or removed, and not recomputed
+//! for each admission. Pure.
 
 use api::pod::{Pod, PodUid, is_sidecar};
 use api::quantity::Quantity;
@@ -8,26 +8,26 @@ use k8s_openapi::api::core::v1::ContainerPort;
 
 use crate::pod_spec::spec::resources::pod_requests;
 
-/// The pods that the node has taken, and the sums of what they request.
+/// The admitted pods, and the sums of their requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taken {
     pods: Map<PodUid, Share>,
-    /// What all of them request by resource name; none is zero.
+    /// The total requests by resource name; none is zero.
     sums: Map<String, i128>,
-    /// Those that have host ports.
+    /// The pods with host ports.
     with_ports: Set<PodUid>,
 }
 
-/// What one pod takes.
+/// One pod's share.
 #[derive(Clone, Debug, PartialEq)]
 struct Share {
     pod: Pod,
-    /// What it requests: whole units, of CPU thousandths.
+    /// Its requests in whole units (CPU in thousandths).
     requests: Map<String, i64>,
 }
 
 impl Taken {
-    /// Counts a pod, instead of what was counted of it before.
+    /// Adds a pod, or replaces its previous version.
     pub fn set(&mut self, pod: Pod) {
         let uid = pod.uid();
         if self.pods.get(uid).is_some_and(|share| share.pod == pod) {
@@ -43,7 +43,7 @@ impl Taken {
         self.pods.insert(uid, Share { pod, requests });
     }
 
-    /// Counts a pod no longer.
+    /// Removes a pod.
     pub fn remove(&mut self, uid: &PodUid) {
         if let Some(share) = self.pods.remove(uid) {
             add(&mut self.sums, &share.requests, -1);
@@ -51,7 +51,7 @@ impl Taken {
         }
     }
 
-    /// What each pod requests of one resource.
+    /// Each pod's request of one resource.
     pub(crate) fn each(&self, resource: &str) -> impl Iterator<Item = (&PodUid, i64)> {
         let request = move |share: &Share| share.requests.get(resource).copied();
         let shares = self.pods.iter();
@@ -64,13 +64,13 @@ impl Taken {
         others.map(|(_, share)| &share.pod)
     }
 
-    /// How many pods there are except this one.
+    /// The number of pods except this one.
     pub(super) fn count(&self, except: &PodUid) -> i64 {
         let count = self.pods.len() - usize::from(self.pods.contains_key(except));
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 
-    /// What all pods except this one request of a resource.
+    /// The total request of a resource by all pods except this one.
     pub(super) fn requested(&self, resource: &str, except: &PodUid) -> i64 {
         let all = self.sums.get(resource).copied().unwrap_or_default();
         let own = self.pods.get(except);
@@ -107,7 +107,7 @@ fn add(sums: &mut Map<String, i128>, requests: &Map<String, i64>, times: i128) {
     }
 }
 
-/// What a pod requests of one resource; of `pods` it is one.
+/// A pod's request of one resource; 1 for `pods`.
 pub(super) fn request(pod: &Pod, name: &str) -> i64 {
     if name == "pods" {
         return 1;
@@ -116,7 +116,7 @@ pub(super) fn request(pod: &Pod, name: &str) -> i64 {
     requests.get(name).map_or(0, |amount| whole(name, *amount))
 }
 
-/// What a pod requests of each resource: whole units, of CPU thousandths.
+/// A pod's requests in whole units (CPU in thousandths).
 pub(super) fn requests(pod: &Pod) -> Map<String, i64> {
     let in_units = |(name, amount): (String, Quantity)| {
         let units = whole(&name, amount);
@@ -125,7 +125,7 @@ pub(super) fn requests(pod: &Pod) -> Map<String, i64> {
     pod_requests(pod).into_iter().map(in_units).collect()
 }
 
-/// An amount in whole units, of CPU in thousandths.
+/// An amount in whole units (CPU in thousandths).
 pub(super) fn whole(name: &str, amount: Quantity) -> i64 {
     if name == "cpu" { amount.milli_value() } else { amount.value() }
 }
@@ -154,7 +154,7 @@ mod tests {
         fixtures::pod(json!({"metadata": {"name": uid, "uid": uid}, "spec": {"containers": [app]}}))
     }
 
-    /// What a pod requests and its port; the storage of two may be more than a number holds.
+    /// A pod's requests and its port; the storage of two pods may overflow an `i64`.
     fn amounts() -> impl Strategy<Value = (u32, u64, u16)> {
         let storage = prop_oneof![Just(0), Just(7), Just(i64::MAX.unsigned_abs())];
         (0..4000_u32, storage, 0..3_u16)

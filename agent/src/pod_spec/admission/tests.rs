@@ -1,4 +1,4 @@
-//! Tables of what the node takes.
+//! Tables of admission decisions.
 #![allow(clippy::unwrap_used)]
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn taint(key: &str, effect: &str) -> Taint {
     serde_json::from_value(json!({"key": key, "value": "yes", "effect": effect})).unwrap()
 }
 
-/// The pod's verdict on the usual node: empty, or `Reason: message`. The pod tolerates the node's taint.
+/// The decision about the pod on the usual node: empty, or `Reason: message`. The pod tolerates the node's taint.
 fn verdict(mut spec: Value, others: &[&Pod]) -> String {
     if spec.get("tolerations").is_none() {
         spec["tolerations"] = json!([{"operator": "Exists"}]);
@@ -149,7 +149,7 @@ fn pod_has_to_tolerate_taints_that_end_pods(#[case] tolerations: Value, #[case] 
     assert_eq!(verdict(json!({"tolerations": tolerations}), &[]), if fits { "" } else { expected });
 }
 
-/// A node that is short of these: `m`emory, `d`isk, `p`rocess ids.
+/// A node with these pressure conditions: `m`emory, `d`isk, `p`rocess ids.
 fn short_of(resources: &str) -> Offer {
     let pressure = Pressure {
         memory: resources.contains('m'),

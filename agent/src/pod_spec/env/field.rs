@@ -23,7 +23,7 @@ pub enum FieldError {
         /// The path.
         path: String,
     },
-    /// The path has a subscript, but the field is no map.
+    /// The path has a subscript, but the field is not a map.
     #[error("field label does not support subscript: {path}")]
     Subscript {
         /// The path.
@@ -78,7 +78,7 @@ pub(super) fn value(
     let own = || path.to_owned();
     let sorted = node.sort_pod_ips(ips);
     Ok(match path {
-        // Clients of an old version of the API say spec.host.
+        // Clients of an old version of the API use spec.host.
         "spec.nodeName" | "spec.host" => match &pod.spec().node_name {
             Some(name) => name.clone(),
             None => node.name.clone(),
@@ -95,7 +95,7 @@ pub(super) fn value(
     })
 }
 
-/// The value of a field as a downwardAPI volume shows it: metadata only.
+/// The value of a field for a downwardAPI volume: only metadata.
 pub(crate) fn in_volume(pod: &Pod, path: &str) -> Result<String, FieldError> {
     if let Some((map, key)) = subscript(path) {
         return entry(pod, path, map, key);
@@ -114,7 +114,7 @@ fn of_metadata(pod: &Pod, path: &str) -> Option<String> {
     }
 }
 
-/// At least one.
+/// The node's addresses, at least one.
 fn host_ips(node: &Node) -> Result<Vec<String>, FieldError> {
     let ips = node.host_ips();
     if ips.is_empty() {
@@ -146,7 +146,7 @@ fn entry(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, FieldErr
     Ok(value.cloned().unwrap_or_default())
 }
 
-/// What keeps a text from being the key of a label or annotation (validation.IsQualifiedName).
+/// Why a text is not a valid key of a label or annotation (validation.IsQualifiedName).
 fn key_problems(key: &str) -> Option<String> {
     const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
         alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -196,13 +196,13 @@ fn key_problems(key: &str) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join(";"))
 }
 
-/// A map as the downward API writes it: `key="value"` lines with Go's escapes.
+/// A map as the downward API formats it: `key="value"` lines with Go's escapes.
 fn listed<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let lines: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", quoted(value))).collect();
     lines.join("\n")
 }
 
-/// A string literal of Go. Characters that it cannot show are escaped by number.
+/// A string literal of Go. Unprintable characters are escaped by number.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -228,7 +228,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether Rust would show a character, which agrees with Go but for quotes and other characters above.
+/// Whether Rust treats a character as printable, which agrees with Go except for quotes and other characters handled above.
 fn is_shown(c: char) -> bool {
     c == '\'' || !c.escape_debug().to_string().starts_with("\\u")
 }

@@ -1,21 +1,21 @@
 //! ◆ Files of environment variables (`fileKeyRef`).
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/util/env: a strict subset of what a shell reads. A value is in single quotes and may
-//! have several lines.
+//! Source: Kubernetes 1.36, pkg/kubelet/util/env: a strict subset of shell syntax. A value is in single quotes and may have several
+//! lines.
 
-/// Not a file of environment variables.
+/// The text is not a file of environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not NAME='value'")]
 pub(super) struct FileError {
     line: usize,
 }
 
-/// The longest line.
+/// The maximum length of a line.
 const LINE: usize = 64 * 1024;
 
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// The value of a variable; empty if the file does not have it. What comes after the variable is not looked at.
+/// The value of a variable; empty if the file does not have it. The text after the variable is not parsed.
 pub(super) fn value(text: &str, key: &str) -> Result<String, FileError> {
     let mut lines = text
         .strip_suffix('\n')
@@ -39,7 +39,7 @@ pub(super) fn value(text: &str, key: &str) -> Result<String, FileError> {
             return Err(wrong);
         }
         if value.starts_with(BLANK) {
-            // A shell takes this for an empty value and a command.
+            // A shell parses this as an empty value and a command.
             if name == key {
                 return Ok(String::new());
             }

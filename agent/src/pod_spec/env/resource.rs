@@ -17,7 +17,7 @@ pub enum ResourceError {
         /// The name.
         name: String,
     },
-    /// There is no such resource.
+    /// The resource is not supported.
     #[error("unsupported container resource : {resource}")]
     Resource {
         /// The resource.
@@ -42,8 +42,8 @@ pub(super) fn value(
     of_container(about, default, wanted)
 }
 
-/// The value of a resource of the named container as a downwardAPI volume shows it: an init container may use what the node has
-/// as well, and limits of the pod do not count.
+/// The value of a resource of the named container for a downwardAPI volume: the default limit of an init container is the node's
+/// too, and pod-level limits are ignored.
 pub(crate) fn of_named(
     pod: &Pod,
     node: &Node,
@@ -53,7 +53,7 @@ pub(crate) fn of_named(
     of_container(about, |name| of_node(node, name), wanted)
 }
 
-/// `default` is what a container without a limit may use.
+/// `default` is the limit of a container without one.
 fn of_container(
     about: &Container,
     default: impl Fn(&str) -> Quantity,
@@ -89,7 +89,7 @@ fn of_container(
     Ok(divided(amount, divisor).to_string())
 }
 
-/// The container of that name, and whether the node's limits apply to it: as in the kubelet, not to an init container.
+/// The container of this name, and whether the node's limits apply to it: as in the kubelet, not to an init container.
 fn named<'a>(pod: &'a Pod, name: &str) -> Result<(&'a Container, bool), ResourceError> {
     let find = |list: &'a [Container]| list.iter().find(|container| container.name == name);
     let app = find(pod.containers()).map(|app| (app, true));
@@ -97,7 +97,7 @@ fn named<'a>(pod: &'a Pod, name: &str) -> Result<(&'a Container, bool), Resource
         .ok_or_else(|| ResourceError::Container { name: name.to_owned() })
 }
 
-/// Without a limit of its own, a container may use what its pod or else its node has.
+/// The limit of a container without its own: the pod's, or else the node's allocatable amount.
 fn default_limit(pod: &Pod, node: &Node, name: &str) -> Quantity {
     if !node.allocatable.contains_key(name) {
         return Quantity::ZERO;
@@ -111,14 +111,14 @@ fn default_limit(pod: &Pod, node: &Node, name: &str) -> Quantity {
     of_pod.unwrap_or_else(|| of_node(node, name))
 }
 
-/// What the node has for pods.
+/// The node's allocatable amount.
 fn of_node(node: &Node, name: &str) -> Quantity {
     let amount = node.allocatable.get(name);
     let amount = amount.and_then(|amount| Quantity::parse(amount).ok());
     amount.unwrap_or(Quantity::ZERO)
 }
 
-/// The quotient, rounded up, of floating point numbers as in the kubelet.
+/// The quotient, rounded up, computed with floating point numbers as in the kubelet.
 fn divided(amount: i64, divisor: i64) -> i64 {
     (amount as f64 / divisor as f64).ceil() as i64
 }

@@ -1,4 +1,4 @@
-//! ◆ The environment variables that tell a container where services are.
+//! ◆ The environment variables with the addresses of services.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/envvars/envvars.go and kubelet_pods.go getServiceEnvVarMap.
 
@@ -13,7 +13,7 @@ use crate::objects::ObjectMap;
 /// The service of the API server, in the namespace `default`: every pod gets its variables.
 const API_SERVER: &str = "kubernetes";
 
-/// The variables of a pod in this namespace: of the API server's service, and with `links` of the namespace's own.
+/// The variables of a pod in this namespace: of the API server's service, and with `links` of the namespace's services.
 pub(super) fn variables(
     objects: &ObjectMap,
     namespace: &str,
@@ -39,12 +39,12 @@ fn cluster_ip(service: &Service) -> Option<&str> {
     (!ip.is_empty() && ip != "None").then_some(ip)
 }
 
-/// A headless service has no address.
+/// Whether a service has an address, that is, is not headless.
 fn has_address(service: &Service) -> bool {
     cluster_ip(service).is_some()
 }
 
-/// A name as part of a variable's.
+/// A name in the form of variable names.
 fn upper(name: &str) -> String {
     name.replace('-', "_").to_uppercase()
 }

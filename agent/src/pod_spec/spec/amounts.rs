@@ -47,7 +47,7 @@ fn is_for_pods(name: &str) -> bool {
     name == "cpu" || name == "memory" || name.starts_with(HUGE_PAGES)
 }
 
-/// What `spec.resources` says of resources that a pod can have as a whole.
+/// The pod-level requests or limits, of resources that Kubernetes allows at pod level.
 pub(super) fn pod_level(pod: &Pod, kind: Kind) -> Amounts {
     let mut amounts = of(kind, pod.spec().resources.as_ref());
     amounts.retain(|name, _| is_for_pods(name));
@@ -69,8 +69,8 @@ fn raise(most: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What each step of the pod's life needs at once: first every app container by itself, then every init container with
-/// the sidecars that run beside it.
+/// The amounts in use at each step of the pod's life: of every app container, then of every init container with the sidecars that
+/// run beside it.
 pub(super) fn steps(pod: &Pod, kind: Kind) -> (Vec<Amounts>, Vec<Amounts>) {
     let of_container = |container: &Container| of(kind, container.resources.as_ref());
     let apps = pod.containers().iter().map(of_container).collect();
@@ -86,8 +86,7 @@ pub(super) fn steps(pod: &Pod, kind: Kind) -> (Vec<Amounts>, Vec<Amounts>) {
     (apps, inits.collect())
 }
 
-/// The containers' amounts together: all app containers and sidecars, or one init container with the sidecars before it,
-/// whichever is more.
+/// The containers' total: all app containers and sidecars, or one init container with the sidecars before it, whichever is more.
 pub(super) fn of_containers(pod: &Pod, kind: Kind) -> Amounts {
     let (apps, inits) = steps(pod, kind);
     let mut total = Amounts::new();
@@ -103,14 +102,14 @@ pub(super) fn of_containers(pod: &Pod, kind: Kind) -> Amounts {
     total
 }
 
-/// The pod's amounts: those of its containers, replaced by what the pod has as a whole.
+/// The pod's amounts: those of its containers, replaced by its pod-level ones.
 pub(super) fn of_pod(pod: &Pod, kind: Kind) -> Amounts {
     let mut total = of_containers(pod, kind);
     total.extend(pod_level(pod, kind));
     total
 }
 
-/// The pod's amounts with its overhead, which raises limits but makes none.
+/// The pod's amounts with its overhead. The overhead raises existing limits, but sets none.
 pub(super) fn with_overhead(pod: &Pod, kind: Kind) -> Amounts {
     let mut total = of_pod(pod, kind);
     let mut overhead = amounts(pod.spec().overhead.as_ref());

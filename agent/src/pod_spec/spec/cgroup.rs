@@ -22,7 +22,7 @@ fn path(driver: CgroupDriver, components: &[&str]) -> String {
     match driver {
         CgroupDriver::Cgroupfs => format!("/{}", components.join("/")),
         CgroupDriver::Systemd => {
-            // In the name of a slice `-` separates the slices above it: a-b.slice is in a.slice.
+            // In the name of a slice, `-` separates the names of its parents: a-b.slice is in a.slice.
             let mut path = String::new();
             let mut slice = String::new();
             for component in components {
@@ -45,8 +45,8 @@ fn below_root<'a>(node: &'a Node, further: &[&'a str]) -> Vec<&'a str> {
     parts(&node.cgroup_root).chain([PODS]).chain(further.iter().copied()).collect()
 }
 
-/// The path of the cgroup that is configured as the root of those of pods, or that of all pods if it is the root of the hierarchy: what
-/// may be made and removed.
+/// The configured root cgroup of pods, or the cgroup of all pods if that is the root of the hierarchy: the agent may create and
+/// remove cgroups from there on.
 #[must_use]
 pub fn root_path(driver: CgroupDriver, root: &str) -> String {
     match parts(root).collect::<Vec<_>>().as_slice() {
@@ -57,7 +57,7 @@ pub fn root_path(driver: CgroupDriver, root: &str) -> String {
 
 fn of_class(node: &Node, class: QosClass) -> Vec<&str> {
     match class {
-        // Guaranteed pods are beside the other classes.
+        // The cgroups of Guaranteed pods are beside those of the other classes.
         QosClass::Guaranteed => below_root(node, &[]),
         QosClass::Burstable => below_root(node, &["burstable"]),
         QosClass::BestEffort => below_root(node, &["besteffort"]),
@@ -79,7 +79,7 @@ pub fn pod_path(pod: &Pod, node: &Node) -> Option<String> {
     })
 }
 
-/// The paths at which the cgroup of a pod may be, whatever its class; none on a node without such cgroups.
+/// The possible paths of a pod's cgroup, for every class; none on a node without such cgroups.
 pub(crate) fn paths_of(uid: &PodUid, node: &Node) -> Vec<String> {
     if !node.cgroups_per_qos {
         return Vec::new();
@@ -110,7 +110,7 @@ pub struct PodCgroup {
 /// Annotation of sandboxes: which of the sandbox's resources limit the pod as a whole (docs/cri.md).
 pub(crate) const LIMITS_ANNOTATION: &str = "crib.local/pod-limits";
 
-/// The annotation by which crib's runtime is asked to limit a pod in the cgroup that it makes, as a kubelet does in its own; `None`
+/// The annotation that requests crib's runtime to limit a pod in the cgroup that it creates, as a kubelet does in its own; `None`
 /// if nothing limits the pod as a whole.
 pub(crate) fn limits_annotation(pod: &Pod, node: &Node) -> Option<String> {
     let cgroup = pod_cgroup(pod, node);
@@ -124,8 +124,8 @@ pub(crate) fn limits_annotation(pod: &Pod, node: &Node) -> Option<String> {
 /// Annotation of sandboxes: the pod's QoS class (docs/cri.md).
 pub(crate) const CLASS_ANNOTATION: &str = "crib.local/qos-class";
 
-/// The annotation by which crib's runtime is asked to give the cgroups of a pod and of its QoS class their weights, as a kubelet does
-/// in its own; `None` on a node without such cgroups.
+/// The annotation that requests crib's runtime to set the weights of the cgroups of a pod and its QoS class, as a kubelet does in
+/// its own; `None` on a node without such cgroups.
 pub(crate) fn class_annotation(pod: &Pod, node: &Node) -> Option<&'static str> {
     node.cgroups_per_qos.then(|| qos_class(pod).as_str())
 }
@@ -150,7 +150,7 @@ pub fn pod_cgroup(pod: &Pod, node: &Node) -> PodCgroup {
     }
 }
 
-/// Whether the pod as a whole or each of its containers has a limit, so that the sum is one.
+/// Whether the pod as a whole, or each of its containers, has a limit, so that the sum is a limit.
 fn all_limited(pod: &Pod, name: &str) -> bool {
     let limited = |amounts: &Amounts| !get(amounts, name).is_zero();
     let (apps, inits) = amounts::steps(pod, Kind::Limits);

@@ -31,7 +31,7 @@ pub enum ImageUser {
     Name(String),
 }
 
-/// The inputs for a container specification beside the pod.
+/// The inputs of a container specification beside the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerInputs {
     /// Restart count.
@@ -44,15 +44,15 @@ pub struct ContainerInputs {
     pub image_user: ImageUser,
     /// The mounted volumes by name.
     pub volumes: Map<String, HostVolume>,
-    /// Files of environment variables in them.
+    /// Files of environment variables in these volumes.
     pub env_files: EnvFiles,
     /// The termination message file on the node; `None`: no such file.
     pub termination_log: Option<PathBuf>,
     /// The container named by an ephemeral container's `targetContainerName`.
     pub target: Option<ContainerId>,
-    /// What the agent gave to the pod.
+    /// The agent's allocations for the pod.
     pub grants: PodGrants,
-    /// What the container gets for itself.
+    /// The container's allocated resources.
     pub assigned: Assigned,
 }
 
@@ -71,7 +71,7 @@ pub enum ContainerError {
 }
 
 impl ContainerError {
-    /// True if the manifest asks for what no attempt can give.
+    /// True if every retry fails with this manifest.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::Env(error) => error.is_of_manifest(),
@@ -80,17 +80,16 @@ impl ContainerError {
     }
 }
 
-/// How to make a container.
+/// How to create a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerPlan {
-    /// What to make in its volumes first, in order, even if there is no specification.
+    /// The subPaths to create in its volumes first, in order, even if there is no specification.
     pub sub_paths: Vec<SubPath>,
     /// Its specification.
     pub spec: Result<ContainerSpec, ContainerError>,
 }
 
-/// Builds the specification of a container. `objects` are those that its variables may refer to; `None` without an API
-/// server.
+/// Builds the specification of a container. `objects` are those that its variables may refer to; `None` without an API server.
 pub fn container(
     pod: &Pod,
     container: &Container,
@@ -116,7 +115,7 @@ fn by_name(envs: &Envs) -> Map<&str, &str> {
     pairs.map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-/// The environment of assigned devices, and then the container's own, which counts more.
+/// The environment of assigned devices, and then the container's own, which takes precedence.
 fn with_assigned(assigned: &Assigned, own: Envs) -> Envs {
     let names: Set<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
     let is_kept = |(name, _): &&(String, String)| !names.contains(name.as_str());

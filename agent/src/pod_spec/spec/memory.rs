@@ -1,4 +1,4 @@
-//! ◆ The emptyDir volumes of a pod in memory: their sizes, and the annotation by which crib's runtime is asked for them. Pure.
+//! ◆ A pod's emptyDir volumes in memory: their sizes, and the annotation that requests them from crib's runtime. Pure.
 //!
 //! A kubelet mounts a tmpfs. The agent makes no mounts: the runtime mounts it in the pod's mount namespace.
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::cgroup::pod_cgroup;
 use crate::node::Node;
 
-/// Annotation of sandboxes: a list of volumes in JSON, each with the host path by which mounts name it, its size in bytes, and
+/// Annotation of sandboxes: a list of volumes in JSON, each with the host path by which mounts refer to it, its size in bytes, and
 /// its group if it has one (docs/cri.md).
 pub(crate) const ANNOTATION: &str = "crib.local/memory-volumes";
 
@@ -21,7 +21,7 @@ pub(crate) fn is_in_memory(volume: &EmptyDirVolumeSource) -> bool {
     volume.medium.as_deref() == Some("Memory")
 }
 
-/// The annotation for a pod whose emptyDir volumes have the paths that `path` gives; `None` if none of them is in memory.
+/// The annotation for a pod whose emptyDir volumes have the paths that `path` returns; `None` if none of them is in memory.
 pub(crate) fn annotation<P: AsRef<Path>>(
     pod: &Pod,
     node: &Node,
@@ -58,7 +58,7 @@ fn size(source: &EmptyDirVolumeSource, pod: &Pod, node: &Node) -> i64 {
     let own = source.size_limit.as_ref().map(|limit| amount(limit).value());
     let limits = [allocatable, pod_cgroup(pod, node).memory, own];
     let least = limits.into_iter().flatten().filter(|limit| *limit > 0).min();
-    // A node whose memory is unknown has as much as the machine.
+    // Without any limit, the machine's memory is the limit.
     least.unwrap_or(node.memory_capacity)
 }
 

@@ -1,5 +1,5 @@
-//! ◆ Memory QoS (gate MemoryQoS): from which use on the kernel slows a container down, and how much it leaves to it;
-//! and how much swap a container may use.
+//! ◆ Memory QoS (gate MemoryQoS): at which usage the kernel throttles a container, and how much of its memory is protected; and how
+//! much swap a container may use.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_container_linux.go, generateLinuxContainerResources.
 
@@ -13,10 +13,10 @@ use crate::pod_spec::spec::Resources;
 use crate::pod_spec::spec::amounts::{self, Kind, get};
 use crate::pod_spec::spec::qos::is_critical;
 
-/// The kernel rounds down to whole pages. A kubelet takes the size of its own machine's.
+/// The kernel rounds down to whole pages. A kubelet uses the page size of its machine.
 const PAGE: f64 = 4096.0;
 
-/// Sets the files of a container's cgroup. Only the unified hierarchy has them.
+/// Sets the files of a container's cgroup, which only the unified hierarchy has.
 pub(super) fn set(resources: &mut Resources, pod: &Pod, container: &Container, node: &Node) {
     let Some(qos) = node.memory_qos else {
         return;
@@ -49,14 +49,14 @@ pub(super) fn set(resources: &mut Resources, pod: &Pod, container: &Container, n
     }
 }
 
-/// A kubelet computes with floating point numbers, so their rounding is part of the rule.
+/// A kubelet computes with floating point numbers, so the result must be rounded like theirs.
 fn threshold(request: i64, most: i64, factor: f64) -> i64 {
     let (request, most) = (request as f64, most as f64);
     let bytes = (request + (most - request) * factor).floor();
     (bytes / PAGE) as i64 * PAGE as i64
 }
 
-/// What pods may request of the node's memory; 0: unknown.
+/// The node's allocatable memory; 0: unknown.
 fn allocatable(node: &Node) -> i64 {
     let amount = node.allocatable.get("memory");
     let amount = amount.and_then(|amount| Quantity::parse(amount).ok());
@@ -73,7 +73,8 @@ pub(super) fn limit_swap(resources: &mut Resources, pod: &Pod, container: &Conta
         return;
     }
     match node.cgroup_version {
-        // Memory and swap together: no more than memory alone. Without a memory limit there is none for swap.
+        // The limit of memory and swap together: equal to the memory limit, so that no swap is left. Without a memory limit, swap
+        // has none either.
         CgroupVersion::V1 => resources.memory_swap_limit = resources.memory_limit,
         CgroupVersion::V2 => {
             let swap = allowance(pod, container, node).to_string();
@@ -82,14 +83,14 @@ pub(super) fn limit_swap(resources: &mut Resources, pod: &Pod, container: &Conta
     }
 }
 
-/// The container's share of the node's swap, as its memory request is a share of the node's memory. Only containers of
-/// Burstable pods have one, and only if they may use more memory than they request.
+/// The container's share of the node's swap, in proportion to its share of the node's memory. Only containers of Burstable pods
+/// have one, and only if their memory limit differs from their request.
 fn allowance(pod: &Pod, container: &Container, node: &Node) -> i64 {
     let (request, capacity) = (memory_of(container, Kind::Requests).value(), node.memory_capacity);
     if !wants_swap(pod, container, node) || capacity <= 0 || request > capacity {
         return 0;
     }
-    // The kubelet computes with floating point numbers, so their rounding is part of the rule.
+    // A kubelet computes with floating point numbers, so the result must be rounded like theirs.
     (request as f64 / capacity as f64 * node.swap_capacity as f64) as i64
 }
 
@@ -101,11 +102,11 @@ fn wants_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
     node.swap_behavior == SwapBehavior::LimitedSwap
         && !is_critical(pod)
         && qos_class(pod) == QosClass::Burstable
-        // This covers a container without either.
+        // A container with neither has none.
         && memory_of(container, Kind::Requests) != memory_of(container, Kind::Limits)
 }
 
-/// Whether a container may use swap on this node, as far as the node can limit it.
+/// Whether a container may use swap on this node, if the node can limit it.
 pub(crate) fn may_swap(pod: &Pod, container: &Container, node: &Node) -> bool {
     node.swap_controller
         && node.cgroup_version == CgroupVersion::V2
@@ -148,7 +149,7 @@ mod tests {
         of.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
     }
 
-    // memory.high: the request and nine tenths of what is above it, in whole pages.
+    // memory.high: the request and nine tenths of the memory above it, in whole pages.
     #[rstest]
     #[case::up_to_limit(json!({"requests": {"memory": "100Mi"}, "limits": {"memory": "200Mi"}}), &[("memory.high", 190 * MI)])]
     #[case::up_to_allocatable(json!({"requests": {"memory": "24Mi"}}), &[("memory.high", 924 * MI)])]

@@ -2,8 +2,8 @@
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeMounts and makeBlockVolumes.
 //!
-//! A kubelet bind-mounts each subPath to a directory of its own below the pod's and has the runtime mount that. The agent
-//! makes no mounts: at the same path it puts a link to what it found in the volume, and tells crib's runtime what that is.
+//! A kubelet bind-mounts each subPath to its own directory below the pod's, which the runtime then mounts. The agent makes no
+//! mounts: at the same path it creates a link to the resolved subPath, and names volume and subPath to crib's runtime.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -22,9 +22,9 @@ pub struct HostVolume {
     pub host_path: PathBuf,
     /// Whether the volume itself is read-only.
     pub readonly: bool,
-    /// Whether it is the agent's own, so that its content may get the container's SELinux label.
+    /// Whether the agent created it, so that its content may get the container's SELinux label.
     pub relabel: bool,
-    /// Whether the runtime keeps it in memory, and the path is only its name.
+    /// Whether the runtime keeps it in memory, and the path only identifies it.
     pub in_memory: bool,
     /// Whether it is a block device, and the path is a link to it.
     pub is_device: bool,
@@ -34,22 +34,22 @@ pub struct HostVolume {
     pub image: Option<ImageSpec>,
 }
 
-/// A part of a volume to mount: to be made if it is missing, and to be linked to.
+/// A part of a volume to mount: it is created if missing, and linked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath {
     /// The volume's name in the pod.
     pub volume: String,
     /// The container.
     pub container: String,
-    /// Where the volume is.
+    /// The path of the volume.
     pub volume_path: PathBuf,
-    /// The part, relative to it.
+    /// The part, relative to the volume.
     pub path: PathBuf,
-    /// Where the link to the part is made.
+    /// The path of the link.
     pub link: PathBuf,
 }
 
-/// Why a container's mounts are wrong; the message of a waiting state with reason `CreateContainerConfigError`.
+/// Why a container's mounts are invalid; the message of a waiting state with reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     /// The volume is not mounted.
@@ -66,7 +66,7 @@ pub enum MountError {
         /// The path.
         path: String,
     },
-    /// The volume is no block device.
+    /// The volume is not a block device.
     #[error("cannot find volume {volume:?} to pass into container {container:?}")]
     NoDevice {
         /// The volume.
@@ -92,7 +92,7 @@ pub enum MountError {
         /// The subPath.
         path: String,
     },
-    /// There is no such propagation.
+    /// The mode of propagation does not exist.
     #[error("invalid MountPropagation mode: {mode:?}")]
     Propagation {
         /// The mode.
@@ -125,7 +125,7 @@ pub enum ReadOnlyProblem {
         /// The propagation.
         propagation: String,
     },
-    /// The runtime cannot.
+    /// The runtime does not support it.
     #[error(
         "volume {volume:?} requested recursive read-only mode, but it is not supported by the runtime"
     )]
@@ -133,7 +133,7 @@ pub enum ReadOnlyProblem {
         /// The volume.
         volume: String,
     },
-    /// There is no such mode.
+    /// The mode does not exist.
     #[error("unknown recursive read-only mode {mode:?}")]
     Mode {
         /// The mode.
@@ -141,7 +141,7 @@ pub enum ReadOnlyProblem {
     },
 }
 
-/// The mounts of a container, or why they are wrong, and what is to be made in its volumes before, even so.
+/// The mounts of a container, or why they are invalid, and the parts of volumes to create first in either case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPlan {
     /// The parts of volumes, in order.
@@ -163,7 +163,7 @@ pub fn hosts_path(pod: &Pod, node: &Node) -> PathBuf {
     node.pod_dir(pod.uid()).join("etc-hosts")
 }
 
-/// The block devices that a container has of volumes. Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeBlockVolumes.
+/// A container's block devices from volumes. Kubernetes 1.36, pkg/kubelet/kubelet_pods.go makeBlockVolumes.
 pub(super) fn devices(
     container: &Container,
     volumes: &Map<String, HostVolume>,
@@ -239,7 +239,7 @@ impl Planner<'_> {
         let sub_path = self.sub_path(mount)?;
         let mut host_path = volume.host_path.clone();
         if volume.in_memory {
-            // The runtime finds the part, in the volume.
+            // The runtime resolves the part in the volume.
             host_path.extend(
                 Path::new(&sub_path)
                     .components()
@@ -278,7 +278,7 @@ impl Planner<'_> {
             name: name.clone(),
             container_path: absolute(&mount.mount_path),
             host_path,
-            // A kubelet says so for every volume of a pod that has images among them.
+            // A kubelet sets it for every volume of a pod that has image volumes.
             image_sub_path: if self.has_images() { sub_path } else { String::new() },
             image: volume.image.clone(),
             readonly: mount.read_only == Some(true) || volume.readonly,
@@ -356,7 +356,7 @@ impl Planner<'_> {
     }
 }
 
-/// Makes a path absolute. One that is already is not changed.
+/// Makes a path absolute. An absolute path is unchanged.
 fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { cleaned(path) }
 }

@@ -13,13 +13,13 @@ pub enum NamespaceError {
     /// The node does not have the pod's RuntimeClass.
     #[error(transparent)]
     RuntimeClass(#[from] UnknownRuntimeClass),
-    /// The runtime has no user namespaces.
+    /// The runtime does not support user namespaces.
     #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces{unknown}")]
     Runtime {
         /// `: the handler "" is not known`, if the runtime lists others.
         unknown: String,
     },
-    /// The runtime handler has no user namespaces.
+    /// The runtime handler does not support user namespaces.
     #[error(
         "can't set `spec.hostUsers: false`, RuntimeClass handler {handler:?} does not support user namespaces{unknown}"
     )]
@@ -29,7 +29,7 @@ pub enum NamespaceError {
         /// `: the handler … is not known`, if the runtime lists others.
         unknown: String,
     },
-    /// The pod was given no ids.
+    /// No ids are left for the pod.
     #[error("create user namespace: could not find an empty slot to allocate a user namespace")]
     NoIds,
 }

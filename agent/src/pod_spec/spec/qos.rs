@@ -25,7 +25,7 @@ pub fn oom_score(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 
     }
 }
 
-/// The more of the node's memory a container requests, the later it is killed: 1000 less a tenth of a percent each.
+/// The more of the node's memory a container requests, the later it is killed: 1000 less its share of the memory in thousandths.
 fn burstable_score(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
     let memory =
         |container: &Container| memory(&amounts::of(Kind::Requests, container.resources.as_ref()));
@@ -43,7 +43,7 @@ fn burstable_score(pod: &Pod, container: &Container, memory_capacity: i64) -> i6
     }
     let share = 1000 * i128::from(request) / i128::from(memory_capacity);
     let score = i128::from(BEST_EFFORT) - share;
-    // Between the other classes.
+    // Between the scores of the other classes.
     let score = score.clamp(i128::from(1000 + GUARANTEED), i128::from(BEST_EFFORT - 1));
     i64::try_from(score).unwrap_or(BEST_EFFORT - 1)
 }
@@ -66,7 +66,7 @@ fn unassigned_memory(pod: &Pod) -> i64 {
         .unwrap_or_default()
 }
 
-/// Whether the node depends on the pod: it is static, a mirror of a static one, or of a system priority.
+/// Whether the pod is critical: it is static, a mirror pod, or has a system priority.
 pub fn is_critical(pod: &Pod) -> bool {
     const SYSTEM_PRIORITY: i32 = 2_000_000_000;
     let mirrored = || pod.annotations().any(|(name, _)| name == "kubernetes.io/config.mirror");

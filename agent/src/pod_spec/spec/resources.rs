@@ -15,7 +15,7 @@ use crate::pod_spec::spec::{Node, Resources, cpu, memory_qos, qos};
 
 pub(crate) use crate::pod_spec::spec::memory_qos::may_swap;
 
-/// What the pod requests of the node at its peak, overhead included, by resource name.
+/// The pod's requests at its peak, including overhead, by resource name.
 pub fn pod_requests(pod: &Pod) -> Map<String, Quantity> {
     amounts::with_overhead(pod, Kind::Requests)
 }
@@ -42,7 +42,7 @@ pub(crate) fn of_container(pod: &Pod, container: &Container, node: &Node) -> Res
     let own = amounts::of(Kind::Limits, container.resources.as_ref());
     let whole = amounts::pod_level(pod, Kind::Limits);
     let mut limits = own.clone();
-    // Without its own limit, a container is limited by that of the pod as a whole.
+    // Without its own limit, a container has the pod-level limit.
     for name in ["cpu", "memory"] {
         if get(&own, name).is_zero() {
             limits.insert(name.to_owned(), get(&whole, name));
@@ -80,7 +80,7 @@ fn kernel(requests: &Amounts, limits: &Amounts, node: &Node) -> Resources {
     }
 }
 
-/// A limit for each size of huge pages that the node has: the container's, or the pod's, or none at all.
+/// A limit for each size of huge pages of the node: the container's, the pod's, or zero.
 fn hugepage_limits(whole: &Amounts, own: &Amounts, node: &Node) -> Vec<(String, u64)> {
     let mut limits: Map<String, u64> = Map::new();
     for (name, amount) in whole.iter().chain(own) {

@@ -1,4 +1,4 @@
-//! Tables of the pods that give way to a critical pod.
+//! Tables of the pods that are preempted for a critical pod.
 #![allow(clippy::unwrap_used)]
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn offer() -> Offer {
 
 const CRITICAL: i64 = 2_000_000_000;
 
-/// The names of the pods that go so that a pod with these requests fits beside the pods of the table.
+/// The names of the pods that are evicted so that a pod with these requests fits beside the pods of the table.
 fn victims(priority: i64, requests: Value) -> String {
     let of = |cpu: &str, memory: &str| json!({"cpu": cpu, "memory": memory});
     let others = [

@@ -1,4 +1,4 @@
-//! ◆ The values of the cgroups that the agent makes: those of pods, of QoS classes, of all pods, and of what is reserved.
+//! ◆ The values of the cgroups that the agent creates: of pods, of QoS classes, of all pods, and of reserved resources.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm: helpers_linux.go, qos_container_manager_linux.go, node_container_manager_linux.go,
 //! cgroup_manager_linux.go maybeSetHugetlb.
@@ -16,10 +16,10 @@ use crate::node::{CgroupVersion, KeptMemory, MemoryReservation, Node};
 use crate::pod_spec::spec::amounts::{HUGE_PAGES, Kind, get, with_overhead};
 use crate::pod_spec::spec::{cpu, page_size_name};
 
-/// A limit that no machine reaches, which a kubelet has for the huge pages of classes.
+/// A limit that no machine reaches, which a kubelet sets for the huge pages of classes.
 const UNBOUNDED: i64 = 1 << 62;
 
-/// The values with which a pod's cgroup is made. `pids`: how many processes a pod may have.
+/// The values with which a pod's cgroup is created. `pids`: the maximum number of processes of a pod.
 pub(crate) fn of_pod(pod: &Pod, node: &Node, pids: Option<i64>) -> CgroupValues {
     let PodCgroup { cpu_shares, cpu_quota, memory, hugepages } = pod_cgroup(pod, node);
     let named = hugepages.iter().filter_map(|(size, limit)| Some((page_size_name(*size)?, *limit)));
@@ -33,13 +33,13 @@ pub(crate) fn of_pod(pod: &Pod, node: &Node, pids: Option<i64>) -> CgroupValues 
     }
 }
 
-/// The limits of huge pages of all sizes that the machine has: none may be used of a size that is not named.
+/// The limits of huge pages of all sizes of the machine: 0 for a size without a limit in `named`.
 fn huge_pages(named: &Map<String, i64>, node: &Node) -> Map<String, i64> {
     let limit = |size: &String| (size.clone(), named.get(size).copied().unwrap_or_default());
     node.hugepage_sizes.iter().map(limit).collect()
 }
 
-/// What is kept of the memory for a pod, if memory is kept for pods.
+/// The memory protection of a pod, if the node protects memory.
 fn kept_memory(pod: &Pod, node: &Node) -> BTreeMap<String, String> {
     let request = get(&with_overhead(pod, Kind::Requests), "memory").value();
     if !keeps_memory(node) || request <= 0 {
@@ -61,18 +61,18 @@ fn keeps_memory(node: &Node) -> bool {
     has_memory_qos(node) && reservation == Some(MemoryReservation::TieredReservation)
 }
 
-/// The values of the cgroups of QoS classes; Guaranteed is that of all pods.
+/// The values of the cgroups of QoS classes; Guaranteed is the cgroup of all pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassValues {
     pub(crate) guaranteed: CgroupValues,
     pub(crate) burstable: CgroupValues,
     pub(crate) best_effort: CgroupValues,
-    /// What is kept for the pods themselves; `None`: the node has no Memory QoS.
+    /// The memory that is protected for the pods themselves; `None`: the node has no Memory QoS.
     pub(crate) kept_memory: Option<KeptMemory>,
 }
 
-/// The values of the classes that the active pods make. `reserved`: how many percent of the memory that pods of a class request is kept
-/// from the classes below it.
+/// The values of the classes, computed from the active pods. `reserved`: the percentage of the memory requests of a class that is
+/// reserved against the classes below it.
 pub(crate) fn of_classes<'a>(
     pods: impl Iterator<Item = &'a Pod>,
     node: &Node,
@@ -121,7 +121,7 @@ pub(crate) fn of_classes<'a>(
             false => KeptMemory::default(),
         };
         let file = |name: &str, value: i64| BTreeMap::from([(name.to_owned(), value.to_string())]);
-        // What is kept for the pods below must be kept for what is above them.
+        // Memory that is protected for pods must also be protected for their parents.
         let all = kept.guaranteed.saturating_add(kept.burstable);
         values.guaranteed.unified = file("memory.min", all);
         values.burstable.unified = file("memory.low", kept.burstable);
@@ -135,8 +135,8 @@ fn allocatable_memory(node: &Node) -> Option<i64> {
     (memory > 0).then_some(memory)
 }
 
-/// The values for a list of resources, by name: of all pods, or of what is reserved. `pid` is the number of processes.
-/// `compressible`: only what takes time and not space.
+/// The values for a list of resources, by name: of all pods, or of reserved resources. `pid` is the number of processes.
+/// `compressible`: only compressible resources (CPU).
 pub(crate) fn of_resources(
     list: &BTreeMap<String, String>,
     node: &Node,
@@ -161,8 +161,8 @@ pub(crate) fn of_resources(
     }
 }
 
-/// What is left of a capacity: less each list of what is reserved, and never less than zero. Unlike what pods may request, it has what
-/// thresholds of eviction keep free, and the memory of huge pages.
+/// A capacity less each list of reserved resources, and never less than zero. Unlike allocatable resources, it includes the
+/// eviction thresholds and the memory of huge pages.
 pub(crate) fn unreserved(
     capacity: &BTreeMap<String, String>,
     reserved: &[&BTreeMap<String, String>],
@@ -179,8 +179,8 @@ pub(crate) fn unreserved(
         .collect()
 }
 
-/// The uid of the pod whose cgroup has this name in that of its class. The name of a slice begins with those above it, and has `_` for
-/// the `-` of a uid.
+/// The uid of the pod whose cgroup has this name within its class. The name of a slice begins with those of its parents, and has
+/// `_` for the `-` of a uid.
 pub(crate) fn uid_of(name: &str) -> Option<String> {
     let uid = match name.strip_suffix(".slice") {
         None => name.strip_prefix("pod")?.to_owned(),
@@ -288,7 +288,7 @@ mod tests {
     #[rstest]
     #[case::none(&[], 2)]
     #[case::one(&["100m"], 102)]
-    // A kubelet sums requests and not shares: 102 and 102 would be less.
+    // A kubelet sums requests, not shares: shares of 102 and 102 would be less.
     #[case::sum(&["100m", "101m"], 205)]
     fn burstable_weighs_the_sum_of_requests(#[case] cpus: &[&str], #[case] shares: i64) {
         let mut pods: Vec<Pod> = cpus.iter().map(|cpu| burstable(cpu, "1")).collect();
