@@ -1,4 +1,4 @@
-//! Programs of a user that print credentials: plugins of a kubeconfig and credential providers of images. What they print is bounded.
+//! Programs of a user that print credentials: plugins of a kubeconfig and credential providers of images. Their output is bounded.
 
 use std::io;
 use std::process::{Output, Stdio};
@@ -6,9 +6,9 @@ use std::process::{Output, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
-/// The most that a program may print to each of standard output and standard error, in bytes: 16 MiB.
+/// The maximum output of a program on each of standard output and standard error, in bytes: 16 MiB.
 const PRINTED: u64 = 16 << 20;
-/// How many characters of its standard error are shown when it fails.
+/// How many characters of standard error an error shows.
 const SHOWN: usize = 300;
 
 /// Why a program has no output.
@@ -25,7 +25,7 @@ pub enum ProgramError {
 /// Runs a program with this standard input until it ends, or kills it once it has printed too much.
 ///
 /// # Errors
-/// It cannot be run, or prints too much.
+/// If it cannot be run, or prints too much.
 pub async fn output(mut command: Command, input: &[u8]) -> Result<Output, ProgramError> {
     let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -33,7 +33,7 @@ pub async fn output(mut command: Command, input: &[u8]) -> Result<Output, Progra
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async move {
         if let Some(mut stdin) = stdin {
-            // A program that does not read its input may still have an answer.
+            // A program that does not read its input may still print a response.
             let _ = stdin.write_all(input).await;
         }
         Ok::<(), ProgramError>(())
@@ -55,7 +55,7 @@ async fn printed(pipe: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Progra
     Ok(bytes)
 }
 
-/// The part that an error shows of what a program printed to standard error.
+/// The part of a program's standard error that an error shows.
 #[must_use]
 pub fn excerpt(stderr: &[u8]) -> String {
     String::from_utf8_lossy(stderr).trim().chars().take(SHOWN).collect()

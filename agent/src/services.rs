@@ -1,11 +1,11 @@
 //! Services: their addresses, their names, and the ready pods behind their ports.
 //!
-//! The agent knows Services and which pods are ready; the pod network is the runtime's, and the CRI has no call for either. So
-//! the planner's table goes through [`ServiceNetwork`], which crib's own runtime has behind its socket
-//! (`proto/services.proto`), and other runtimes do not have.
+//! The agent knows the Services and the ready pods; the runtime owns the pod network, and the CRI has calls for neither. Therefore
+//! the table of names and ports goes through [`ServiceNetwork`], which crib's own runtime serves on its socket
+//! (`proto/services.proto`). Other runtimes do not have it.
 //!
-//! Reading order: `assign` ◆ gives each Service what an API server gives it, `endpoints` ◆ finds what is behind it, `plan` ◆ makes the
-//! table, `publish` follows pods. `proxied` ◆ makes the table of Services that an API server has, whose names are not ours.
+//! Reading order: `assign` ◆ assigns addresses and ports as an API server does, `endpoints` ◆ finds the pods of a Service, `plan` ◆
+//! computes the table, `publish` follows pods. `proxied` ◆ computes the table of an API server's Services, without names.
 
 mod assign;
 mod endpoints;
@@ -33,20 +33,20 @@ pub use warnings::warnings;
 
 /// Serves names and ports in the pod network.
 pub trait ServiceNetwork: Send + Sync {
-    /// Replaces the table, now or soon. Only the latest one counts.
+    /// Replaces the table, now or soon. Only the latest table is used.
     fn publish(&self, table: ServiceTable);
 }
 
-/// What is served for all Services.
+/// The table of all Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTable {
-    /// The domain of the names: others in it do not exist.
+    /// The zone of the names: other names in it do not exist.
     pub zone: String,
     /// The names, in order.
     pub names: Vec<ServiceName>,
     /// The ports.
     pub balancers: Vec<Balancer>,
-    /// The ClusterIPs outside the pod network, which pods reach nevertheless.
+    /// The ClusterIPs outside the pod network, which pods must reach too.
     pub addresses: Vec<Ipv4Addr>,
 }
 
@@ -65,10 +65,10 @@ pub struct ServiceName {
     pub pointer: Option<String>,
 }
 
-/// A port whose connections go to pods. Without backends it refuses them.
+/// A port whose connections are forwarded to pods. Without backends, connections are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balancer {
-    /// The Service and its port, in words.
+    /// The Service and its port, for messages.
     pub name: String,
     /// The ClusterIP; `None`: all addresses of the node (a NodePort).
     pub address: Option<Ipv4Addr>,
@@ -78,11 +78,11 @@ pub struct Balancer {
     pub transport: Transport,
     /// The ports of ready pods.
     pub backends: Vec<SocketAddrV4>,
-    /// How long a client stays with a pod.
+    /// How long a client is forwarded to the same pod.
     pub affinity: Option<Duration>,
 }
 
-/// A protocol that Services are served with.
+/// A supported protocol of Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// TCP.
@@ -133,7 +133,7 @@ pub(crate) async fn publish(
             network.publish(table.clone());
             published = Some(table);
         }
-        // All can be cancelled: a change stays unseen until the next turn.
+        // All are cancel safe: a change stays unseen until the next iteration.
         let changed = tokio::select! {
             changed = pods.changed() => changed,
             changed = reports.changed() => changed,

@@ -52,20 +52,20 @@ pub(crate) struct Shared {
     pub(crate) cluster: Arc<dyn Cluster>,
     /// The API objects that pods may refer to.
     pub(crate) objects: Arc<ObjectStore>,
-    /// Grants the ids of pods with a user namespace of their own.
+    /// Allocates the ids of pods with their own user namespace.
     pub(crate) user_namespaces: UserNamespaces,
     /// Issues the tokens of projected volumes.
     pub(crate) tokens: Tokens,
-    /// What claims are bound to.
+    /// The volumes that claims are bound to.
     pub(crate) claims: Claims,
     /// The drivers that mount volumes, if there may be any.
     pub(crate) drivers: Option<Arc<dyn VolumeDrivers>>,
     pub(crate) machine: Arc<dyn Machine>,
     pub(crate) cri: Arc<dyn Cri>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Gives containers processors and devices of their own.
+    /// Allocates exclusive CPUs and devices to containers.
     pub(crate) managers: Arc<dyn Managers>,
-    /// Has the devices of ResourceClaims prepared, if there may be any.
+    /// Prepares the devices of ResourceClaims, if supported.
     pub(crate) claim_manager: Option<Arc<dyn ClaimManager>>,
     /// Opens the connections of hooks and probes.
     pub(crate) dialer: Arc<dyn Dialer>,
@@ -73,33 +73,33 @@ pub(crate) struct Shared {
     pub(crate) started_at: Timestamp,
     pub(crate) cache: Cache,
     pub(crate) images: Arc<Images>,
-    /// The cgroups of pods, if the agent makes them: otherwise the runtime does.
+    /// The cgroups of pods, if the agent manages them; otherwise the runtime does.
     pub(crate) cgroups: Option<PodCgroups>,
     pub(crate) prober: Prober,
     pub(crate) status_store: StatusStore,
     pub(crate) measures: Measures,
-    /// What the node offers, by which pods are taken or rejected.
+    /// The node's properties for admission.
     pub(crate) offer: Offer,
-    /// What keeps pods from being brought to their desired state.
+    /// Why pods cannot be synced, if so.
     pub(crate) readiness: watch::Receiver<Readiness>,
-    /// Of what the node is short: it takes fewer pods then.
+    /// The node's pressure conditions, under which it admits fewer pods.
     pub(crate) pressure: watch::Receiver<Pressure>,
-    /// Whether the machine shuts down: then the node takes no pod.
+    /// Whether the machine shuts down: then the node admits no pod.
     pub(crate) shutting_down: watch::Receiver<bool>,
     /// Records events about the pods.
     pub(crate) events: EventRecorder,
-    /// Where pods have their secrets.
+    /// The tmpfs directory of volumes.
     pub(crate) in_memory: InMemory,
     /// The trash for removed pod directories.
     pub(crate) trash: Arc<Trash>,
-    /// Whose turn it is to start.
+    /// Limits how many pods start at the same time.
     pub(crate) starts: Starts,
-    /// True: terminating pods get no grace period.
+    /// Whether terminating pods get no grace period.
     pub(crate) kill_now: watch::Receiver<bool>,
 }
 
 impl Shared {
-    /// The node with what its runtime can do and its present resolver configuration.
+    /// The node with its runtime's features and its current resolver configuration.
     pub(crate) fn node_now(&self) -> Node {
         let mut node = self.node_with_capabilities();
         if let Some(path) = self.config.resolv_conf.clone() {
@@ -114,8 +114,8 @@ impl Shared {
         node
     }
 
-    /// Whether the CPU quota of the pod as a whole is enforced: not where its containers have CPUs of their own, or, with resources for
-    /// the pod, all of them. Kubernetes 1.36, gate DisableCPUQuotaWithExclusiveCPUs; pkg/kubelet/cm/container_manager_linux.go
+    /// Whether the CPU quota of the pod as a whole is enforced: not if one of its containers has exclusive CPUs, or, with pod-level
+    /// resources, if all have. Kubernetes 1.36, gate DisableCPUQuotaWithExclusiveCPUs; pkg/kubelet/cm/container_manager_linux.go
     /// PodHasExclusiveCPUs.
     pub(crate) fn enforces_cpu_quota(&self, pod: &Pod) -> bool {
         let has_own = |it: &Container| self.managers.has_own_cpus(pod.uid(), &it.name);
@@ -126,8 +126,8 @@ impl Shared {
         self.node.cpu_quota && !is_exclusive
     }
 
-    /// The node with what its runtime said last that it can do. A RuntimeClass that is no object is called as its handler is, and any
-    /// name will do for a runtime that does not tell its handlers: it refuses those that it does not have.
+    /// The node with the features that its runtime last reported. A RuntimeClass without an object has the name of its handler. If
+    /// a runtime does not report its handlers, every name is accepted: the runtime rejects unknown ones.
     pub(crate) fn node_with_capabilities(&self) -> Node {
         let mut node = self.node.clone();
         let objects = self.objects.current();
@@ -165,7 +165,7 @@ impl Shared {
         offer
     }
 
-    /// Whether the runtime can make read-only mounts of a pod recursive.
+    /// Whether the runtime supports recursive read-only mounts for a pod.
     pub(crate) fn has_recursive_read_only(&self, pod: &Pod) -> bool {
         let name = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
         let class = self.objects.current().runtime_class(name);
@@ -211,7 +211,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
         labels: rules.node_labels,
         taints: rules.taints,
         allocatable,
-        // Before the runtime has said so.
+        // Assumed until the runtime has reported it.
         strict_supplemental_groups: true,
         app_armor: std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
             .is_ok_and(|enabled| enabled.trim() == "Y"),
@@ -221,7 +221,7 @@ pub(crate) fn offer(config: &Config, node: &Node) -> Offer {
     }
 }
 
-/// Collects the facts of this node.
+/// Determines the properties of this node.
 pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
     let mut node =
         Node::new(config.node_name.clone(), config.root_dir.clone(), config.pod_logs_dir.clone());
@@ -281,7 +281,7 @@ pub(crate) fn node(config: &Config, machine: &dyn Machine) -> Node {
     node
 }
 
-/// The processors of the machine that are online: no affinity or quota of this process counts.
+/// The number of online CPUs of the machine, regardless of this process's affinity or quota.
 #[must_use]
 pub fn online_cpus() -> usize {
     let own = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -289,7 +289,7 @@ pub fn online_cpus() -> usize {
     list.and_then(|list| cpus(list.trim())).unwrap_or_else(own)
 }
 
-/// Says what of memory QoS does not hold on this node.
+/// Logs which parts of memory QoS have no effect on this node.
 fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
     match (version, qos.reservation) {
         (CgroupVersion::V1, _) => {
@@ -305,7 +305,7 @@ fn warn_of_memory_qos(qos: MemoryQos, version: CgroupVersion, per_qos: bool) {
     }
 }
 
-/// The size of the file system of a directory that need not exist yet.
+/// The size of the file system of a directory that may not exist yet.
 fn space(machine: &dyn Machine, directory: &Path) -> io::Result<FileSystem> {
     let existing = directory.ancestors().find(|ancestor| ancestor.exists());
     machine.file_system(existing.unwrap_or(directory))

@@ -1,8 +1,8 @@
-//! The id ranges of pods with a user namespace of their own (`hostUsers: false`).
+//! The id ranges of pods with their own user namespace (`hostUsers: false`).
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/userns/userns_manager.go. Each pod has 65,536 ids, recorded in its directory in the form of
-//! a kubelet: an agent that is started again, or a kubelet, finds it there, and the range is free when the directory is gone.
-//! Ranges for a user named `kubelet` are not looked for.
+//! Source: Kubernetes 1.36, pkg/kubelet/userns/userns_manager.go. Each pod has 65,536 ids, recorded in its directory in a kubelet's
+//! format: a restarted agent, or a kubelet, finds the record, and the range is free once the directory is removed. Subordinate ids
+//! of a user named `kubelet` are not used.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::pod_spec::spec::UserNamespace;
 
-/// How many ids a pod has.
+/// The number of ids of a pod.
 const IDS: u32 = 65_536;
 /// The name of a pod's record.
 const RECORD: &str = "userns";
 
-/// Why a pod has no ids.
+/// Why a pod cannot get ids.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserNamespaceError {
     /// The record cannot be read or written.
@@ -31,7 +31,7 @@ pub(crate) enum UserNamespaceError {
         #[source]
         source: io::Error,
     },
-    /// The record has something else.
+    /// The record has invalid content.
     #[error("invalid record of user namespace {path}; remove it when the pod is gone")]
     Invalid {
         /// Its path.
@@ -39,7 +39,7 @@ pub(crate) enum UserNamespaceError {
     },
 }
 
-/// A record: what a kubelet writes.
+/// A record in a kubelet's format.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -61,7 +61,7 @@ impl Record {
         Self { uid_mappings: vec![mapping.clone()], gid_mappings: vec![mapping] }
     }
 
-    /// The first id, if this is a record of the agent's form.
+    /// The first id, if the record has the agent's form.
     fn host_id(&self) -> Option<u32> {
         let host_id = self.uid_mappings.first()?.host_id;
         let valid = host_id >= IDS && host_id.is_multiple_of(IDS) && *self == Self::new(host_id);
@@ -69,7 +69,7 @@ impl Record {
     }
 }
 
-/// Grants ids. The records are the state; the lock keeps two pods from the same range.
+/// Allocates ids. The records are the state; the lock prevents that two pods get the same range.
 #[derive(Debug)]
 pub(crate) struct UserNamespaces {
     /// The directory of the pods' directories.
@@ -82,7 +82,8 @@ impl UserNamespaces {
         Self { pods: root.join("pods"), granting: Mutex::default() }
     }
 
-    /// The ids of the pod with this directory: those that it has, or new ones. `None` if all are taken. Blocks on the file system.
+    /// The ids of the pod with this directory: the recorded ones, or new ones. `None` if no range is free. Blocks on the file
+    /// system.
     pub(crate) fn grant(&self, pod: &Path) -> Result<Option<UserNamespace>, UserNamespaceError> {
         let _guard = self.granting.lock().unwrap_or_else(PoisonError::into_inner);
         let path = pod.join(RECORD);
@@ -99,7 +100,7 @@ impl UserNamespaces {
         Ok(Some(UserNamespace { host_id, container_id: 0, length: IDS }))
     }
 
-    /// The first ids of all recorded ranges. A record that cannot be read fails its own pod only.
+    /// The first ids of all recorded ranges. An unreadable record is an error only for its own pod.
     fn taken(&self) -> Set<u32> {
         let pods = fs::read_dir(&self.pods).into_iter().flatten().flatten();
         pods.filter_map(|pod| match read(&pod.path().join(RECORD)) {
@@ -116,7 +117,7 @@ impl UserNamespaces {
     }
 }
 
-/// The lowest range that is not taken. The first one is the node's own.
+/// The lowest free range. The first range belongs to the node.
 fn first_free(taken: &Set<u32>) -> Option<u32> {
     let ranges = (1..=u32::MAX / IDS).map(|number| number * IDS);
     ranges.into_iter().find(|host_id| !taken.contains(host_id))
@@ -140,7 +141,7 @@ fn read(path: &Path) -> Result<Option<u32>, UserNamespaceError> {
         .ok_or_else(|| UserNamespaceError::Invalid { path: path.display().to_string() })
 }
 
-/// Writes a record whole or not at all.
+/// Writes a record atomically.
 fn write(path: &Path, host_id: u32) -> Result<(), UserNamespaceError> {
     let new = path.with_extension("new");
     let text = serde_json::to_vec(&Record::new(host_id)).map_err(io::Error::from);
@@ -171,7 +172,7 @@ mod tests {
         let ids = UserNamespaces::new(root.path());
         let (a, b, c) = (pod(root.path(), "a"), pod(root.path(), "b"), pod(root.path(), "c"));
         assert_eq!((first_id(&ids, &a), first_id(&ids, &b)), (65_536, 131_072));
-        // Another agent finds what this one granted.
+        // Another agent finds the ids that this one allocated.
         let ids = UserNamespaces::new(root.path());
         assert_eq!((first_id(&ids, &b), first_id(&ids, &a)), (131_072, 65_536));
         fs::remove_dir(root.path().join("pods/a")).unwrap_err();

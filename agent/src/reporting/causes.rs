@@ -1,5 +1,5 @@
-//! ◆ Why a pod was inspected or changed: causes of the pod as a whole and of its containers, from which each transition
-//! takes its own. Pure.
+//! ◆ Why a pod was inspected or changed: causes of the pod as a whole and of its containers, from which the cause of each
+//! transition is chosen. Pure.
 
 use crate::reporting::report::ContainerPhase;
 
@@ -13,7 +13,7 @@ struct Cause {
     text: String,
 }
 
-/// What a cause is about.
+/// The subject of a cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Pod,
@@ -38,7 +38,7 @@ impl Causes {
         Self(vec![Cause { subject: Subject::Pod, text: text.into() }])
     }
 
-    /// The pod starts in a new sandbox, for a reason that the plan has.
+    /// The pod starts in a new sandbox, for the plan's reason.
     pub(crate) fn new_sandbox(reason: &str) -> Self {
         Self(vec![Cause { subject: Subject::Sandbox, text: format!("new sandbox: {reason}") }])
     }
@@ -48,12 +48,12 @@ impl Causes {
         Self(vec![Cause { subject: Subject::Container(name.to_owned(), state), text: text.into() }])
     }
 
-    /// A container was started, for a reason that the plan has.
+    /// A container was started, for the plan's reason.
     pub(crate) fn started(name: &str, reason: &str) -> Self {
         Self::container(name, ContainerPhase::Running, format!("started: {reason}"))
     }
 
-    /// A container was stopped, for a reason that the plan has.
+    /// A container was stopped, for the plan's reason.
     pub(crate) fn stopped(name: &str, reason: &str) -> Self {
         Self::container(name, ContainerPhase::Terminated, format!("stopped: {reason}"))
     }
@@ -62,26 +62,26 @@ impl Causes {
         self.0.is_empty()
     }
 
-    /// Whether a cause is the pod's as a whole.
+    /// Whether there is a cause of the pod as a whole.
     pub(crate) fn is_of_pod(&self) -> bool {
         self.0.iter().any(|cause| cause.subject.is_of_pod())
     }
 
-    /// Whether a cause is a container's.
+    /// Whether there is a cause of this container.
     pub(crate) fn is_about(&self, name: &str) -> bool {
         let of =
             |subject: &Subject| matches!(subject, Subject::Container(about, _) if about == name);
         self.0.iter().any(|cause| of(&cause.subject))
     }
 
-    /// The causes without the beginning of the pod, which is not why it ended.
+    /// The causes without the pod's start, which is not why it ended.
     #[must_use]
     pub(crate) fn of_end(&self) -> Self {
         let others = self.0.iter().filter(|cause| cause.subject != Subject::Sandbox);
         Self(others.cloned().collect())
     }
 
-    /// Adds the causes that are new.
+    /// Adds causes that are not in the list yet.
     pub(crate) fn add(&mut self, more: Self) {
         for cause in more.0 {
             if !self.0.contains(&cause) {
@@ -90,7 +90,7 @@ impl Causes {
         }
     }
 
-    /// These causes and more.
+    /// These causes followed by `more`.
     #[must_use]
     pub(crate) fn and(mut self, more: Self) -> Self {
         self.add(more);
@@ -115,8 +115,8 @@ impl Causes {
         named.join(", ")
     }
 
-    /// Why a container came to a state. What started or ended without a known reason did so by itself; what waits does so
-    /// because of what is done to it, or to the pod.
+    /// Why a container changed to a state. Without a cause, a container started or ended by itself; a container waits because of an
+    /// action on it, or on the pod.
     pub(crate) fn of_container(&self, name: &str, state: ContainerPhase) -> String {
         let own = self.texts(|subject| {
             matches!(subject, Subject::Container(about, to) if about == name && *to == state)
@@ -143,7 +143,7 @@ impl Causes {
             .filter(|cause| about(&cause.subject))
             .map(|cause| cause.text.as_str())
             .collect();
-        // A cause with a reason makes an event redundant that only says that it happened.
+        // A cause with a reason makes a bare event redundant.
         let has_reason = texts.iter().any(|text| text.contains(": "));
         let said = texts.into_iter().filter(|text| !has_reason || text.contains(": "));
         said.collect::<Vec<_>>().join(", ")

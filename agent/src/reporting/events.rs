@@ -1,4 +1,4 @@
-//! Events about pods, as a kubelet records them: a stream of what was done to a pod, beside its status.
+//! Events about pods, as a kubelet records them: a stream of actions on a pod, beside its status.
 //!
 //! `events/texts.rs` has the kubelet's reasons and messages as data, `events/correlate.rs` counts and aggregates them.
 
@@ -39,7 +39,7 @@ impl EventType {
     }
 }
 
-/// What kind of object an event is about.
+/// The kind of the object of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventObjectKind {
     /// A pod.
@@ -74,10 +74,10 @@ impl EventObject {
     }
 }
 
-/// An event, as `v1.Event` has it. The same event again is sent again with its new count.
+/// An event, as `v1.Event` has it. A repeated event is sent again with its new count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What it is about.
+    /// Its object.
     pub object: EventObject,
     /// Its type.
     pub kind: EventType,
@@ -87,15 +87,15 @@ pub struct Event {
     pub message: String,
     /// The event's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// How often it happened.
+    /// How often it occurred.
     pub count: u32,
-    /// When it first happened.
+    /// When it first occurred.
     pub first_at: Timestamp,
-    /// When it last happened.
+    /// When it last occurred.
     pub last_at: Timestamp,
 }
 
-/// Records events: the one place that workers, image pulls and probes report to. Clones share it.
+/// Records events: workers, image pulls and probes all report to it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct EventRecorder {
     inner: Arc<Mutex<Inner>>,
@@ -119,7 +119,7 @@ impl EventRecorder {
         Self { inner: Arc::new(Mutex::new(inner)), clock }
     }
 
-    /// Records what happened to a pod, or to one of its containers.
+    /// Records an event about a pod, or about one of its containers.
     pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, happening: &Happening) {
         let object = texts::object(pod, container);
         let annotations = happening.annotations();
@@ -163,7 +163,7 @@ impl EventRecorder {
         self.record_about(object, text, BTreeMap::new());
     }
 
-    /// Records an event whose text is known, about a pod or one of its containers.
+    /// Records an event with a given text, about a pod or one of its containers.
     pub(crate) fn record_text(
         &self,
         pod: &Pod,

@@ -1,4 +1,4 @@
-//! What the agent measures of its own work: how it follows the runtime, and how long pods' workers take.
+//! Measurements of the agent's own work: how it follows the runtime, and how long pods' workers take.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/metrics/metrics.go.
 
@@ -13,21 +13,21 @@ use crate::decide::resize::requests::ResizeRequest;
 use crate::histogram::{DEFAULT_BOUNDS, Histogram};
 use crate::node::KeptMemory;
 
-/// What a pod's worker does in a round.
+/// The kind of a worker's sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
-    /// The first round of a pod.
+    /// The first sync of a pod.
     Create,
-    /// A round after the pod's source has changed it.
+    /// A sync after a change by the pod's source.
     Update,
-    /// Another round.
+    /// Another sync.
     Sync,
-    /// The pod's end.
+    /// The pod's termination.
     Kill,
 }
 
 impl WorkKind {
-    /// A kubelet's name of it.
+    /// A kubelet's name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ const PULL_BOUNDS: &[f64] = &[
     1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// What is counted.
+/// A counted event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
     /// A container was started.
@@ -54,7 +54,7 @@ pub enum Counted {
     NotStarted(KindName, String),
     /// A container has ended: its exit code and reason.
     Terminated(KindName, i32, String),
-    /// A pod was evicted to make room for a critical pod, which lacked this resource.
+    /// A pod was preempted for a critical pod, which lacked this resource.
     Preempted(String),
     /// A pod was evicted, for this signal: `memory.available`.
     Evicted(&'static str),
@@ -62,33 +62,33 @@ pub enum Counted {
     Rejected(String),
     /// An image was removed, for its `age` or for `space`.
     ImageRemoved(&'static str),
-    /// A pod's source wants other resources for a container.
+    /// A pod's source requested other resources for a container.
     ResizeRequested(ResizeRequest),
     /// The node can never grant a resize, for this reason: `swap_limitation`.
     ResizeInfeasible(&'static str),
-    /// A resize that had been deferred was granted, because of this: `pods_removed`.
+    /// A deferred resize was granted, for this trigger: `pods_removed`.
     DeferredResizeGranted(&'static str),
-    /// A hook's HTTPS request was answered in HTTP, and succeeded so.
+    /// A hook's HTTPS request was answered in HTTP, and succeeded in HTTP.
     HookFellBackToHttp,
-    /// A container ended before its sleep hook did.
+    /// A container ended before its sleep hook.
     SleepCutShort,
-    /// A container that mounts an image was to be started: one for each such mount.
+    /// A container that mounts an image was about to start; counted once per mount.
     ImageVolume,
     /// An image was mounted.
     ImageVolumeMounted,
     /// An image could not be mounted.
     ImageVolumeFailed,
-    /// A sandbox was requested for a pod that has a user namespace of its own.
+    /// A sandbox was requested for a pod with its own user namespace.
     UserNamespacePod,
     /// The start of such a pod failed.
     UserNamespacePodFailed,
-    /// The runtime began to send its events.
+    /// The runtime's event stream was opened.
     EventStreamOpened,
-    /// It did not, or it no longer does.
+    /// The event stream failed to open, or broke.
     EventStreamFailed,
     /// The runtime had a pod that no source has.
     OrphanFound,
-    /// A pod was started again under the uid of one that was still ending: whether it is static.
+    /// A pod was re-created with the uid of one that was still ending; the value is whether it is static.
     SameUid(bool),
 }
 
@@ -105,7 +105,7 @@ pub fn kind_name(kind: ContainerKind) -> KindName {
     }
 }
 
-/// ◆ A kubelet's name of the sizes of images to which one of `bytes` belongs.
+/// ◆ A kubelet's name of the size class of an image of `bytes`.
 fn size_name(bytes: u64) -> &'static str {
     const MB: u64 = 1 << 20;
     const GB: u64 = 1 << 30;
@@ -127,7 +127,7 @@ fn size_name(bytes: u64) -> &'static str {
     }
 }
 
-/// The upper bounds of numbers of containers.
+/// The upper bounds of the number of containers.
 const CONTAINERS_BOUNDS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 
 /// The upper bounds of durations of changes of volumes, and of calls of their drivers, in seconds.
@@ -141,16 +141,16 @@ const RESIZE_BOUNDS: &[f64] =
 /// A change of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumeOperation {
-    /// A kubelet's name of what makes such volumes: `kubernetes.io/configmap`.
+    /// A kubelet's name of the volume's plugin: `kubernetes.io/configmap`.
     pub plugin: String,
     /// `volume_mount` or `volume_unmount`.
     pub operation: &'static str,
-    /// It failed.
+    /// Whether it failed.
     pub failed: bool,
 }
 
 impl VolumeOperation {
-    /// A volume was mounted for a pod, or its files were brought up to date.
+    /// A volume was mounted for a pod, or its files were updated.
     pub(crate) fn mount(plugin: String, failed: bool) -> Self {
         Self { plugin, operation: "volume_mount", failed }
     }
@@ -159,7 +159,7 @@ impl VolumeOperation {
 /// Directories of pods that no source has, and of which nothing runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrphanedDirs {
-    /// How many the last look found.
+    /// How many the last search found.
     pub found: usize,
     /// How many of these could not be removed.
     pub left: usize,
@@ -168,42 +168,42 @@ pub struct OrphanedDirs {
 /// The volumes of a pod: the plugin of each, and whether it is mounted.
 pub type PodVolumes = Vec<(String, bool)>;
 
-/// The numbers.
+/// All measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// How long listings of the runtime's pods took.
     pub relist_durations: Histogram,
-    /// How long it was from one listing to the next.
+    /// The intervals between the begins of listings.
     pub relist_intervals: Histogram,
     /// When the last one began.
     pub last_relist: Option<Timestamp>,
-    /// How long events of the runtime took from when it created them to when they were received.
+    /// The delays between the runtime's creation of events and their receipt.
     pub event_delays: Histogram,
     /// How long inspections of one pod took.
     pub inspections: Histogram,
-    /// How long it was from when pods were first seen to their first rounds.
+    /// The delays between the first sight of pods and their first syncs.
     pub worker_starts: Histogram,
-    /// How long workers took.
+    /// The durations of syncs.
     pub work: Map<WorkKind, Histogram>,
-    /// How long pulls of images took, by a kubelet's name of their size.
+    /// The durations of image pulls, by a kubelet's name of the size class.
     pub pulls: Map<&'static str, Histogram>,
-    /// How long changes of cgroups took: `create`, `update` or `destroy`.
+    /// The durations of changes of cgroups: `create`, `update` or `destroy`.
     pub cgroups: Map<&'static str, Histogram>,
-    /// How many milliseconds resizes took, by whether they succeeded.
+    /// The durations of resizes in milliseconds, by whether they succeeded.
     pub resizes: Map<bool, Histogram>,
     /// How long changes of volumes took.
     pub volume_changes: Map<VolumeOperation, Histogram>,
-    /// The volumes of pods that containers are to mount.
+    /// The volumes of pods that containers mount.
     pub volumes: Map<PodUid, PodVolumes>,
-    /// How old the measurements were on which pods were evicted, by signal.
+    /// The age of the measurements used for evictions, by signal.
     pub stats_ages: Map<&'static str, Histogram>,
-    /// How much memory is kept for pods; `None`: the agent keeps none, or the node has no Memory QoS.
+    /// The memory that is protected for pods; `None`: the agent protects none, or the node has no Memory QoS.
     pub kept_memory: Option<KeptMemory>,
     /// The directories of orphaned pods.
     pub orphaned_dirs: OrphanedDirs,
-    /// How many containers pods have.
+    /// The numbers of containers of pods.
     pub containers: Histogram,
-    /// How often things happened.
+    /// The counted events.
     pub counts: Map<Counted, u64>,
 }
 
@@ -231,17 +231,17 @@ impl Default for Measured {
     }
 }
 
-/// The numbers of one agent. Clones share them.
+/// The measurements of one agent. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Measures(Arc<Mutex<Measured>>);
 
 impl Measures {
-    /// Those so far.
+    /// The measurements so far.
     pub(crate) fn now(&self) -> Measured {
         self.lock().clone()
     }
 
-    /// Counts the begin of a listing, so long after that of the last one.
+    /// Counts the begin of a listing. `since_last` is the time since the previous begin.
     pub(crate) fn relist_begins(&self, at: Timestamp, since_last: Option<Duration>) {
         let mut measured = self.lock();
         measured.last_relist = Some(at);
@@ -250,12 +250,12 @@ impl Measures {
         }
     }
 
-    /// Counts a listing that has ended.
+    /// Counts a completed listing.
     pub(crate) fn relist_ends(&self, took: Duration) {
         self.lock().relist_durations.observe(took.as_secs_f64());
     }
 
-    /// Counts an event of the runtime, received so long after it was created.
+    /// Counts an event of the runtime, received `after` its creation.
     pub(crate) fn received_event(&self, after: Duration) {
         self.lock().event_delays.observe(after.as_secs_f64());
     }
@@ -265,7 +265,7 @@ impl Measures {
         self.lock().inspections.observe(took.as_secs_f64());
     }
 
-    /// Counts the begin of a pod's first round, so long after the pod was first seen.
+    /// Counts the begin of a pod's first sync, `after` the pod was first seen.
     pub(crate) fn worker_starts(&self, after: Duration) {
         self.lock().worker_starts.observe(after.as_secs_f64());
     }
@@ -278,12 +278,12 @@ impl Measures {
         durations.observe(took.as_secs_f64() * 1e3);
     }
 
-    /// Counts a round of a worker.
+    /// Counts a worker's sync.
     pub(crate) fn worked(&self, kind: WorkKind, took: Duration) {
         observe(&mut self.lock().work, kind, DEFAULT_BOUNDS, took);
     }
 
-    /// Counts a pull of an image of so many bytes; 0: unknown.
+    /// Counts a pull of an image of this size; 0: unknown.
     pub(crate) fn pulled(&self, bytes: u64, took: Duration) {
         observe(&mut self.lock().pulls, size_name(bytes), PULL_BOUNDS, took);
     }
@@ -303,18 +303,18 @@ impl Measures {
         observe(&mut self.lock().stats_ages, signal, DEFAULT_BOUNDS, age);
     }
 
-    /// Notes the volumes of a pod.
+    /// Records the volumes of a pod.
     pub(crate) fn has_volumes(&self, uid: &PodUid, volumes: PodVolumes) {
         self.lock().volumes.insert(uid.clone(), volumes);
     }
 
-    /// Whether the volumes of a pod are noted.
+    /// Whether the volumes of a pod are recorded.
     pub(crate) fn knows_volumes(&self, uid: &PodUid) -> bool {
         self.lock().volumes.contains_key(uid)
     }
 
-    /// Counts the end of all volumes of a pod that are mounted. They are removed together, so each takes as long as all. Those of a
-    /// failure are tried again.
+    /// Counts the unmounts of all mounted volumes of a pod. They are removed together, so each takes as long as all. After a
+    /// failure they are retried.
     pub(crate) fn removed_volumes(&self, uid: &PodUid, failed: bool, took: Duration) {
         let volumes = match failed {
             true => self.lock().volumes.get(uid).cloned(),
@@ -327,28 +327,28 @@ impl Measures {
         }
     }
 
-    /// Notes how much memory is kept for pods.
+    /// Records how much memory is protected for pods.
     pub(crate) fn keeps_memory(&self, kept: KeptMemory) {
         self.lock().kept_memory = Some(kept);
     }
 
-    /// Notes which directories of orphaned pods a look has found.
+    /// Records the directories of orphaned pods that a search has found.
     pub(crate) fn finds_orphaned_dirs(&self, dirs: OrphanedDirs) {
         self.lock().orphaned_dirs = dirs;
     }
 
-    /// Notes that no pod has become an orphan since the last look: another one would find what that has left.
+    /// Records that no pod has become an orphan since the last search, so that a new search would find those that it left.
     pub(crate) fn finds_no_more_orphaned_dirs(&self) {
         let mut measured = self.lock();
         measured.orphaned_dirs.found = measured.orphaned_dirs.left;
     }
 
-    /// Counts a new pod with so many containers.
+    /// Counts the containers of a new pod.
     pub(crate) fn has_containers(&self, count: usize) {
         self.lock().containers.observe(count as f64);
     }
 
-    /// Counts what has happened.
+    /// Counts an event.
     pub(crate) fn count(&self, happened: Counted) {
         *self.lock().counts.entry(happened).or_default() += 1;
     }
@@ -358,7 +358,7 @@ impl Measures {
     }
 }
 
-/// Counts a duration among those of its kind.
+/// Counts a duration in the histogram of its kind.
 fn observe<K: Ord>(all: &mut Map<K, Histogram>, kind: K, bounds: &'static [f64], took: Duration) {
     let durations = all.entry(kind).or_insert_with(|| Histogram::new(bounds));
     durations.observe(took.as_secs_f64());
@@ -397,7 +397,7 @@ mod tests {
         assert!(measures.knows_volumes(&uid), "they are tried again");
         measures.removed_volumes(&uid, false, Duration::from_secs(1));
         assert!(!measures.knows_volumes(&uid));
-        // Another end of it has nothing to remove.
+        // A repeated end of the pod has nothing to remove.
         measures.removed_volumes(&uid, false, Duration::from_secs(1));
         let changes = measures.now().volume_changes;
         let changes: Vec<(bool, u64)> =

@@ -12,7 +12,7 @@ use api::pod::{ContainerKind, PodUid};
 pub(crate) mod status_store;
 pub(crate) mod transitions;
 
-/// The latest report of every pod. A copy costs nothing, and neither does a change while copies exist.
+/// The latest report of every pod. Clones are cheap, and so are changes while clones exist.
 pub type Reports = rpds::RedBlackTreeMapSync<PodUid, PodReport>;
 
 /// The latest state of one pod.
@@ -24,9 +24,9 @@ pub struct PodReport {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The status as of now: it shows what a sync does while it does it.
+    /// The current status: it shows the progress of a running sync.
     pub status: Arc<PodStatus>,
-    /// The status as a kubelet's status manager has it, for an API server: that of the beginning of the latest sync.
+    /// The status for an API server, as a kubelet's status manager has it: that of the beginning of the latest sync.
     pub published: Arc<PodStatus>,
     /// Nothing of the pod runs or will run: its phase is terminal, or it was terminated.
     pub finished: bool,
@@ -51,9 +51,9 @@ pub struct ContainerReport {
     pub message: String,
     /// The exit code of its latest run.
     pub exit_code: Option<i32>,
-    /// It waits after a failure that every other attempt repeats: the manifest asks for what the runtime refuses.
+    /// Whether it waits after a failure that every retry repeats: the runtime rejects the manifest's request.
     pub refused: bool,
-    /// It runs, and its probes say that it is ready.
+    /// Whether it runs and is ready according to its probes.
     pub ready: bool,
     /// How often it was restarted.
     pub restarts: u32,
@@ -94,7 +94,7 @@ impl ContainerPhase {
     }
 }
 
-/// A status as a kubelet's status manager records it, for an API server.
+/// A status for an API server, as a kubelet's status manager records it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedStatus {
     /// When it was published.
@@ -109,7 +109,7 @@ pub struct PublishedStatus {
     pub status: Arc<PodStatus>,
 }
 
-/// A container became ready, or is ready no longer.
+/// A change of a container's readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadinessChange {
     /// When the agent observed it.
@@ -135,9 +135,10 @@ pub struct Transition {
     pub uid: PodUid,
     /// The container; `None` for the pod as a whole.
     pub container: Option<String>,
-    /// The state before: `Waiting`, `Waiting(CrashLoopBackOff)`, `Running`, `Terminated(Completed)`; for a pod its phase, `Terminating`, `Removed`; empty when it is new.
+    /// The state before: `Waiting`, `Waiting(CrashLoopBackOff)`, `Running`, `Terminated(Completed)`; for a pod its phase,
+    /// `Terminating`, `Removed`; empty for a new one.
     pub from: String,
-    /// The state now, written the same way.
+    /// The state now, in the same form.
     pub to: String,
     /// The cause of the change.
     pub cause: String,

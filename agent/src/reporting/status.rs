@@ -48,11 +48,11 @@ pub struct Inputs<'a> {
     pub observed: &'a Observed,
     /// The previously computed status; `None` after a restart of the agent.
     pub previous: Option<&'a PodStatus>,
-    /// The last start error of each container.
+    /// The latest start error of each container.
     pub start_errors: &'a Map<String, StartError>,
-    /// The agent has terminated the pod: all containers have stopped and none will be started.
+    /// Whether the agent has terminated the pod: all containers have stopped and none will be started.
     pub terminated: bool,
-    /// Whether the pod's probes are run.
+    /// Whether the pod's probes run.
     pub probes_registered: bool,
     /// When the agent was started.
     pub agent_started_at: Option<Timestamp>,
@@ -62,7 +62,7 @@ pub struct Inputs<'a> {
     pub prefers_ipv6: bool,
     /// Whether the pod's runtime handler can make read-only mounts recursive.
     pub recursive_read_only: bool,
-    /// Whether statuses have the signals that stop containers (gate ContainerStopSignals).
+    /// Whether statuses include the containers' stop signals (gate ContainerStopSignals).
     pub stop_signals: bool,
     /// Which features are on.
     pub features: Features,
@@ -111,7 +111,7 @@ pub fn pod_status(inputs: &Inputs<'_>) -> PodStatus {
         status.message =
             Some("Pod was active on the node longer than the specified deadline".to_owned());
     }
-    // A terminal phase at the API server is final.
+    // A terminal phase in the API server is final.
     if let Some(last) = api.phase.as_deref().filter(|phase| is_terminal(phase)) {
         status.phase = Some(last.to_owned());
     }

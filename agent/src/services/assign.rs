@@ -1,4 +1,4 @@
-//! ◆ Gives Services what an API server gives them: ClusterIPs and node ports.
+//! ◆ Assigns ClusterIPs and node ports to Services, as an API server does.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ pub(super) fn needs_address(spec: &ServiceSpec) -> bool {
     kind(spec) != "ExternalName" && spec.cluster_ip.as_deref() != Some("None")
 }
 
-/// Whether its ports are also ports of the node.
+/// Whether the Service's ports are also ports of the node.
 #[must_use]
 pub fn has_node_ports(spec: &ServiceSpec) -> bool {
     match kind(spec) {
@@ -28,11 +28,11 @@ pub fn has_node_ports(spec: &ServiceSpec) -> bool {
     }
 }
 
-/// Gives Services addresses and node ports, which they keep while they change.
+/// Assigns addresses and node ports to Services, which keep them while they change.
 #[derive(Debug)]
 pub struct Assigner {
     seed: u64,
-    /// The addresses that no Service has, the one that was given back first in front.
+    /// The free addresses; the one that was released first is in front.
     free: VecDeque<Ipv4Addr>,
     /// By the names of Services.
     addresses: Map<String, Ipv4Addr>,
@@ -41,13 +41,13 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    /// The search for free node ports begins at a place that `seed` chooses, because other clusters on the host have some too.
+    /// The search for free node ports begins at a number derived from `seed`, because other clusters on the host use some too.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, free: VecDeque::new(), addresses: Map::new(), node_ports: Map::new() }
     }
 
-    /// The number of addresses that the Services need beside those that there are.
+    /// The number of further addresses that the Services need.
     #[must_use]
     pub fn missing_addresses(&self, objects: &ObjectMap) -> usize {
         let services = objects.all_services();
@@ -56,7 +56,7 @@ impl Assigner {
         needed.saturating_sub(self.leased())
     }
 
-    /// The number of addresses that there are.
+    /// The number of available addresses.
     pub(super) fn leased(&self) -> usize {
         self.free.len() + self.addresses.len()
     }
@@ -66,7 +66,7 @@ impl Assigner {
         self.free.extend(addresses);
     }
 
-    /// Gives each Service what it needs. A changed one keeps what it has, and takes back what a removed one had.
+    /// Assigns addresses and node ports to each Service. A changed Service keeps its own; those of removed Services are released.
     pub fn assign(&mut self, objects: &mut ObjectMap) {
         let mut services = objects.all_services();
         self.assign_addresses(&services);
@@ -111,8 +111,8 @@ impl Assigner {
         }
     }
 
-    /// Ports that a manifest chooses come first, then those that are kept (patchAllocatedValues in pkg/registry/core/service/storage
-    /// of Kubernetes 1.36, which also goes by the ports' names).
+    /// Ports that a manifest specifies come first, then the kept ones (patchAllocatedValues in pkg/registry/core/service/storage of
+    /// Kubernetes 1.36, which also matches the ports' names).
     fn assign_node_ports(&mut self, services: &[Arc<Service>]) {
         let before = std::mem::take(&mut self.node_ports);
         let (mut taken, mut open) = (Set::new(), Vec::new());
@@ -145,19 +145,19 @@ impl Assigner {
     }
 }
 
-/// The node port that a manifest chooses.
+/// The node port that a manifest specifies.
 fn chosen(port: &ServicePort) -> Option<u16> {
     let number = u16::try_from(port.node_port?).ok();
     number.filter(|number| *number > 0)
 }
 
-/// The node ports that Services choose.
+/// The node ports that Services specify.
 #[derive(Debug, Default)]
 pub struct NodePorts(Map<u16, (String, i32)>);
 
 impl NodePorts {
-    /// Takes the node ports of a Service. Returns why an API server would refuse it, because another port has one of them: two protocols
-    /// of one port may share one.
+    /// Reserves the node ports of a Service. Returns why an API server would reject it, if another port has one of them: two
+    /// protocols of one port may share a node port.
     #[must_use]
     pub fn take(&mut self, service: &Service) -> Vec<String> {
         let (name, mut problems) = (full_name(service), Vec::new());

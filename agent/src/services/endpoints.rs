@@ -1,4 +1,4 @@
-//! ◆ What is behind a Service: pods that its selector chooses, and the addresses of its EndpointSlices. Pure.
+//! ◆ The endpoints of a Service: pods that its selector matches, and the addresses of its EndpointSlices. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/endpointslice and pkg/proxy/endpointslicecache.go.
 
@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::Transport;
 use crate::objects::ObjectMap;
 
-/// An address behind a Service.
+/// An endpoint of a Service.
 pub(super) struct Endpoint<'a> {
     pub(super) address: Ipv4Addr,
     /// Its name below a headless Service's.
@@ -38,7 +38,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The port that a Service's port leads to; `None` if there is none of that name.
+    /// The target port of a Service's port; `None` if there is none with its name.
     pub(super) fn port(&self, port: &ServicePort) -> Option<u16> {
         match self.source {
             Source::Pod(pod) => port_of_pod(port, pod),
@@ -59,7 +59,7 @@ pub(super) fn has_selector(spec: &ServiceSpec) -> bool {
     selector.is_some_and(|labels| !labels.is_empty())
 }
 
-/// Whether a Service's selector chooses a pod.
+/// Whether a Service's selector matches a pod.
 #[must_use]
 pub fn selects(service: &Service, pod: &Pod) -> bool {
     let Some(spec) = service.spec.as_ref().filter(|spec| has_selector(spec)) else {
@@ -70,7 +70,7 @@ pub fn selects(service: &Service, pod: &Pod) -> bool {
     pod.namespace() == named(service).1 && spec.selector.iter().flatten().all(has)
 }
 
-/// The EndpointSlices of a Service. Endpoints count only for a Service without a selector: the others' are a controller's.
+/// The EndpointSlices of a Service. Endpoints are used only for a Service without a selector: the others come from a controller.
 pub(super) fn slices_of<'s>(
     service: &Service,
     slices: &'s [Arc<EndpointSlice>],
@@ -88,7 +88,7 @@ pub(super) fn slices_of<'s>(
     })
 }
 
-/// The endpoints of a Service that may be reached, by address.
+/// The reachable endpoints of a Service, by address.
 pub(super) fn endpoints<'a, 'p>(
     service: &Service,
     spec: &ServiceSpec,
@@ -101,7 +101,7 @@ pub(super) fn endpoints<'a, 'p>(
         for endpoint in slice.endpoints.iter().flatten() {
             let conditions = endpoint.conditions.as_ref();
             let ready = conditions.and_then(|conditions| conditions.ready);
-            // A proxy takes the first address only.
+            // A proxy uses only the first address.
             let address = endpoint.addresses.first();
             let address = address.and_then(|address| address.parse().ok());
             if let Some(address) = address.filter(|_| ready != Some(false)) {
@@ -118,7 +118,7 @@ pub(super) fn endpoints<'a, 'p>(
     endpoints
 }
 
-/// The addresses that manifests give a Service, in words.
+/// The addresses that manifests specify for a Service, for messages.
 #[must_use]
 pub fn fixed_addresses(service: &Service, objects: &ObjectMap) -> Vec<String> {
     let spec = service.spec.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! ◆ Plans the table of names and ports from Services, pods and their statuses.
+//! ◆ Computes the table of names and ports from Services, pods and their statuses.
 //!
 //! Sources: the specification of DNS-based service discovery of Kubernetes (version 1.1.0), and Kubernetes 1.36,
 //! pkg/controller/endpointslice.
@@ -15,11 +15,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::endpoints::{Endpoint, endpoints, named, number};
 use super::{Balancer, ServiceName, ServiceTable, Transport};
 
-/// How long a client with affinity stays with a pod, in seconds (`sessionAffinityConfig.clientIP.timeoutSeconds`).
+/// The default time for which a client with affinity is forwarded to the same pod, in seconds
+/// (`sessionAffinityConfig.clientIP.timeoutSeconds`).
 const AFFINITY: i32 = 10_800;
 
-/// The table of `services`, in the cluster's domain. `pods` are those that are to run, `slices` the
-/// addresses that manifests give.
+/// The table of `services`, in the cluster's domain. `pods` are the desired pods, `slices` the addresses from manifests.
 pub fn plan<'a>(
     domain: &str,
     services: impl IntoIterator<Item = &'a Service>,
@@ -51,18 +51,18 @@ pub fn plan<'a>(
                 }
                 balancers.extend(self::balancers(service, spec, address, &endpoints));
             }
-            // Not yet, or no IPv4 address.
+            // No address yet, or no IPv4 address.
             Some(Err(_)) if spec.cluster_ip.as_deref() != Some("None") => {}
             None => {}
             Some(Err(_)) => headless(&mut names, &full_name, spec, &endpoints),
         }
     }
     let names = names.0.into_values().collect();
-    // The ClusterIPs are addresses of the pod network.
+    // The ClusterIPs are in the pod network.
     ServiceTable { zone: domain.to_owned(), names, balancers, addresses: Vec::new() }
 }
 
-/// Names by themselves.
+/// DNS records by name.
 #[derive(Default)]
 struct Names(Map<String, ServiceName>);
 
@@ -83,14 +83,14 @@ impl Names {
     }
 }
 
-/// The names of a Service without an address: those of its pods.
+/// The names of a Service without an address: its pods' names.
 fn headless(names: &mut Names, full_name: &str, spec: &ServiceSpec, endpoints: &[Endpoint<'_>]) {
     let add = |addresses: &mut Vec<Ipv4Addr>, address| {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
     };
-    // The Service's own name exists also without pods.
+    // The Service's own name exists even without pods.
     names.of(full_name);
     for endpoint in endpoints {
         let address = endpoint.address;
@@ -149,7 +149,7 @@ pub(super) fn words(service: &Service, port: i32, transport: Transport) -> Strin
     format!("service {namespace}/{name}: port {port}{transport}")
 }
 
-/// The node ports of a Service that are served, each with the Service and its port in words.
+/// The supported node ports of a Service, each with the Service and its port for messages.
 #[must_use]
 pub fn node_ports(service: &Service) -> Vec<(String, Transport, u16)> {
     let ports = service.spec.iter();

@@ -1,14 +1,14 @@
-//! ◆ Plans the table of the Services that an API server has: their ClusterIPs and node ports, and the endpoints of their EndpointSlices.
+//! ◆ Computes the table of an API server's Services: their ClusterIPs and node ports, and the endpoints of their EndpointSlices.
 //!
-//! | what | then |
+//! | Services and endpoints | connections |
 //! |---|---|
 //! | headless and ExternalName Services, those of another proxy (`service.kubernetes.io/service-proxy-name`) | not served |
-//! | endpoints that are ready | connections are passed to them |
-//! | none is ready | to those that serve while they terminate |
-//! | `internalTrafficPolicy: Local`, for node ports `externalTrafficPolicy: Local` | to those of this node alone |
-//! | hints of all ready endpoints name nodes, or zones, and this one | to those that are meant for it |
+//! | endpoints that are ready | forwarded to them |
+//! | no ready endpoint | forwarded to terminating endpoints that still serve |
+//! | `internalTrafficPolicy: Local`, for node ports `externalTrafficPolicy: Local` | forwarded only to endpoints of this node |
+//! | all ready endpoints have hints for nodes, or zones, and some for this one | forwarded to endpoints with a hint for it |
 //!
-//! Names are the matter of the cluster's DNS server. SCTP, IPv6, external IPs and addresses of load balancers are not served.
+//! The cluster's DNS server serves the names. SCTP, IPv6, external IPs and addresses of load balancers are not served.
 //!
 //! Source: Kubernetes 1.36, pkg/proxy/topology.go, endpointslicecache.go, serviceport.go and util/utils.go (ShouldSkipService).
 
@@ -27,7 +27,7 @@ use super::{Balancer, ServiceTable, Transport};
 /// The label of Services that another proxy serves.
 const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 
-/// Where the proxy is.
+/// The location of the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The node's name.
@@ -36,7 +36,7 @@ pub struct Place {
     pub zone: Option<String>,
 }
 
-/// What an endpoint of one port of a Service is.
+/// An endpoint of one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Endpoint<'a> {
     at: SocketAddrV4,
@@ -103,7 +103,7 @@ fn served(service: &Service) -> Option<(&ServiceSpec, Ipv4Addr)> {
     addresses.next().map(|address| (spec, address))
 }
 
-/// The endpoints of a Service's port, by address; of one that several slices have, this node's own.
+/// The endpoints of a Service's port, by address; of an address in several slices, the one of this node.
 fn endpoints<'a>(
     port: &ServicePort,
     slices: &[&'a EndpointSlice],
@@ -115,7 +115,7 @@ fn endpoints<'a>(
             continue;
         };
         for one in slice.endpoints.iter().flatten() {
-            // A proxy takes the first address only.
+            // A proxy uses only the first address.
             let Some(Ok(address)) = one.addresses.first().map(|text| text.parse()) else {
                 continue;
             };
@@ -174,7 +174,7 @@ fn balancers(
     balancers.collect()
 }
 
-/// The endpoints that connections are passed to.
+/// The endpoints to which connections are forwarded.
 fn usable(endpoints: &[Endpoint<'_>], local_only: bool, place: &Place) -> Vec<SocketAddrV4> {
     let preference = if local_only { Preference::None } else { preference(endpoints, place) };
     let zone = place.zone.as_deref().unwrap_or_default();
@@ -194,7 +194,7 @@ fn usable(endpoints: &[Endpoint<'_>], local_only: bool, place: &Place) -> Vec<So
     of(&|endpoint| endpoint.serving && endpoint.terminating && is_here(endpoint))
 }
 
-/// Hints count if all ready endpoints have some, and one is meant for this place.
+/// Hints are used if all ready endpoints have some, and one names this place.
 fn preference(endpoints: &[Endpoint<'_>], place: &Place) -> Preference {
     let ready: Vec<&Endpoint<'_>> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
     let all = |has: fn(&Endpoint<'_>) -> bool| ready.iter().all(|endpoint| has(endpoint));

@@ -55,7 +55,7 @@ fn table(spec: Value) -> ServiceTable {
     plan("cluster.local", [&service], &pods, &[], |uid| statuses.get(uid.as_str()))
 }
 
-/// Names with their records, in words.
+/// Names with their records, as text.
 fn names(table: &ServiceTable) -> Vec<String> {
     let words = |name: &ServiceName| {
         let addresses = name.addresses.iter().map(ToString::to_string);
@@ -69,7 +69,7 @@ fn names(table: &ServiceTable) -> Vec<String> {
     table.names.iter().map(words).collect()
 }
 
-/// Ports with their backends, in words.
+/// Ports with their backends, as text.
 fn ports(table: &ServiceTable) -> Vec<String> {
     let words = |balancer: &Balancer| {
         let address = balancer.address.map_or("node".to_owned(), |ip| ip.to_string());
@@ -165,7 +165,7 @@ fn pods_of_another_namespace_are_not_chosen() {
     assert_eq!(ports(&table), ["10.1.0.1 tcp 80 → "]);
 }
 
-/// The Services with what they were given, and the warnings.
+/// The Services with their addresses and node ports, and the warnings.
 fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
     let mut objects = ObjectMap::default();
     for (number, spec) in specs.iter().enumerate() {
@@ -176,7 +176,7 @@ fn assigned(specs: &[Value], seed: u64) -> (Vec<String>, Vec<String>) {
     (assigned_by(&mut assigner, &mut objects), warnings)
 }
 
-/// Leases the addresses that are missing, the next ones of a network, and returns the Services with what they were given.
+/// Adds the missing addresses, the next ones of a network, and returns the Services with their addresses and node ports.
 fn assigned_by(assigner: &mut Assigner, objects: &mut ObjectMap) -> Vec<String> {
     let missing = u8::try_from(assigner.missing_addresses(objects)).unwrap();
     let first = u8::try_from(assigner.leased()).unwrap() + 1;
@@ -209,18 +209,18 @@ fn changed_services_keep_addresses_and_node_ports() {
         assigned(&[("a", a.clone()), ("b", b.clone())]),
         ["10.1.0.1 30005", "10.1.0.2 30006"]
     );
-    // Another number and a further port change nothing of what there is, wherever the Service is in the order.
+    // Another number and a further port do not change existing ports, whatever the order of the Services.
     let more = ports(json!([{"name": "y", "port": 1}, {"name": "x", "port": 81}]));
     assert_eq!(
         assigned(&[("0", a.clone()), ("a", more), ("b", b.clone())]),
         ["10.1.0.3 30007", "10.1.0.1 30008 30005", "10.1.0.2 30006"]
     );
-    // A new Service takes the address of a removed one.
+    // A new Service gets the address of a removed one.
     assert_eq!(
         assigned(&[("b", b.clone()), ("c", json!({"ports": [{"port": 1}]}))]),
         ["10.1.0.2 30006", "10.1.0.3 "]
     );
-    // A port that is chosen now is not kept by another one.
+    // A port that a manifest specifies now is taken from the Service that kept it.
     let chosen = ports(json!([{"port": 1, "nodePort": 30006}]));
     assert_eq!(assigned(&[("b", b), ("d", chosen)]), ["10.1.0.2 30005", "10.1.0.1 30006"]);
     assert_eq!(assigned(&[]), [""; 0]);
@@ -282,7 +282,7 @@ fn each_service_gets_an_address_and_node_ports() {
         ],
         2767,
     );
-    // The search begins at the last one, goes on with the first one, and passes one that is given.
+    // The search begins at the last port, continues with the first one, and skips an assigned one.
     assert_eq!(services, ["10.1.0.1 ", "None ", "- ", "10.1.0.2 32767 30000", "10.1.0.3 30001"]);
     assert_eq!(warnings, [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! ◆ What of the Services is not as their authors expect, in sentences. Pure.
+//! ◆ Warnings about Services that behave differently from what their authors may expect. Pure.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::assign::{full_name, kind, needs_address};
 use super::endpoints::{has_selector, port_of_slice, slices_of};
 use crate::objects::ObjectMap;
 
-/// What of the Services, Endpoints and EndpointSlices is not as their authors expect, in sentences.
+/// Warnings about Services, Endpoints and EndpointSlices.
 #[must_use]
 pub fn warnings(objects: &ObjectMap) -> Vec<String> {
     let (services, slices) = (objects.all_services(), objects.endpoint_slices());
@@ -28,7 +28,7 @@ pub fn warnings(objects: &ObjectMap) -> Vec<String> {
     of_services.chain(unused(&services, &slices)).collect()
 }
 
-/// What is wrong with what is behind a Service.
+/// Warnings about the endpoints of a Service.
 fn warnings_of_slices(
     service: &Service,
     spec: &ServiceSpec,

@@ -37,7 +37,7 @@ pub enum SandboxError {
     /// The pod cannot have its namespaces.
     #[error(transparent)]
     Namespaces(#[from] NamespaceError),
-    /// There is no such policy.
+    /// The policy for supplemental groups does not exist.
     #[error(transparent)]
     Groups(#[from] GroupsPolicyError),
 }
@@ -91,11 +91,11 @@ fn sandbox_labels(pod: &Pod, node: &Node) -> std::collections::BTreeMap<String, 
     labels
 }
 
-/// The ports of app containers and sidecars, published on the node or not.
+/// The ports of app containers and sidecars, including those that are not published on the node.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     let sidecars = pod.init_containers().iter().filter(|init| api::pod::is_sidecar(init));
     let of_container = |container: &Container| {
-        // A name, or else the mapping itself, is taken once.
+        // Of equal names, or of equal mappings without a name, only the first is used.
         let mut seen: Vec<(Option<String>, PortMapping)> = Vec::new();
         for port in container.ports.iter().flatten() {
             let name = port.name.clone().filter(|name| !name.is_empty());

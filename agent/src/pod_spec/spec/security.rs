@@ -56,7 +56,7 @@ pub enum UserError {
         /// The container.
         container: String,
     },
-    /// The image's user is no user.
+    /// The image's user is not a valid id.
     #[error(
         "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive (pod: {pod:?}, container: {container})"
     )]
@@ -68,7 +68,7 @@ pub enum UserError {
         /// The container.
         container: String,
     },
-    /// The image's user is a name, which could be root's.
+    /// The image's user is a name, which may be an alias of root.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: {pod:?}, container: {container})"
     )]
@@ -82,7 +82,7 @@ pub enum UserError {
     },
 }
 
-/// Why a container has no security settings.
+/// Why a container's security settings cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
     /// Its user is not allowed.
@@ -97,12 +97,12 @@ pub enum SecurityError {
     /// An AppArmor profile of the node without a name.
     #[error("missing localhost apparmor profile name")]
     AppArmorProfile,
-    /// There is no such policy.
+    /// The policy for supplemental groups does not exist.
     #[error(transparent)]
     Groups(#[from] GroupsPolicyError),
 }
 
-/// There is no such policy for supplementary groups.
+/// The policy for supplemental groups does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported supplementalGroupsPolicy: {policy}")]
 pub struct GroupsPolicyError {

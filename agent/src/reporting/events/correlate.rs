@@ -1,12 +1,12 @@
-//! ◆ Counts and aggregates events, so that a pod in trouble does not flood its observers.
+//! ◆ Counts and aggregates events, so that a failing pod does not flood its observers.
 //!
-//! | rule | events that count as one | effect |
+//! | rule | events that are combined | effect |
 //! |---|---|---|
 //! | aggregation | of one object, type and reason, with 10 different messages, each at most 600 s after the one before | one event, `(combined from similar events): MESSAGE` |
-//! | counting | the same object, field, type, reason and message, or the same aggregate | the count goes up, the first time stays |
-//! | spam | of one object and type | 25 at once, then one in 300 s; the rest is dropped |
+//! | counting | the same object, field, type, reason and message, or the same aggregate | the count increases, the first time stays |
+//! | spam | of one object and type | a burst of 25, then one in 300 s; the rest is dropped |
 //!
-//! Source: Kubernetes 1.36, client-go tools/record/events_cache.go. Each rule remembers 4096 entries.
+//! Source: Kubernetes 1.36, client-go tools/record/events_cache.go. Each rule caches 4096 entries.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use super::{Event, EventObject};
 
 const REMEMBERED: usize = 4096;
-/// That many different messages make an aggregate.
+/// The number of different messages that make an aggregate.
 const AGGREGATE_AT: usize = 10;
 /// Similar events further apart than this are not aggregated, in seconds.
 const AGGREGATE_WITHIN: f64 = 600.0;
@@ -25,24 +25,24 @@ const BURST: f64 = 25.0;
 /// Events per second after a burst.
 const REFILL: f64 = 1.0 / 300.0;
 
-/// The hash of what events have in common: with thousands remembered, their texts would take megabytes.
+/// The hash of the common parts of events: with thousands of entries, the texts would take megabytes.
 type Digest = u128;
 
 #[derive(Clone, Debug)]
 struct Similar {
-    /// The hashes of the messages, the oldest first.
+    /// The hashes of the messages, oldest first.
     messages: Vec<Digest>,
     last_at: Timestamp,
 }
 
-/// The events that remain to a client, as in a token bucket.
+/// The remaining events of an object: a token bucket.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
     filled_at: Timestamp,
 }
 
-/// What is known of earlier events.
+/// The recorded earlier events.
 #[derive(Clone, Debug)]
 pub(super) struct Correlator {
     /// By object, type and reason.
@@ -64,7 +64,7 @@ impl Default for Correlator {
 }
 
 impl Correlator {
-    /// The event as it is to be shown: with its count, or as an aggregate; `None` if it is dropped.
+    /// The event to show: with its count, or as an aggregate; `None` if it is dropped.
     pub(super) fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
         let (event, key) = self.aggregated(event, now);
         let event = self.counted(event, key);
@@ -72,7 +72,7 @@ impl Correlator {
     }
 
     fn aggregated(&mut self, mut event: Event, now: Timestamp) -> (Event, Digest) {
-        // Containers of one pod count together.
+        // Events of all containers of a pod are aggregated together.
         let key = digest(&(whole(&event.object), event.kind, &event.reason));
         let similar =
             self.similar.entry(key, || Similar { messages: Vec::with_capacity(1), last_at: now });
@@ -122,7 +122,7 @@ fn whole(object: &EventObject) -> (&PodUid, &str, &str) {
     (&object.uid, &object.namespace, &object.name)
 }
 
-/// Two hashes of 64 bits: events that differ are never taken for the same by chance.
+/// Two hashes of 64 bits, so that different events do not collide by chance.
 fn digest(of: &impl Hash) -> Digest {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -137,7 +137,7 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64()
 }
 
-/// A map of limited size that forgets the entry that was used least recently.
+/// A map of limited size that removes the least recently used entry.
 #[derive(Clone, Debug)]
 pub(super) struct Lru<K, V> {
     limit: usize,
@@ -153,7 +153,7 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         Self { limit, entries: BTreeMap::new(), uses: BTreeMap::new(), next_use: 0 }
     }
 
-    /// The entry of a key, which `make` provides if there is none.
+    /// The entry of a key, created by `make` if it does not exist.
     pub(super) fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(&key)
             && self.entries.len() >= self.limit
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// The count and message of each event that is shown; `None` for one that is dropped.
+    /// The count and message of each event that is shown; `None` for a dropped one.
     fn shown(events: Vec<Event>) -> Vec<Option<(u32, String)>> {
         let mut correlator = Correlator::default();
         let show = |event: Event| {

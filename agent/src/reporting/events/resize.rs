@@ -1,4 +1,4 @@
-//! ◆ The messages of events about resizes: what is asked for, as JSON.
+//! ◆ The messages of events about resizes: the requested resources as JSON.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/events/resize.go.
 
@@ -35,7 +35,7 @@ struct Resources {
     requests: BTreeMap<String, String>,
 }
 
-/// `what` about the resize of a pod to the resources in its spec, of that generation, with an error if it failed.
+/// `what` followed by the resources in the pod's spec, the generation, and the error if the resize failed.
 pub(super) fn message(what: &str, pod: &Pod, generation: i64, error: &str) -> String {
     let summary = Summary {
         init_containers: pod.init_containers().iter().map(container).collect(),
@@ -60,7 +60,7 @@ fn container(of: &Container) -> ContainerSummary<'_> {
     }
 }
 
-/// Go's JSON can be put into HTML.
+/// Escapes JSON as Go does, so that it can be embedded in HTML.
 fn as_go_writes(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -1,4 +1,4 @@
-//! ◆ The kubelet's events as data: type, reason and message of what happens to a pod or container.
+//! ◆ The kubelet's events as data: type, reason and message of each action on a pod or container.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/events/event.go and the places that record them.
 
@@ -10,12 +10,12 @@ use super::{EventObject, EventObjectKind, EventType, resize};
 use crate::pod_spec::admission::Rejection;
 use crate::reporting::status::eviction::Eviction;
 
-/// What happened to a resize.
+/// An event of a resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResizeEvent {
     /// It is granted.
     Started,
-    /// It is carried out.
+    /// It was carried out.
     Completed,
     /// A step failed, with this error.
     Error(String),
@@ -42,7 +42,7 @@ impl ResizeEvent {
     }
 }
 
-/// What happened to a pod, or to one of its containers.
+/// An event about a pod, or about one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happening {
     /// The container was created.
@@ -51,7 +51,7 @@ pub(crate) enum Happening {
     Started,
     /// The container was not created or not started, for this error.
     Failed(String),
-    /// The container is stopped; the message is the cause, and empty where the pod ends.
+    /// The container is being stopped; the message is the cause, and empty if the pod ends.
     Killing(String),
     /// The container waits for its crash back-off.
     BackOff,
@@ -59,7 +59,7 @@ pub(crate) enum Happening {
     FailedPostStartHook,
     /// The preStop hook failed.
     FailedPreStopHook,
-    /// A hook's HTTPS request to this host was answered in HTTP and repeated so.
+    /// This host answered a hook's HTTPS request in HTTP, and the request was repeated in HTTP.
     HookFellBackToHttp(String),
     /// The sandbox is replaced.
     SandboxChanged,
@@ -71,13 +71,13 @@ pub(crate) enum Happening {
     FailedSandboxStatus(String),
     /// The pod was not stopped, for this error.
     FailedKillPod(String),
-    /// An evicted pod takes longer to end than it may.
+    /// An evicted pod did not end within its time limit.
     ExceededGracePeriod,
     /// The pod cannot be inspected.
     FailedSync(String),
-    /// A volume of the pod was not prepared or not brought up to date, or none was for a while: the message.
+    /// A volume of the pod could not be prepared or updated, or none was mounted in time, with this message.
     FailedMount(String),
-    /// A block device was not given to the pod: the message.
+    /// A block device could not be mapped for the pod, with this message.
     FailedMapVolume(String),
     /// The pod was active for longer than `spec.activeDeadlineSeconds`.
     DeadlineExceeded,
@@ -85,9 +85,9 @@ pub(crate) enum Happening {
     NetworkNotReady(String),
     /// The agent evicts the pod.
     Evicted(Eviction),
-    /// The node does not take the pod.
+    /// The node rejects the pod.
     Rejected(Rejection),
-    /// A resize to the pod's resources, of that generation.
+    /// A resize to the pod's resources, with its generation.
     Resize(ResizeEvent, i64),
 }
 

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::reporting::causes::Causes;
 use crate::reporting::measures::Measures;
 
-/// How many removed pods the store keeps, so that a client that polls rarely still sees how they ended.
+/// The number of removed pods in the store, so that a client that polls rarely still sees how they ended.
 const KEPT_REMOVED: usize = 1000;
 
 /// A message to the store's task.
@@ -61,28 +61,28 @@ impl StatusStore {
         let _ = self.messages.send(removed);
     }
 
-    /// Every change from now on.
+    /// Subscribes to every later transition.
     pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<Transition> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = self.messages.send(Message::Subscribe(sender));
         receiver
     }
 
-    /// Every change of a container's readiness from now on.
+    /// Subscribes to every later change of a container's readiness.
     pub(crate) fn subscribe_readiness(&self) -> mpsc::UnboundedReceiver<ReadinessChange> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = self.messages.send(Message::SubscribeReadiness(sender));
         receiver
     }
 
-    /// Every status that is published from now on.
+    /// Subscribes to every status that is published later.
     pub(crate) fn subscribe_statuses(&self) -> mpsc::UnboundedReceiver<PublishedStatus> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = self.messages.send(Message::SubscribeStatuses(sender));
         receiver
     }
 
-    /// The pods whose reports change what they take of the node from now on; the report is published before.
+    /// Subscribes to the pods whose reports change their resources on the node. The report is published before.
     pub(crate) fn subscribe_shares(&self) -> mpsc::UnboundedReceiver<PodUid> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = self.messages.send(Message::SubscribeShares(sender));
@@ -90,13 +90,13 @@ impl StatusStore {
     }
 }
 
-/// Sends changes to everybody who still listens.
+/// Sends changes to all subscribers, and removes closed ones.
 fn send_all<T: Clone>(subscribers: &mut Vec<mpsc::UnboundedSender<T>>, changes: &[T]) {
     subscribers
         .retain(|subscriber| changes.iter().all(|change| subscriber.send(change.clone()).is_ok()));
 }
 
-/// The last report of a pod of which nothing is left, or `unseen`, if it was not reported since it was removed before.
+/// The last report of a pod of which nothing is left, or `unseen`, if it was not reported since its last removal.
 fn removed_report(published: &Reports, unseen: PodReport) -> PodReport {
     let last = published.get(&unseen.uid);
     let last = last.filter(|last| !last.removed).cloned();

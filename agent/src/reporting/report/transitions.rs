@@ -80,7 +80,7 @@ pub(crate) fn transitions(
         });
         let (from, to) =
             (before.map(container_state).unwrap_or_default(), container_state(container));
-        // The id reveals a run that started and exited, or one that took another's place, between two reports.
+        // A different id reveals that a run started and exited, or was replaced, between two reports.
         let another_run = before.is_some_and(|before| {
             before.container_id != container.container_id
                 && match container.state {
@@ -112,7 +112,7 @@ pub(crate) fn transitions(
     if from != to {
         let is_end = !ended.is_empty() && matches!(to.as_str(), "Succeeded" | "Failed");
         let causes = if is_end { &causes.of_end() } else { causes };
-        // A pod follows its containers, unless something was done to it as a whole.
+        // A pod follows its containers, unless the cause is about the pod as a whole.
         let cause = if causes.is_of_pod() || changed.is_empty() {
             causes.of_pod()
         } else if is_end {
@@ -125,7 +125,7 @@ pub(crate) fn transitions(
     found
 }
 
-/// Returns which containers became ready from `old` to `new`, or are ready no longer. One that is new was not ready.
+/// Returns the containers whose readiness changed from `old` to `new`. A new container was not ready before.
 #[must_use]
 pub(crate) fn readiness(
     old: Option<&PodReport>,
@@ -149,7 +149,7 @@ pub(crate) fn readiness(
         .collect()
 }
 
-/// Returns the status that was published from `old` to `new`, if there was one.
+/// Returns the status that was published between `old` and `new`, if any.
 #[must_use]
 pub(crate) fn published_status(
     old: Option<&PodReport>,
@@ -157,7 +157,7 @@ pub(crate) fn published_status(
     at: Timestamp,
 ) -> Option<PublishedStatus> {
     let is_new = old.is_none_or(|old| old.published != new.published);
-    // There is none before the first, and once it is forgotten.
+    // There is none before the first status, and after it is removed.
     (is_new && new.published.phase.is_some()).then(|| PublishedStatus {
         at,
         uid: new.uid.clone(),
@@ -167,7 +167,7 @@ pub(crate) fn published_status(
     })
 }
 
-/// The containers that have ended from `old` to `new`, each once.
+/// The containers that ended between `old` and `new`, each once.
 #[must_use]
 pub(crate) fn terminations(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Counted> {
     let before: Vec<_> = old.into_iter().flat_map(ended_containers).collect();
@@ -183,7 +183,7 @@ pub(crate) fn terminations(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Coun
         .collect()
 }
 
-/// The containers that have ended: kind, name, and how.
+/// The ended containers: kind, name, and termination.
 fn ended_containers(
     status: &PodStatus,
 ) -> impl Iterator<Item = (ContainerKind, &str, &ContainerStateTerminated)> {
@@ -200,7 +200,7 @@ fn ended_containers(
     })
 }
 
-/// Whether what the pod takes of the node may differ: it has finished, or its containers have other requests.
+/// Whether the pod's resources on the node may have changed: it has finished, or its containers have other requests.
 #[must_use]
 pub(crate) fn changes_share(old: Option<&PodReport>, new: &PodReport) -> bool {
     old.is_none_or(|old| {
@@ -208,7 +208,7 @@ pub(crate) fn changes_share(old: Option<&PodReport>, new: &PodReport) -> bool {
     })
 }
 
-/// What the containers request that a status tells of.
+/// The containers' requests in a status.
 fn requests(status: &PodStatus) -> impl Iterator<Item = (&str, &BTreeMap<String, Quantity>)> {
     let lists = [&status.container_statuses, &status.init_container_statuses];
     let all = lists.into_iter().flatten().flatten();

@@ -29,10 +29,10 @@ struct ConditionValue {
 
 const TRUE: ConditionValue = ConditionValue { status: "True", reason: "", message: String::new() };
 
-/// The condition of a pod that is evicted, which the agent shares with others.
+/// The condition of an evicted pod, which other components set too.
 pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Whether the agent owns the conditions of that type.
+/// Whether the agent owns the conditions of this type.
 pub fn is_own(kind: &str) -> bool {
     OWN.contains(&kind)
 }
@@ -95,7 +95,7 @@ pub(super) fn all(
             ..own("AllContainersRestarting", value)
         });
     }
-    // The status of a pod at rest is kept.
+    // The status of an idle pod stays in memory.
     conditions.shrink_to_fit();
     conditions
 }

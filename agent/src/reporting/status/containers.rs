@@ -97,9 +97,9 @@ fn statuses(
 struct Conversion<'a> {
     inputs: &'a Inputs<'a>,
     container: &'a Container,
-    /// The last status of the container.
+    /// The previous status of the container.
     old: Option<&'a ContainerStatus>,
-    /// A RestartAllContainers rule is restarting the whole pod.
+    /// Whether a RestartAllContainers rule is restarting the whole pod.
     restarting: bool,
 }
 
@@ -140,13 +140,13 @@ impl Conversion<'_> {
         self.old.and_then(|old| old.state.clone()).unwrap_or_default()
     }
 
-    /// The status of an attempt that the runtime has.
+    /// The status of an attempt that exists in the runtime.
     fn seen(&self, seen: &ObservedContainer) -> ContainerStatus {
         let id = format!("{}://{}", self.inputs.observed.runtime_name, seen.id);
         let reported = i32::try_from(seen.restart_count).unwrap_or(i32::MAX);
         let old_state = self.old_state();
         let mut restarts = reported.max(self.old.map_or(0, |old| old.restart_count));
-        // RestartAllContainers removes earlier attempts from the runtime, so only the last status has them.
+        // RestartAllContainers removes earlier attempts from the runtime, so only the previous status has them.
         let last_exit = self.old.and_then(|old| {
             let replaced = old.container_id.as_ref() != Some(&id);
             let last = old.last_state.as_ref().and_then(|last| last.terminated.clone());
@@ -187,7 +187,7 @@ impl Conversion<'_> {
             image_id: seen.image_ref.clone(),
             container_id: Some(id.clone()),
             last_state: last_exit.map(terminated),
-            // A running container that had started stays so until `ready` has probe results.
+            // A running container that had started keeps `started` until `ready` has probe results.
             started: self.old.filter(|_| seen.state.is_running()).and_then(|old| old.started),
             state: Some(state),
             user: seen.user.as_ref().map(user),
@@ -252,7 +252,7 @@ impl Conversion<'_> {
         status
     }
 
-    /// A container that was running in the last status and is gone has stopped; it must not look as if it never ran.
+    /// A container that was running in the previous status and no longer exists has stopped; it must not appear as never started.
     fn note_loss(&self, status: &mut ContainerStatus) {
         let last = status.last_state.get_or_insert_default();
         if last.terminated.is_some() {
@@ -336,12 +336,12 @@ const LOST: &str = "ContainerStatusUnknown";
 
 const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
 
-/// The termination of a container of a pod that was terminated, if it is not known how it ended.
+/// The termination of a container of a terminated pod, if its exit is unknown.
 pub(super) fn lost() -> ContainerStateTerminated {
     killed(LOST, NOT_LOCATED)
 }
 
-/// The termination of a container that was killed, or is gone.
+/// The termination of a container that was killed, or no longer exists.
 fn killed(reason: &str, message: &str) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: 137,
@@ -370,7 +370,7 @@ fn volume_mounts(container: &Container, recursive: bool) -> Option<Vec<VolumeMou
     Some(mounts.iter().map(one).collect())
 }
 
-/// Whether a read-only mount is to hold for the mounts below it too, if the runtime can do that.
+/// Whether a read-only mount must be recursive if the runtime supports it.
 fn asks_for_recursion(mount: &VolumeMount) -> bool {
     let is_private =
         mount.mount_propagation.as_deref().is_none_or(|propagation| propagation == "None");

@@ -1,4 +1,4 @@
-//! ◆ What the status of a pod says that the agent evicts.
+//! ◆ The status of a pod that the agent evicts.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/preemption/preemption.go, pkg/kubelet/eviction/eviction_manager.go.
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use crate::local_node::eviction::message::EvictionMessage;
 use crate::reporting::status::conditions::DISRUPTION_TARGET;
 
-/// The grace period of a pod that is evicted at once, in seconds (immediateEvictionGracePeriodSeconds).
+/// The grace period of a pod that is evicted immediately, in seconds (immediateEvictionGracePeriodSeconds).
 pub(crate) const AT_ONCE: i64 = 1;
 
 /// Why a pod is evicted.
@@ -21,18 +21,18 @@ pub(crate) struct Eviction {
     pub(crate) reason: &'static str,
     /// The message of both.
     pub(crate) message: Cow<'static, str>,
-    /// The message of its condition; `None`: it gets none.
+    /// The message of its condition; `None`: it gets no condition.
     condition: Option<Cow<'static, str>>,
     /// The annotations of its event.
     pub(crate) annotations: BTreeMap<String, String>,
-    /// The grace period of its end, in seconds; `None`: the pod's own.
+    /// The grace period of its termination, in seconds; `None`: the pod's own.
     pub(crate) grace: Option<i64>,
-    /// Whether an event says it.
+    /// Whether the eviction is recorded as an event.
     pub(crate) is_event: bool,
 }
 
 impl Eviction {
-    /// A critical pod needs the pod's room.
+    /// A critical pod needs the pod's resources.
     pub(crate) const PREEMPTION: Self = Self {
         reason: "Preempting",
         message: Cow::Borrowed("Preempted in order to admit critical pod"),
@@ -44,7 +44,7 @@ impl Eviction {
         is_event: true,
     };
 
-    /// The pod uses more local storage than it may, as the message says.
+    /// The pod exceeds its local storage, with this message.
     pub(crate) fn of_local_storage(message: String) -> Self {
         Self {
             reason: "Evicted",
@@ -71,7 +71,7 @@ impl Eviction {
         }
     }
 
-    /// The node is short of something, as the message says.
+    /// The node is under pressure, with this message.
     pub(crate) fn of_pressure(said: EvictionMessage, grace: Option<i64>) -> Self {
         Self {
             reason: "Evicted",
@@ -83,7 +83,7 @@ impl Eviction {
         }
     }
 
-    /// Says it in the pod's status. A pod that has ended is not said to have failed if all its containers succeeded.
+    /// Records the eviction in the pod's status. The phase of a pod that has ended is not Failed if all its containers succeeded.
     pub(crate) fn record(&self, pod: &Pod, has_ended: bool, status: &mut PodStatus) {
         if !has_ended || status.phase.as_deref() != Some("Succeeded") {
             status.phase = Some("Failed".to_owned());

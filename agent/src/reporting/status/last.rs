@@ -1,13 +1,13 @@
-//! ◆ The last status of a pod: a container that is not known to have ended counts as failed.
+//! ◆ The last status of a pod: a container whose end is unknown counts as failed.
 //!
-//! | container | what is known of it | its state |
+//! | container | known state | resulting state |
 //! |---|---|---|
-//! | app | it ended | as it was |
+//! | app | it ended | unchanged |
 //! | app | anything else, and the pod was initialized | ContainerStatusUnknown, 137 |
-//! | app | anything else, and the pod was not initialized | as it was |
-//! | init | it ended | as it was |
+//! | app | anything else, and the pod was not initialized | unchanged |
+//! | init | it ended | unchanged |
 //! | init | anything else; it is the first, or it or a later one has started | ContainerStatusUnknown, 137 |
-//! | init | neither it nor a later one has started | as it was |
+//! | init | neither it nor a later one has started | unchanged |
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go TerminatePod.
 
@@ -40,7 +40,7 @@ fn end(status: &mut ContainerStatus) {
     }
 }
 
-/// Whether an app container may have run, by the API server's copy of the pod alone.
+/// Whether an app container may have run, according to the API server's copy of the pod alone.
 fn was_initialized(pod: &Pod) -> bool {
     if pod.init_containers().is_empty() {
         return true;
@@ -120,7 +120,7 @@ mod tests {
         json!({"phase": phase, "initContainerStatuses": statuses(inits), "containerStatuses": statuses(apps)})
     }
 
-    /// Each container's name with the code of its end, or `-`.
+    /// Each container's name with its exit code, or `-`.
     fn shown(list: Option<&Vec<ContainerStatus>>) -> String {
         let one = |status: &ContainerStatus| {
             let code = exit(status.state.as_ref()).map(|exit| exit.exit_code.to_string());

@@ -1,9 +1,10 @@
-//! ◆ What an API server is sent of a status: the agent's own part beside what others own, and no end before the end.
+//! ◆ The status that is sent to an API server: the agent's own part merged with the parts of others, and no terminal phase before
+//! the end.
 //!
-//! | what | comes from |
+//! | part | source |
 //! |---|---|
 //! | conditions that the agent owns | the agent |
-//! | `DisruptionTarget` | the agent once its pod has ended for good, else the server |
+//! | `DisruptionTarget` | the agent once its pod has finally ended, else the server |
 //! | all other conditions, resource claims | the server |
 //! | a terminal phase with its reason and message | the agent, once no container can run any more |
 //! | `Ready` and `ContainersReady` in a terminal phase | never true |
@@ -18,8 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::reporting::status::conditions::{DISRUPTION_TARGET, is_own};
 use crate::reporting::status::is_terminal;
 
-/// The status to send. `at_server` is the server's copy, `own` is the agent's, and `may_run` says whether a container of the
-/// pod may still be running.
+/// The status to send. `at_server` is the server's copy, `own` is the agent's, and `may_run` is whether a container of the pod may
+/// still be running.
 #[must_use]
 pub fn merged(
     pod: &Pod,
@@ -51,7 +52,7 @@ pub fn merged(
         ..own
     };
     if ends && may_run {
-        // While a container may still run, the phase must not say that the pod has ended: others would reuse its ports and devices.
+        // While a container may still run, the phase must not be terminal: other components would reuse its ports and devices.
         merged.phase.clone_from(&at_server.phase);
         merged.reason.clone_from(&at_server.reason);
         merged.message.clone_from(&at_server.message);
@@ -88,7 +89,7 @@ fn not_ready(pod: &Pod, at_server: &PodStatus, status: &mut PodStatus, now: Time
     }
 }
 
-/// The condition with the time of its last change.
+/// Sets the condition's transition time.
 fn since(mut condition: PodCondition, before: &PodStatus, now: Timestamp) -> PodCondition {
     let mut before = before.conditions.iter().flatten();
     let before = before.find(|before| before.type_ == condition.type_);
@@ -99,7 +100,7 @@ fn since(mut condition: PodCondition, before: &PodStatus, now: Timestamp) -> Pod
     condition
 }
 
-/// Replaces the condition of that type, or adds it.
+/// Replaces the condition of this type, or adds it.
 fn put(conditions: &mut Vec<PodCondition>, condition: PodCondition) {
     let known = conditions.iter_mut().find(|known| known.type_ == condition.type_);
     match known {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
 use crate::observed::{ContainerId, ProbeResult, ProbeResults};
 use crate::reporting::status::Inputs;
 
-/// How long before the agent's start a container must have started to be one that an earlier agent took care of.
+/// A container that started this long before the agent was started by an earlier agent.
 const EARLIER_AGENT: SignedDuration = SignedDuration::from_secs(10);
 
 /// Sets `started` and `ready`: from the probes if there are any, or else from whether the container runs.
@@ -47,7 +47,7 @@ fn results(inputs: &Inputs<'_>, status: &ContainerStatus) -> ProbeResults {
     id.and_then(|id| inputs.observed.probes.get(&id)).copied().unwrap_or_default()
 }
 
-/// Whether a running container has started: its startup probe succeeded, it had started before, or none is run.
+/// Whether a running container has started: its startup probe succeeded, it had started before, or it has no such probe.
 fn is_started(inputs: &Inputs<'_>, container: &Container, status: &ContainerStatus) -> bool {
     match results(inputs, status).startup {
         Some(result) => result == ProbeResult::Success,
@@ -56,7 +56,7 @@ fn is_started(inputs: &Inputs<'_>, container: &Container, status: &ContainerStat
     }
 }
 
-/// Whether a started container is ready: its readiness probe succeeded, or none is run.
+/// Whether a started container is ready: its readiness probe succeeded, or it has no such probe.
 fn is_ready(
     inputs: &Inputs<'_>,
     container: &Container,
@@ -73,7 +73,7 @@ fn is_ready(
     if !outlived_agent {
         return !inputs.probes_registered;
     }
-    // An earlier agent probed it: what the API server says of the pod holds until it is probed again.
+    // An earlier agent probed it: the API server's status of the pod stays valid until it is probed again.
     let reported = inputs.pod.api().status.as_ref();
     let was_ready = reported
         .and_then(|status| status.conditions.as_ref())

@@ -1,4 +1,4 @@
-//! ◆ What a status gets when it is recorded: times of transitions, the start of the pod, the generation that it is about.
+//! ◆ Completes a status before it is recorded: times of transitions, the start of the pod, the observed generation.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go updateStatusInternal.
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// How many bytes the messages of a pod's ended containers may have. Kubernetes 1.36, pkg/kubelet/container,
+/// The maximum total length of the messages of a pod's ended containers, in bytes. Kubernetes 1.36, pkg/kubelet/container,
 /// MaxPodTerminationMessageLogLength.
 const MESSAGE_BYTES: usize = 12 * 1024;
 
@@ -21,7 +21,7 @@ pub(crate) fn recorded(
     let previous = previous.or(pod.api().status.as_ref());
     for condition in status.conditions.iter_mut().flatten() {
         if condition.type_.starts_with("PodResize") {
-            // It has the time at which it got its reason.
+            // It already has the time since which it has its reason.
             continue;
         }
         let before = previous
@@ -44,7 +44,7 @@ pub(crate) fn recorded(
     status
 }
 
-/// Leaves each container its share of the bytes that the messages of a pod's ended containers may have.
+/// Truncates the messages of a pod's ended containers, so that together they do not exceed the limit.
 fn cut_messages(pod: &Pod, status: &mut PodStatus) {
     let spec = pod.spec();
     let containers = spec.containers.len()
@@ -65,7 +65,7 @@ fn cut_messages(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
-/// Whether two statuses differ at most in when their conditions changed.
+/// Whether two statuses are equal except for the transition times of their conditions.
 #[must_use]
 pub(crate) fn is_same_but_for_times(one: &PodStatus, other: &PodStatus) -> bool {
     let mut timed = one.clone();

@@ -1,4 +1,4 @@
-//! ◆ Requests and limits in statuses: what a pod and its containers were given, and what the kernel enforces.
+//! ◆ Requests and limits in statuses: the granted ones of a pod and its containers, and the ones that the kernel enforces.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertContainerStatusResources, convertToAPIPodLevelResourcesStatus.
 
@@ -15,12 +15,12 @@ use crate::managers::DeviceHealth;
 use crate::node::Features;
 use crate::observed::{ContainerResources, ObservedContainer};
 
-/// The lowest `cpu.shares`; a request that is not more than this many thousandths is kept as it was given.
+/// The lowest `cpu.shares`; a request of at most this many thousandths is reported as granted.
 const MIN_SHARES: i64 = 2;
-/// The lowest CPU limit that a quota can express, in thousandths; lower ones are kept as they were given.
+/// The lowest CPU limit that a quota can express, in thousandths; lower ones are reported as granted.
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
-/// The health of the devices that a container has of device plugins (Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go
+/// The health of a container's devices from device plugins (Kubernetes 1.36, pkg/kubelet/cm/devicemanager/manager.go
 /// UpdateAllocatedResourcesStatus).
 pub(crate) fn device_status(devices: DeviceHealth) -> Vec<ResourceStatus> {
     let health = |(resource_id, is_healthy)| ResourceHealth {
@@ -69,11 +69,11 @@ pub(super) fn of_pod(
     });
 }
 
-/// What a running pod has, of which `granted` are the requests.
+/// The actual resources of a running pod. `granted` are its requests.
 ///
-/// A kubelet reads the values of the pod's cgroup; they are what was written there last, but for what the kernel rounds. No cgroup has
-/// the memory request: a kubelet keeps the first one as long as the pod runs. Here it is the pod's own one that the resizes have reached, or the sum of those
-/// that the containers were granted.
+/// A kubelet reads the values of the pod's cgroup, which are the last written ones, rounded by the kernel. No cgroup has the memory
+/// request: a kubelet keeps the first one as long as the pod runs. Here it is the pod-level request of the last completed resize,
+/// or the sum of the containers' granted requests.
 fn of_running(
     pod: &Pod,
     actuated: &Actuated,
@@ -92,7 +92,7 @@ fn of_running(
     let old_limits = old.and_then(|old| old.limits.as_ref());
     set_cpu(&mut requests, cpu_request(cgroup), MIN_SHARES, old_requests);
     match granted.get("memory") {
-        // The sum of the containers.
+        // The sum of the containers' requests.
         Some(sum) if !requests.contains_key("memory") => {
             requests.insert("memory".to_owned(), sum.clone());
         }
@@ -114,8 +114,8 @@ fn filled(amounts: Amounts) -> Option<Amounts> {
     (!amounts.is_empty()).then_some(amounts)
 }
 
-/// The resources of a container that the runtime has: those of the spec, and of a running one those that the kernel
-/// enforces. What the runtime does not report is what it was `told`, or stays as `old` has it.
+/// The resources of a container that exists in the runtime: those of the spec, and for a running one those that the kernel
+/// enforces. A value that the runtime does not report is taken from `told`, or else from `old`.
 pub(super) fn of_container(
     container: &Container,
     seen: &ObservedContainer,
@@ -141,14 +141,14 @@ pub(super) fn of_container(
     resources
 }
 
-/// Takes over the amount that was reported before.
+/// Keeps the previously reported amount.
 fn keep(amounts: &mut Amounts, name: &str, old: Option<&Amounts>) {
     if let Some(amount) = old.and_then(|old| old.get(name)) {
         amounts.insert(name.to_owned(), amount.clone());
     }
 }
 
-/// Sets the limit of memory that the kernel enforces; 0: it is not known.
+/// Sets the memory limit that the kernel enforces; 0: unknown.
 fn set_memory_limit(limits: &mut Amounts, bytes: i64, old: Option<&Amounts>) {
     if bytes <= 0 {
         return keep(limits, "memory", old);
@@ -157,11 +157,11 @@ fn set_memory_limit(limits: &mut Amounts, bytes: i64, old: Option<&Amounts>) {
     limits.insert("memory".to_owned(), ApiQuantity(memory.to_string()));
 }
 
-/// Sets the memory request that was `told`, which no cgroup has; 0: there was none.
+/// Sets the memory request that was passed to the runtime, which no cgroup has; 0: none.
 fn set_memory_request(requests: &mut Amounts, told: Option<i64>, old: Option<&Amounts>) {
     let given = requests.get("memory").map(totals::amount);
     match told.filter(|told| *told != 0) {
-        // It stays in the format in which it was given.
+        // It stays in its original format.
         Some(told) if given.is_some_and(|given| given.value() == told) => {}
         Some(told) => {
             let memory = Quantity::whole(told, Format::BinarySi);
@@ -171,7 +171,7 @@ fn set_memory_request(requests: &mut Amounts, told: Option<i64>, old: Option<&Am
     }
 }
 
-/// Sets the CPU in thousandths, unless both it and the given one are at most `least`, where the kernel makes no difference.
+/// Sets the CPU in thousandths, unless both it and the granted one are at most `least`, where the kernel makes no difference.
 fn set_cpu(amounts: &mut Amounts, reported: Option<i64>, least: i64, old: Option<&Amounts>) {
     let Some(milli) = reported else {
         return keep(amounts, "cpu", old);
@@ -183,7 +183,7 @@ fn set_cpu(amounts: &mut Amounts, reported: Option<i64>, least: i64, old: Option
     }
 }
 
-/// The CPU limit of a quota, in thousandths.
+/// The CPU limit for a quota, in thousandths.
 fn cpu_limit(resources: ContainerResources) -> Option<i64> {
     let ContainerResources { cpu_quota: quota, cpu_period: period, .. } = resources;
     (quota > 0 && period > 0)
@@ -191,7 +191,7 @@ fn cpu_limit(resources: ContainerResources) -> Option<i64> {
         .filter(|milli| *milli > 0)
 }
 
-/// The CPU request of shares, in thousandths, rounded up.
+/// The CPU request for shares, in thousandths, rounded up.
 fn cpu_request(resources: ContainerResources) -> Option<i64> {
     let shares = resources.cpu_shares;
     (shares >= MIN_SHARES).then(|| shares.saturating_mul(1000).saturating_add(1023) / 1024)

@@ -1,14 +1,13 @@
-//! How often containers were restarted, if a status is computed more than once while the whole pod restarts. ◆
+//! The restart counts of containers, if a status is computed more than once while the whole pod restarts. ◆
 //!
-//! An init container that is removed because the whole pod restarts looks, while app containers are left, as if it had
-//! completed. A kubelet counts one more restart of it each time that it computes a status then (Kubernetes 1.36,
-//! pkg/kubelet/kubelet_pods.go convertToAPIContainerStatuses).
+//! While the whole pod restarts, a removed init container appears as completed as long as app containers exist. A kubelet adds one
+//! restart each time that it computes a status then (Kubernetes 1.36, pkg/kubelet/kubelet_pods.go convertToAPIContainerStatuses).
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
 
 use super::containers::{COMPLETED_UNSEEN, RESTARTING};
 
-/// Leaves the restarts that `previous` has counted already as they are there.
+/// Keeps the restart counts of `previous` that already include the restart.
 pub(crate) fn count_once(previous: &PodStatus, status: &mut PodStatus) {
     for before in previous.init_container_statuses.iter().flatten() {
         let mut all = status.init_container_statuses.iter_mut().flatten();
@@ -23,7 +22,7 @@ pub(crate) fn count_once(previous: &PodStatus, status: &mut PodStatus) {
     }
 }
 
-/// Whether a status says of an init container that is removed both that it has completed and that it was killed.
+/// Whether a status shows a removed init container both as completed and as killed.
 fn is_counted(status: &ContainerStatus) -> bool {
     let exit = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
     let completed = exit(&status.state).and_then(|exit| exit.message);

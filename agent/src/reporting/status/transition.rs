@@ -1,4 +1,5 @@
-//! ◆ Whether a container's status leaves a termination although nothing restarts it: the status is wrong then, and not taken.
+//! ◆ Whether a container's status leaves the terminated state although nothing restarts it: such a status is wrong, and is
+//! discarded.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go checkContainerStateTransition.
 
@@ -9,7 +10,7 @@ use crate::decide::plan::restart;
 
 /// The container that a new status shows as restarted although it must not be.
 pub(crate) fn illegal_restart(pod: &Pod, old: &PodStatus, new: &PodStatus) -> Option<String> {
-    // A pod that restarts as a whole runs everything again.
+    // A pod that restarts as a whole runs all containers again.
     if pod.restart_policy() == RestartPolicy::Always || restart::could_restart_all(pod) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Which Services are served, where, and which endpoints are behind them.
+//! Which Services are served, on which addresses, and with which endpoints.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn service(spec: Value) -> Service {
     serde_json::from_value(service).unwrap()
 }
 
-/// Endpoints with an address and what else is said of each.
+/// Endpoints with an address and further fields of each.
 fn slice(endpoints: &[(&str, Value)]) -> EndpointSlice {
     let endpoints: Vec<Value> = endpoints
         .iter()
@@ -47,7 +47,7 @@ fn plan(service: &Service, slices: &[EndpointSlice]) -> ServiceTable {
     plan_proxied([service], slices, &here())
 }
 
-/// The last bytes of the addresses behind the first port.
+/// The last bytes of the addresses of the first port's endpoints.
 fn behind(table: &ServiceTable) -> Vec<u8> {
     table.balancers[0].backends.iter().map(|at| at.ip().octets()[3]).collect()
 }
@@ -145,7 +145,7 @@ fn local_policies_keep_connections_on_the_node(#[case] endpoints: &[Value], #[ca
     let slices = [slice(&endpoints)];
     let inside = service(json!({"internalTrafficPolicy": "Local"}));
     assert_eq!(behind(&plan(&inside, &slices)), own);
-    // A policy for one kind of port is none for the other.
+    // A policy for one kind of port does not apply to the other.
     let mut spec = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
     spec["ports"] = json!([{"name": "web", "port": 80, "nodePort": 30080}]);
     let table = plan(&service(spec), &slices);
