@@ -21,7 +21,7 @@ pub(crate) use distinct::Distinct;
 
 use merge::{DuplicatePod, SourceUpdate};
 
-/// The cause of the end of a pod that no source has any more.
+/// The cause of the termination of a pod that is no longer in any source.
 pub const REMOVED: &str = "removed from its source";
 
 /// A source of pods.
@@ -29,7 +29,7 @@ pub const REMOVED: &str = "removed from its source";
 pub trait PodSource: Send {
     /// The name for logs: `fixed`, `directory /etc/crib/manifests`.
     fn name(&self) -> String;
-    /// Waits for the next full set. `None`: there will be no other, and the last one stays in force.
+    /// Waits for the next full set. `None`: there are no further sets, and the last one stays in force.
     async fn next(&mut self) -> Option<Arc<[Pod]>>;
 }
 
@@ -45,10 +45,10 @@ pub struct PodsSender {
 }
 
 impl PodsSender {
-    /// Replaces the whole set. The source yields every set, in order: an object that is deleted without a grace period
-    /// changes and disappears at once, and the change says how it ends.
+    /// Replaces the whole set. The source yields every set, in order: an object that is deleted without a grace period changes and
+    /// disappears at the same time, and the change specifies how it ends.
     pub fn set(&self, pods: Vec<Pod>) {
-        // Without its agent the source has no reader.
+        // Without its agent the source has no receiver.
         let _ = self.sets.send(pods);
     }
 }

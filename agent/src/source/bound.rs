@@ -1,4 +1,4 @@
-//! The pods that the cluster binds to the node, as one more source: changes become sets.
+//! The pods that the cluster binds to the node, as a source: converts changes to sets.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::cluster::{Cluster, PodChange, PodWatch};
 pub(crate) struct BoundPods {
     cluster: Arc<dyn Cluster>,
     watch: Box<dyn PodWatch>,
-    /// In the order in which they came.
+    /// In order of arrival.
     pods: Vec<Pod>,
-    /// The changes that no set has yet.
+    /// The changes that are not in a set yet.
     changes: VecDeque<PodChange>,
 }
 
 impl BoundPods {
-    /// `None` if the cluster binds none.
+    /// `None` if the cluster binds no pods.
     pub(crate) fn of(cluster: &Arc<dyn Cluster>) -> Option<Self> {
         let watch = cluster.watch_pods()?;
         Some(Self {
@@ -31,8 +31,8 @@ impl BoundPods {
         })
     }
 
-    /// Takes the changes up to the second one of a pod: an object that is deleted may change and go at once, and the change says how
-    /// it ends. Returns the pods that are new or have changed.
+    /// Takes the changes up to the second one of a pod: an object that is deleted may change and disappear at the same time, and
+    /// the change specifies how it ends. Returns the new and changed pods.
     fn take_changes(&mut self) -> Vec<Pod> {
         let (mut seen, mut new) = (HashSet::new(), Vec::new());
         while let Some(change) = self.changes.front() {
@@ -108,7 +108,7 @@ mod tests {
     use crate::fixtures;
     use crate::objects::ObjectStore;
 
-    /// A cluster with these changes, which notes what is registered.
+    /// A cluster with these changes, which records the registered pods.
     #[derive(Default)]
     struct Scripted {
         batches: Mutex<Vec<Vec<PodChange>>>,

@@ -1,6 +1,6 @@
 //! Manifests of a directory or a file, watched with inotify and listed again periodically.
 //!
-//! The watch is a hint which files to read; the listing finds what a watch does not see, such as the target of a link.
+//! An inotify event is a hint which files to read; a listing finds changes without events, such as those of a link's target.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,31 +26,31 @@ use super::{Distinct, log_duplicates, log_updates};
 use crate::clock::{Clock, SystemClock};
 use tasks::{blocking, brief};
 
-/// How often a directory is read again that is watched, unless it is said.
+/// The default relist period of a watched directory.
 const RELIST: Duration = Duration::from_secs(20);
 /// Relist period without a watch.
 const RELIST_UNWATCHED: Duration = Duration::from_secs(1);
 
-/// The most events that one listing answers, so that a busy writer does not delay it for ever.
+/// The maximum number of events before one listing, so that a busy writer does not delay it endlessly.
 const BURST: usize = 1000;
-/// So many files are read in no time.
+/// This many files are read without a noticeable delay.
 const FEW: usize = 16;
 
 /// See [`directory`].
 pub struct DirectorySource {
     path: PathBuf,
-    /// `None` while a listing that was cancelled still has them.
+    /// `None` while a cancelled listing still has them.
     files: Option<ManifestFiles>,
     mode: ManifestMode,
     clock: Arc<dyn Clock>,
     merged: SourcePods,
-    /// How often everything is looked at again while the directory is watched.
+    /// The relist period while the directory is watched.
     period: Duration,
-    /// When everything is looked at again; `None`: now.
+    /// The time of the next full listing; `None`: now.
     relist_at: Option<Instant>,
     /// The last set; `None` before the first.
     reported: Option<Arc<[Pod]>>,
-    /// Of the last set, unless it had duplicates.
+    /// The names and uids of the last set, unless it had duplicates.
     distinct: Option<Distinct>,
     duplicates: Set<DuplicatePod>,
     watch: Option<EventStream<[u8; 4096]>>,
@@ -63,7 +63,7 @@ pub fn directory(path: PathBuf) -> DirectorySource {
 }
 
 impl DirectorySource {
-    /// A source of the manifests at `path`, which is a directory or a file.
+    /// Creates a source of the manifests at `path`, which is a directory or a file.
     #[must_use]
     pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl DirectorySource {
         }
     }
 
-    /// Has everything read again so often although nothing says that it changed.
+    /// Sets the relist period.
     #[must_use]
     pub fn relisted_each(mut self, period: Duration) -> Self {
         self.period = period;
@@ -134,7 +134,7 @@ impl DirectorySource {
         }
     }
 
-    /// The pods to run of those that the manifests have.
+    /// The pods to run, from those in the manifests.
     fn accept(&mut self, pods: Vec<Pod>) -> Vec<Pod> {
         let (accepted, rejected) = match self.mode {
             ManifestMode::Crib(_) => {
@@ -162,7 +162,7 @@ impl DirectorySource {
     }
 }
 
-/// Waits for events, and takes those that have arrived by then. `None`: the watch has ended, or has lost events.
+/// Waits for events, and takes all that have arrived by then. `None`: the watch has ended, or has lost events.
 pub(crate) async fn next_changes(events: &mut EventStream<[u8; 4096]>) -> Option<Changed> {
     let mut names = Set::new();
     let mut event = events.next().await;
@@ -171,20 +171,20 @@ pub(crate) async fn next_changes(events: &mut EventStream<[u8; 4096]>) -> Option
         if taken == BURST {
             break;
         }
-        // Takes what has arrived already: one listing for a burst of changes.
+        // Takes all events that have arrived, so that a burst of changes leads to one listing.
         event = tokio::select! {
             biased;
             event = events.next() => event,
             () = std::future::ready(()) => break,
         };
     }
-    // Volumes of Kubernetes switch all their files at once by such a link.
+    // Kubernetes' volumes replace all their files at once through such a link.
     let all = names.iter().any(|name| name.as_bytes().starts_with(b".."));
     Some(if all { Changed::Unknown } else { Changed::Names(names) })
 }
 
-/// The file of an event. `None`: the event is about the directory itself, whose removal ends the watch, or says that
-/// events were lost.
+/// The file of an event. `None`: the event is about the directory itself, whose removal ends the watch, or reports that events were
+/// lost.
 fn name_of(event: Event<OsString>) -> Option<OsString> {
     let lost = event.mask.contains(EventMask::Q_OVERFLOW);
     event.name.filter(|_| !lost)
@@ -327,7 +327,7 @@ mod tests {
                 file("a.yaml")
             )]
         );
-        // The second one takes over when the first is gone.
+        // The second pod is used once the first is removed.
         fs::remove_file(dir.path().join("a.yaml")).unwrap();
         assert_eq!(next(&mut source).await, ["twin"]);
     }

@@ -1,12 +1,12 @@
-//! ◆ Whether pods have names and uids of their own: after a change of one among a thousand, only that one is looked at.
+//! ◆ Whether pods have distinct names and uids: after a change of one pod among a thousand, only that one is checked.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
 use api::pod::Pod;
 
-/// Pods of which no two have the same name or uid, by hashes of both. Two that only hash alike count as the same, so it may
-/// deny what holds, and never says what does not.
+/// Pods with distinct names and uids, stored as hashes of both. Pods with colliding hashes count as equal, so that distinct pods
+/// may be reported as duplicates, but never the reverse.
 #[derive(Debug, Default)]
 pub(crate) struct Distinct {
     hasher: RandomState,
@@ -20,7 +20,7 @@ impl Distinct {
         Self::default().replaced(&[], pods)
     }
 
-    /// With `after` instead of `before`, which it has. `None` if two pods have the same name or uid then.
+    /// Replaces the contained pods `before` by `after`. `None` if two pods then have the same name or uid.
     #[must_use]
     pub(crate) fn replaced(mut self, before: &[Pod], after: &[Pod]) -> Option<Self> {
         for pod in before {

@@ -1,7 +1,7 @@
-//! Reads the manifests of a directory or a file, and again only those that changed.
+//! Reads the manifests of a directory or a file, and rereads only changed ones.
 //!
-//! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, what is neither a file nor a
-//! link to one is skipped, and a missing path has no pods.
+//! As in Kubernetes 1.36, pkg/kubelet/config/file.go: names that begin with a dot are ignored, entries that are neither files nor
+//! links to files are skipped, and a missing path has no pods.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,10 +19,10 @@ use api::pod::Pod;
 use compact::Set;
 use jiff::Timestamp;
 
-/// A file that changed this recently may change again without another time stamp.
+/// A file that changed this recently may change again without a new time stamp.
 const RACY: Duration = Duration::from_secs(2);
 
-/// The most files of a directory. A kubelet has no limit; what is read stays in memory, and every pod has a worker.
+/// The maximum number of files of a directory. A kubelet has no limit; the content stays in memory, and every pod has a worker.
 const MOST_FILES: usize = 10_000;
 
 /// How manifests are decoded, and which files are read.
@@ -30,8 +30,8 @@ const MOST_FILES: usize = 10_000;
 pub enum ManifestMode {
     /// Files `*.yaml`, `*.yml` and `*.json` with any number of pods. An invalid file keeps its last valid pods.
     Crib(Strictness),
-    /// As a kubelet reads static pods: every file, one pod each. An invalid file of a directory has no pod from the next
-    /// periodic listing on.
+    /// As a kubelet reads static pods: every file, one pod each. An invalid file of a directory has no pod from the next periodic
+    /// listing on.
     Kubelet {
         /// The name of the node, which becomes part of the pods' names.
         node_name: String,
@@ -46,7 +46,7 @@ pub enum ListError {
     /// The path could not be read.
     #[error("failed to list manifests")]
     Io(#[from] io::Error),
-    /// The path leads to a socket, a device or the like.
+    /// The path refers to a socket, a device or the like.
     #[error("path is not a directory or file")]
     NeitherDirectoryNorFile,
     /// There are too many files.
@@ -60,9 +60,9 @@ pub enum ListError {
 /// Which files may have changed since they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Those whose time stamps say so.
+    /// All files whose time stamps have changed.
     Unknown,
-    /// These.
+    /// These files.
     Names(Set<OsString>),
 }
 
@@ -72,14 +72,14 @@ pub struct ManifestFiles {
     path: PathBuf,
     mode: ManifestMode,
     known: BTreeMap<OsString, ManifestFile>,
-    /// The last listing failed: the next one looks at everything.
+    /// Whether the last listing failed: the next one checks all files.
     incomplete: bool,
     reads: usize,
-    /// The most files of a directory.
+    /// The maximum number of files of a directory.
     most: usize,
 }
 
-/// One file: what it was when it was read, and its pods.
+/// One file: its state when it was read, and its pods.
 #[derive(Debug, Default)]
 struct ManifestFile {
     stamp: Option<Stamp>,
@@ -96,7 +96,7 @@ enum Content {
     Unreadable(String),
 }
 
-/// What changes with a file's content.
+/// The properties that change with a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// `None` for a file that may yet change within the resolution of its time stamps.
+    /// `None` for a file that may still change within the resolution of its time stamps.
     pub(crate) fn of(file: &Metadata, now: Timestamp) -> Option<Self> {
         let changed = Timestamp::from_second(file.ctime()).ok()?;
         let age = Duration::try_from(now.duration_since(changed)).ok()?;
@@ -122,7 +122,7 @@ impl Stamp {
 }
 
 impl ManifestFiles {
-    /// The manifests at `path`, of which nothing is read yet.
+    /// The manifests at `path`, without reading any.
     #[must_use]
     pub fn new(path: PathBuf, mode: ManifestMode) -> Self {
         Self { path, mode, known: BTreeMap::new(), incomplete: false, reads: 0, most: MOST_FILES }
@@ -140,13 +140,13 @@ impl ManifestFiles {
         &self.mode
     }
 
-    /// How many files were read so far.
+    /// The number of files read so far.
     #[must_use]
     pub fn reads(&self) -> usize {
         self.reads
     }
 
-    /// Reads what changed and returns all pods, in the order of the files' names.
+    /// Reads changed files and returns all pods, in the order of the files' names.
     pub fn list(&mut self, changed: &Changed, now: Timestamp) -> Result<Vec<Pod>, ListError> {
         let everything = std::mem::replace(&mut self.incomplete, true);
         let changed = if everything { &Changed::Unknown } else { changed };
@@ -178,7 +178,7 @@ impl ManifestFiles {
         let path = self.path.clone();
         self.refresh(&path, &name, Stamp::of(found, now), false);
         let only = self.known.get(&name);
-        // A file without a pod is invalid, except one that an author emptied.
+        // A file without a pod is invalid, except one that its author emptied.
         match (&self.mode, only.is_some_and(|only| only.pods.is_empty())) {
             (ManifestMode::Kubelet { .. }, true) => Err(ListError::Invalid),
             (ManifestMode::Kubelet { .. } | ManifestMode::Crib(_), _) => Ok(()),
@@ -255,7 +255,7 @@ impl ManifestFiles {
         }
     }
 
-    /// Reads a file, unless its stamp says that it did not change; `must`: an event says that it did.
+    /// Reads a file, unless its stamp is unchanged; `must`: an event reported a change.
     fn refresh(&mut self, path: &Path, name: &OsStr, stamp: Option<Stamp>, must: bool) {
         let manifest = self.known.entry(name.to_owned()).or_default();
         if !must && stamp.is_some() && manifest.stamp == stamp {
@@ -284,7 +284,7 @@ impl ManifestFiles {
                         return;
                     }
                     if !taken && must {
-                        // A kubelet does nothing at such an event (consumeWatchEvent): its next listing ends the pod.
+                        // A kubelet ignores such an event (consumeWatchEvent): its next listing ends the pod.
                         manifest.stamp = None;
                         return;
                     }
@@ -299,7 +299,7 @@ impl ManifestFiles {
 }
 
 impl ManifestFile {
-    /// Takes new content, unless it is invalid.
+    /// Applies new content, unless it is invalid.
     fn take_author(
         &mut self,
         path: &Path,
@@ -346,8 +346,8 @@ impl ManifestFile {
         }
     }
 
-    /// Keeps the pods that had another name before an event: a kubelet has its pods by their names, and only its next listing
-    /// ends those. Returns whether there are any.
+    /// Keeps the pods that had another name before an event: a kubelet stores its pods by name, and only its next listing ends the
+    /// old ones. Returns whether there are any.
     fn keep_renamed(&mut self, before: Vec<Pod>) -> bool {
         let named: Vec<String> = self.pods.iter().map(Pod::full_name).collect();
         let renamed = before.into_iter();
@@ -361,7 +361,7 @@ impl ManifestFile {
         keeps
     }
 
-    /// Takes new content, if it is valid.
+    /// Applies new content, if it is valid.
     fn take_static(
         &mut self,
         path: &Path,
@@ -385,7 +385,7 @@ impl ManifestFile {
     }
 }
 
-/// Reads at most what a manifest may have.
+/// Reads a file up to the maximum size of a manifest.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);

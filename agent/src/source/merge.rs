@@ -1,4 +1,4 @@
-//! ◆ Compares a source's pods with those it had: which are added, updated and removed.
+//! ◆ Compares a source's new set of pods with its previous one: which pods are added, updated and removed.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/config/config.go.
 
@@ -16,15 +16,15 @@ const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 const CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 /// The annotation of mirror pods.
 const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// The annotations that the agent sets itself; they make no difference between pods.
+/// The annotations that the agent sets itself; they are ignored when pods are compared.
 const LOCAL: [&str; 3] = [CONFIG_SOURCE, CONFIG_SEEN, CONFIG_MIRROR];
 
-/// When the agent saw a pod first.
+/// When the agent first saw a pod.
 pub(crate) fn first_seen(pod: &Pod) -> Option<Timestamp> {
     pod.api().metadata.annotations.as_ref()?.get(CONFIG_SEEN)?.parse().ok()
 }
 
-/// What happens to the pods of an update.
+/// The operation on the pods of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodOp {
     /// They are new.
@@ -72,7 +72,7 @@ impl SourceKind {
         }
     }
 
-    /// A kubelet keeps files by the names of their pods, where a later one replaces an earlier one.
+    /// A kubelet stores files by the names of their pods, where a later one replaces an earlier one.
     fn kept(self) -> Kept {
         match self {
             Self::File => Kept::Last,
@@ -81,7 +81,7 @@ impl SourceKind {
     }
 }
 
-/// Which of the pods of one name is run.
+/// Which of several pods with the same name is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The first one.
@@ -93,28 +93,28 @@ pub enum Kept {
 /// A change of a source's pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceUpdate {
-    /// What happens to the pods.
+    /// The operation.
     pub op: PodOp,
-    /// The pods; removed ones as they were last.
+    /// The pods; removed ones in their last version.
     pub pods: Vec<Pod>,
 }
 
-/// A pod that is rejected because another one has its namespace and name.
+/// A pod that is rejected because another one has the same namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{rejected}: pod {pod} is also defined in {kept}, which is run instead")]
 pub struct DuplicatePod {
     /// `namespace/name`.
     pub pod: String,
-    /// Where the rejected pod was read.
+    /// The origin of the rejected pod.
     pub rejected: String,
-    /// Where the pod was read that keeps the name.
+    /// The origin of the pod that keeps the name.
     pub kept: String,
 }
 
 /// The pods of one source, with the annotations that a kubelet gives them.
 #[derive(Debug, Default)]
 pub struct SourcePods {
-    /// `None` before the first set. There may be tens of thousands, which each change takes out and puts back.
+    /// `None` before the first set. There may be tens of thousands; each change takes them out and puts them back.
     pods: Option<BTreeMap<PodUid, Merged>>,
     /// The pods of the last set, in its order.
     order: Vec<PodUid>,
@@ -123,15 +123,15 @@ pub struct SourcePods {
 /// A pod of a source.
 #[derive(Debug)]
 struct Merged {
-    /// As its source gave it last.
+    /// The pod as its source last provided it.
     given: Pod,
-    /// With what a kubelet keeps of it and adds to it.
+    /// The pod with the fields that a kubelet preserves and adds.
     pod: Pod,
 }
 
 impl SourcePods {
-    /// Takes the source's full set, of which pods with a name that another one has are rejected. The first set
-    /// yields an update in any case: it tells that the source is ready.
+    /// Merges the source's full set; of pods with the same name all but one are rejected. The first set always yields an update, to
+    /// report that the source is ready.
     pub fn merge(
         &mut self,
         source: SourceKind,
@@ -147,7 +147,7 @@ impl SourcePods {
         self.order.clear();
         for given in pods {
             let (pod, op) = match before.remove(given.uid()) {
-                // Most files of a directory have not changed: nothing of them is compared.
+                // Most files of a directory have not changed: their pods are not compared.
                 Some(known) if known.given.is_same(&given) => (known.pod, None),
                 Some(known) => update(&known.pod, &given, source),
                 None => (added(&given, source, now), Some(PodOp::Add)),
@@ -223,10 +223,10 @@ pub fn reject_duplicates(pods: Vec<Pod>, keep: Kept) -> (Vec<Pod>, Vec<Duplicate
     (accepted.collect(), rejected)
 }
 
-/// The most pods of a [`small_change`].
+/// The maximum number of pods of a [`small_change`].
 const FEW: usize = 16;
 
-/// The part in which two sets of pods differ, before and after: mostly one pod among a thousand. `None` if it is not small.
+/// The range in which two sets of pods differ, before and after: mostly one pod among a thousand. `None` if it is large.
 pub(crate) fn small_change<'a, 'b>(
     before: &'a [Pod],
     after: &'b [Pod],
@@ -241,7 +241,7 @@ pub(crate) fn small_change<'a, 'b>(
     is_small.then_some((before, rest))
 }
 
-/// The duplicates that `known` does not have yet; `known` becomes `now`.
+/// The duplicates that are not in `known`; sets `known` to `now`.
 pub(crate) fn new_duplicates(
     known: &mut Set<DuplicatePod>,
     now: Vec<DuplicatePod>,
@@ -257,7 +257,7 @@ fn with_annotations(pod: &Pod, change: impl FnOnce(&mut BTreeMap<String, String>
     Pod::new(api).with_origin(pod.origin())
 }
 
-/// A new pod of `source`.
+/// Annotates a new pod of `source`.
 fn added(pod: &Pod, source: &str, now: Timestamp) -> Pod {
     with_annotations(pod, |annotations| {
         annotations.insert(CONFIG_SOURCE.to_owned(), source.to_owned());
@@ -265,7 +265,7 @@ fn added(pod: &Pod, source: &str, now: Timestamp) -> Pod {
     })
 }
 
-/// What becomes of `existing` when its source says `wanted`.
+/// Updates `existing` to `wanted`. Returns the result, and the operation if there is a change.
 fn update(existing: &Pod, wanted: &Pod, source: &str) -> (Pod, Option<PodOp>) {
     let (old, new) = (existing.api(), wanted.api());
     if !differs(old, new) {
@@ -297,7 +297,7 @@ fn update(existing: &Pod, wanted: &Pod, source: &str) -> (Pod, Option<PodOp>) {
     (Pod::new(api).with_origin(wanted.origin()), Some(op))
 }
 
-/// Whether two pods differ in anything that a running pod follows.
+/// Whether two pods differ in a field that is applied to a running pod.
 fn differs(old: &ApiPod, new: &ApiPod) -> bool {
     let (of, to) = (&old.metadata, &new.metadata);
     old.spec != new.spec
@@ -307,7 +307,7 @@ fn differs(old: &ApiPod, new: &ApiPod) -> bool {
         || !own_annotations(old).eq(own_annotations(new))
 }
 
-/// The annotations that the manifest has.
+/// The annotations of the manifest.
 fn own_annotations(pod: &ApiPod) -> impl Iterator<Item = (&String, &String)> {
     let annotations = pod.metadata.annotations.iter().flatten();
     annotations.filter(|(key, _)| !LOCAL.contains(&key.as_str()))
@@ -407,7 +407,7 @@ mod tests {
         );
     }
 
-    /// Pods of one namespace, `NAME` or `NAME/UID`, which are the same in memory where they are written alike.
+    /// Pods of one namespace, `NAME` or `NAME/UID`; equal texts share one pod in memory.
     fn set(of: &mut Map<String, Pod>, names: &str) -> Vec<Pod> {
         let names = names.split_whitespace().map(|written| {
             let (name, uid) = written.split_once('/').unwrap_or((written, written));

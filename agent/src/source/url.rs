@@ -1,7 +1,7 @@
-//! Manifests of an HTTP URL, fetched again periodically.
+//! Manifests of an HTTP URL, fetched periodically.
 //!
-//! As in Kubernetes 1.36, pkg/kubelet/config/http.go: a Pod or a PodList, every 20 s with a timeout of 10 s; unchanged bytes
-//! are skipped, and a failure keeps the pods.
+//! As in Kubernetes 1.36, pkg/kubelet/config/http.go: a Pod or a PodList, every 20 s with a timeout of 10 s; an unchanged response
+//! is skipped, and after a failure the pods stay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,24 +21,24 @@ use super::merge::{DuplicatePod, SourceKind, SourcePods, new_duplicates};
 use super::{log_duplicates, log_updates};
 use crate::clock::{Clock, SystemClock};
 
-/// The time between two requests, unless it is said.
+/// The default time between two requests.
 const PERIOD: Duration = Duration::from_secs(20);
-/// The limit of a request, with its body.
+/// The timeout of a request, including its body.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of redirects that are followed.
+/// The maximum number of redirects.
 const REDIRECTS: usize = 10;
-/// Headers that do not follow a redirect to another server.
+/// Headers that are not sent when a redirect leads to another server.
 const PRIVATE: [HeaderName; 4] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
-/// The number of failures in a row that are logged.
+/// The number of consecutive failures that are logged.
 const LOGGED_FAILURES: u32 = 4;
 
-/// A URL source that cannot be created.
+/// Why a URL source cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum UrlSourceError {
     /// The URL is malformed, or neither http nor https.
     #[error("{url:?} is not an http or https URL")]
     Url {
-        /// What was given.
+        /// The given URL.
         url: String,
     },
     /// A line of the header file is not `Name: value`.
@@ -73,7 +73,7 @@ enum FetchError {
 
 /// A source of the static pods at a URL.
 pub struct UrlSource {
-    /// As it was given.
+    /// The URL as given.
     text: String,
     url: Url,
     node_name: String,
@@ -83,7 +83,7 @@ pub struct UrlSource {
     headers: HeaderMap,
     period: Duration,
     clock: Arc<dyn Clock>,
-    /// The last answer.
+    /// The last response.
     data: Vec<u8>,
     merged: SourcePods,
     reported: Option<Arc<[Pod]>>,
@@ -93,7 +93,7 @@ pub struct UrlSource {
 }
 
 impl UrlSource {
-    /// A source of the pods at `url`; `headers` has a line `Name: value` for each header of the requests.
+    /// Creates a source of the pods at `url`; `headers` has a line `Name: value` for each header of the requests.
     pub fn new(url: &str, headers: &str, node_name: String) -> Result<Self, UrlSourceError> {
         let text = url.to_owned();
         let url = Url::of_server(url).ok_or_else(|| UrlSourceError::Url { url: text.clone() })?;
@@ -130,7 +130,7 @@ impl UrlSource {
         self
     }
 
-    /// The answer, wherever the URL redirects to.
+    /// The response, after all redirects.
     async fn request(&self) -> Result<Response, FetchError> {
         let (mut url, mut headers) = (self.url.clone(), self.headers.clone());
         for _ in 0..=REDIRECTS {
@@ -163,7 +163,7 @@ impl UrlSource {
         Ok((answer.status, data))
     }
 
-    /// The pods of a new answer; `None` for one that did not change.
+    /// The pods of a new response; `None` if it is unchanged.
     async fn fetch(&mut self) -> Result<Option<Vec<Pod>>, FetchError> {
         let read = timeout(TIMEOUT, self.read()).await;
         let (status, data) = read.unwrap_or(Err(FetchError::Timeout))?;
@@ -195,7 +195,7 @@ impl UrlSource {
         }
     }
 
-    /// Takes a full set. Returns the pods to run, unless they are those of before.
+    /// Merges a full set. Returns the pods to run, unless they are unchanged.
     fn accept(&mut self, pods: Vec<Pod>) -> Option<Arc<[Pod]>> {
         let (updates, rejected) = self.merged.merge(SourceKind::Http, pods, self.clock.now());
         log_updates(&self.name(), &updates);
@@ -232,7 +232,7 @@ impl PodSource for UrlSource {
                 }
                 Err(error) => {
                     self.failed(&error);
-                    // An empty answer has no pods.
+                    // An empty response has no pods.
                     matches!(error, FetchError::Empty).then(Vec::new)
                 }
             };

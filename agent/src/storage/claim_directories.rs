@@ -1,8 +1,8 @@
-//! The directories of claims: kept when pods and agents end, listed and removed by `crib volume`.
+//! The directories of claims: they outlive pods and agents, and `crib volume` lists and removes them.
 //!
-//! `BASE/NAMESPACE/NAME/volume` is what containers see. An agent whose pods use it holds a shared lock on `lock` beside it. To
-//! remove it takes an exclusive lock, so that nothing is removed while a pod uses it. Pods may outlive their agent: `users`
-//! has a link to a file that is locked as long as they run, by their runtime.
+//! Containers see `BASE/NAMESPACE/NAME/volume`. An agent whose pods use it holds a shared lock on `lock` beside it. A removal takes
+//! an exclusive lock, so that nothing is removed while a pod uses it. Pods may outlive their agent: `users` has a link to a file
+//! that their runtime locks as long as they run.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ const LOCK: &str = "lock";
 const VOLUME: &str = "volume";
 const USERS: &str = "users";
 
-/// What the name of a directory begins with whose claim is gone; no namespace has such a name.
+/// The prefix of directories whose claim was removed; no namespace has such a name.
 const REMOVED: &str = ".removed-";
 
 /// Why a claim's directory could not be used or removed.
@@ -28,7 +28,7 @@ pub enum DirectoryError {
     /// The directory of all claims cannot be made private.
     #[error("failed to prepare the directory of volumes")]
     Private(#[from] PrivateError),
-    /// The kernel refused.
+    /// An operation failed.
     #[error("failed to {action} {}", .path.display())]
     Io {
         /// The operation that failed.
@@ -39,10 +39,10 @@ pub enum DirectoryError {
         #[source]
         source: io::Error,
     },
-    /// Pods use it.
+    /// Pods use the volume.
     #[error("volume {0} is in use: end the pods that use it first")]
     InUse(ClaimName),
-    /// There is none.
+    /// There is no such volume.
     #[error("there is no volume {0}")]
     NotFound(ClaimName),
 }
@@ -56,7 +56,7 @@ impl DirectoryError {
     }
 }
 
-/// The directories of all claims below one.
+/// The directories of all claims below a base directory.
 #[derive(Clone, Debug)]
 pub struct ClaimDirectories {
     base: PathBuf,
@@ -67,9 +67,9 @@ pub struct ClaimDirectories {
 pub struct ClaimDirectory {
     /// The claim.
     pub claim: ClaimName,
-    /// What containers see.
+    /// The path that containers see.
     pub path: PathBuf,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<SystemTime>,
     /// Whether pods use it.
     pub is_in_use: bool,
@@ -78,19 +78,19 @@ pub struct ClaimDirectory {
 /// A claim's directory that cannot be removed until this is dropped, or its process ends.
 #[derive(Debug)]
 pub struct HeldDirectory {
-    /// What containers see.
+    /// The path that containers see.
     pub path: PathBuf,
     _lock: File,
 }
 
 impl ClaimDirectories {
-    /// Those below `base`, which need not exist.
+    /// The directories below `base`, which need not exist.
     #[must_use]
     pub fn new(base: PathBuf) -> Self {
         Self { base }
     }
 
-    /// Where a claim's volume is, or will be.
+    /// The path of a claim's volume, which need not exist.
     #[must_use]
     pub fn path(&self, claim: &ClaimName) -> PathBuf {
         self.directory(claim).join(VOLUME)
@@ -105,11 +105,11 @@ impl ClaimDirectories {
         namespace.join(component(&claim.name))
     }
 
-    /// Makes the directory of a claim if there is none, and keeps it from being removed: until the result is dropped, and as
-    /// long as another process has a lock (flock(2)) on the file `pods`.
+    /// Creates the directory of a claim if there is none, and prevents its removal until the result is dropped, and as long as
+    /// another process locks (flock(2)) the file `pods`.
     ///
     /// # Errors
-    /// If it cannot be made, or is being removed.
+    /// If it cannot be created, or is being removed.
     pub fn hold(
         &self,
         claim: &ClaimName,
@@ -171,10 +171,10 @@ impl ClaimDirectories {
         is_locked(&directory.join(LOCK)) || has_users(&directory.join(USERS))
     }
 
-    /// Removes the directory of a claim that no pod uses. What is mounted in it stays, and is an error.
+    /// Removes the directory of an unused claim. A mount in it is kept, and is an error.
     ///
     /// # Errors
-    /// If there is none, pods use it, or something of it cannot be removed.
+    /// If there is none, pods use it, or part of it cannot be removed.
     pub fn remove(&self, claim: &ClaimName) -> Result<(), DirectoryError> {
         let directory = self.directory(claim);
         if !directory.is_dir() {
@@ -200,10 +200,10 @@ impl ClaimDirectories {
             component(&claim.namespace),
             component(&claim.name)
         ));
-        // An earlier removal may have been killed.
+        // An earlier removal may have been interrupted.
         self.delete(&removed)?;
         fs::rename(&directory, &removed).map_err(DirectoryError::io("remove", &directory))?;
-        // Fails while the namespace has other claims.
+        // Fails if the namespace has other claims.
         let _ = fs::remove_dir(self.base.join(component(&claim.namespace)));
         self.delete(&removed)
     }
@@ -218,19 +218,19 @@ fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Whether another process has a lock on the file.
+/// Whether another process locks the file.
 fn is_locked(path: &Path) -> bool {
     let file = File::open(path);
     file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Whether a link in the directory leads to a locked file.
+/// Whether a link in the directory refers to a locked file.
 fn has_users(directory: &Path) -> bool {
     let links = fs::read_dir(directory).into_iter().flatten().flatten();
     links.into_iter().any(|link| is_locked(&link.path()))
 }
 
-/// Adds a link to a locked file, and removes those whose locks have gone.
+/// Adds a link to a locked file, and removes links to files that are no longer locked.
 fn add_user(directory: &Path, lock: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for link in fs::read_dir(directory)?.flatten() {
@@ -246,7 +246,7 @@ fn add_user(directory: &Path, lock: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a lock is still that of its path: its directory may have been removed since it was opened.
+/// Whether an open lock file is still the one at its path: its directory may have been removed since it was opened.
 fn is_same(file: &File, path: &Path) -> bool {
     let (Ok(own), Ok(named)) = (file.metadata(), fs::metadata(path)) else {
         return false;
@@ -254,7 +254,7 @@ fn is_same(file: &File, path: &Path) -> bool {
     (own.dev(), own.ino()) == (named.dev(), named.ino())
 }
 
-/// Makes the directory that containers see, writable by all their users.
+/// Creates the directory that containers see, writable by all their users.
 fn make_volume(path: &Path) -> Result<(), DirectoryError> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
@@ -340,7 +340,7 @@ mod tests {
         assert!(matches!(error, DirectoryError::InUse(_)), "{error}");
         drop(runtime);
         assert!(!in_use());
-        // The links of runs that have ended do not add up.
+        // Links of ended runs do not accumulate.
         let other = root.path().join("other");
         let runtime = File::create(&other).unwrap();
         runtime.lock_shared().unwrap();

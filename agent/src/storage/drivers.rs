@@ -1,5 +1,5 @@
-//! What the agent asks of the drivers that mount volumes (Container Storage Interface). The agent makes no mount itself: a package
-//! beside it speaks to the drivers, and finds on the disk what an earlier agent has had mounted.
+//! The interface to drivers that mount volumes (Container Storage Interface). The agent itself makes no mounts: another package
+//! calls the drivers, and finds mounts of an earlier agent on the disk.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{CSIVolumeSource, PersistentVolume};
 use super::volumes::plugin;
 use crate::histogram::Histogram;
 
-/// The directory of such volumes in `<pod>/volumes`, which has one directory for each, and in `<pod>/volumeDevices`, which has a link
-/// for each block device.
+/// The directory in `<pod>/volumes` with one directory for each such volume, and in `<pod>/volumeDevices` with a link for each
+/// block device.
 pub const DIRECTORY: &str = "kubernetes.io~csi";
 
 /// A volume of a pod that a driver mounts.
@@ -26,14 +26,14 @@ pub struct DriverVolume {
     pub name: String,
     /// The name of the PersistentVolume, or else its name in the pod.
     pub spec_name: String,
-    /// What is mounted.
+    /// The source of the volume.
     pub source: DriverSource,
-    /// The pod may not write to it.
+    /// Whether the pod must not write to it.
     pub readonly: bool,
 }
 
 impl DriverVolume {
-    /// The name that a kubelet's metrics have for volumes of its driver.
+    /// A kubelet's name in metrics for volumes of this driver.
     pub(crate) fn plugin(&self) -> String {
         match &self.source {
             DriverSource::Inline(source) => plugin::of_driver(&source.driver),
@@ -42,60 +42,60 @@ impl DriverVolume {
     }
 }
 
-/// What a driver mounts.
+/// The source of a driver's volume.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DriverSource {
-    /// A volume that is made for the pod, and ends with it.
+    /// A volume that is created for the pod, and ends with it.
     Inline(Box<CSIVolumeSource>),
     /// A PersistentVolume with `spec.csi`.
     Persistent(Arc<PersistentVolume>),
 }
 
-/// A volume that is mounted.
+/// A mounted volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedVolume {
-    /// Where; of a block device, a link to it.
+    /// The mount point; for a block device, a link to it.
     pub path: PathBuf,
-    /// It is a block device, and not a directory.
+    /// Whether it is a block device instead of a directory.
     pub is_device: bool,
-    /// The agent has to give its files to the pod's `fsGroup`, if there is one.
+    /// Whether the agent must give its files to the pod's `fsGroup`, if there is one.
     pub takes_group: bool,
-    /// What became of it if its PersistentVolume is larger than its claim.
+    /// The result of its expansion, if its PersistentVolume is larger than its claim.
     pub expansion: Expansion,
 }
 
-/// What became of a volume that was to be expanded.
+/// The result of a volume's expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expansion {
-    /// It has the size that it is to have, or the node has nothing to do now.
+    /// The volume has the requested size, or the node has nothing to do now.
     Unchanged,
-    /// Its driver has expanded it.
+    /// Its driver expanded it.
     Expanded,
-    /// It is not expanded for a pod that may not write to it.
+    /// It is not expanded, because the pod must not write to it.
     ReadOnly,
 }
 
-/// What a volume has of something, as its driver says.
+/// A volume's usage of a resource, as reported by its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// What pods can still use.
+    /// The available amount.
     pub available: u64,
-    /// All of it.
+    /// The total amount.
     pub total: u64,
-    /// What is used.
+    /// The used amount.
     pub used: u64,
 }
 
-/// What a driver says of the state of a volume.
+/// The condition of a volume, as reported by its driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverCondition {
-    /// The volume cannot be used as it should.
+    /// Whether the volume is unhealthy.
     pub is_abnormal: bool,
-    /// Why.
+    /// The reason.
     pub message: String,
 }
 
-/// What a driver measures of a volume. What it does not say is `None`.
+/// A driver's measurements of a volume. Values that it does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverUsage {
     /// Its space.
@@ -106,7 +106,7 @@ pub struct DriverUsage {
     pub condition: Option<DriverCondition>,
 }
 
-/// How many seconds calls of drivers took.
+/// The durations of calls of drivers in seconds.
 pub type DriverCalls = Map<DriverCall, Histogram>;
 
 /// A call of a driver.
@@ -116,35 +116,35 @@ pub struct DriverCall {
     pub driver: String,
     /// The path of the call: its service and method.
     pub path: &'static str,
-    /// The code of the response, as Go names it: `OK`.
+    /// The code of the response, by Go's name: `OK`.
     pub code: &'static str,
 }
 
-/// The step that failed, as events of a kubelet begin.
+/// The failed step, with which a kubelet's messages begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverStep {
-    /// The volume is prepared for the node.
+    /// Preparing the volume for the node.
     MountDevice,
-    /// It is mounted for the pod.
+    /// Mounting it for the pod.
     SetUp,
-    /// It is expanded when it has been mounted for the pod.
+    /// Expanding it after it was mounted for the pod.
     ExpandMounted,
-    /// It is expanded while the pod uses it.
+    /// Expanding it while the pod uses it.
     Expand,
-    /// It is unmounted.
+    /// Unmounting it.
     TearDown,
-    /// A block device is prepared for the node.
+    /// Preparing a block device for the node.
     SetUpDevice,
-    /// It is given to the pod.
+    /// Mapping it for the pod.
     MapDevice,
-    /// It is expanded when it has been given to the pod.
+    /// Expanding it after it was mapped for the pod.
     ExpandMapped,
-    /// It is taken from the pod.
+    /// Unmapping it from the pod.
     UnmapDevice,
 }
 
 impl DriverStep {
-    /// Whether it is a step of giving a block device to a pod, of which events have another reason.
+    /// Whether it is a step of mapping a block device, whose events have another reason.
     #[must_use]
     pub fn maps_device(self) -> bool {
         matches!(self, Self::SetUpDevice | Self::MapDevice | Self::ExpandMapped)
@@ -167,27 +167,27 @@ impl fmt::Display for DriverStep {
     }
 }
 
-/// Why a volume is not mounted or not unmounted. It is tried again.
+/// Why a volume is not mounted or not unmounted. The operation is retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DriverError {
-    /// What failed.
+    /// The failed step.
     pub step: DriverStep,
     /// The volume, by [`DriverVolume::spec_name`].
     pub volume: String,
-    /// The cause, in a kubelet's words.
+    /// The cause, as a kubelet's message.
     pub message: String,
-    /// Nothing failed: the cluster has not attached the volume to the node yet. A kubelet records no event.
+    /// Whether nothing failed: the cluster has not attached the volume to the node yet. A kubelet records no event.
     pub waits: bool,
 }
 
-/// The drivers of a node. A call that is dropped may have done its work.
+/// The drivers of a node. A dropped call may have completed.
 #[async_trait]
 pub trait VolumeDrivers: Send + Sync {
-    /// Mounts a volume for the pod that has this directory. A repeated call finds it mounted.
+    /// Mounts a volume for the pod with this directory. If it is already mounted, the call does nothing.
     ///
     /// # Errors
-    /// The driver is not registered or refuses, or the cluster does not say how.
+    /// If the driver is not registered or fails, or the cluster does not provide the required data.
     async fn mount(
         &self,
         pod: &Pod,
@@ -195,7 +195,7 @@ pub trait VolumeDrivers: Send + Sync {
         volume: &DriverVolume,
     ) -> Result<MountedVolume, DriverError>;
 
-    /// Mounts a volume again that is mounted, if its driver asks for that, so that its files are brought up to date.
+    /// Remounts a mounted volume, if its driver requires it, so that its files are updated.
     ///
     /// # Errors
     /// As [`VolumeDrivers::mount`]. The volume stays as it is.
@@ -206,7 +206,7 @@ pub trait VolumeDrivers: Send + Sync {
         volume: &DriverVolume,
     ) -> Result<(), DriverError>;
 
-    /// Has a volume expanded that the pod uses, if its PersistentVolume has become larger and the cluster leaves it to the node.
+    /// Expands a volume that the pod uses, if its PersistentVolume has grown and the cluster leaves the expansion to the node.
     ///
     /// # Errors
     /// As [`VolumeDrivers::mount`]. The volume stays as it is.
@@ -217,23 +217,23 @@ pub trait VolumeDrivers: Send + Sync {
         volume: &DriverVolume,
     ) -> Result<Expansion, DriverError>;
 
-    /// How often [`VolumeDrivers::renew`] is to be called.
+    /// The period for calls of [`VolumeDrivers::renew`].
     fn renewal_period(&self) -> Duration;
 
-    /// Unmounts all volumes of the pod that has this directory, also those of an earlier agent.
+    /// Unmounts all volumes of the pod with this directory, including those of an earlier agent.
     ///
     /// # Errors
-    /// A volume is still mounted, or may be. The others are not.
+    /// If a volume is, or may be, still mounted. The others are unmounted.
     async fn unmount(&self, pod_dir: &Path) -> Result<(), DriverError>;
 
-    /// Has a volume measured, by its [`DriverVolume::spec_name`], of the pod that has this directory. `None`: its driver does not
-    /// measure volumes, or the pod does not have it.
+    /// Measures a volume, by its [`DriverVolume::spec_name`], of the pod with this directory. `None`: its driver does not measure
+    /// volumes, or the pod does not have it.
     ///
     /// # Errors
-    /// The driver is not registered or refuses, in words.
+    /// The message, if the driver is not registered or fails.
     async fn usage(&self, pod_dir: &Path, spec_name: &str) -> Result<Option<DriverUsage>, String>;
 
-    /// How long the calls of drivers took until now.
+    /// The durations of calls of drivers so far.
     fn call_durations(&self) -> DriverCalls {
         DriverCalls::new()
     }
@@ -248,10 +248,10 @@ pub fn has_volumes(pod_dir: &Path) -> bool {
     })
 }
 
-/// Removes a directory with what is in it, but for other file systems. One that does not exist is removed.
+/// Removes a directory with its content, except other file systems. A directory that does not exist counts as removed.
 ///
 /// # Errors
-/// Something cannot be removed.
+/// If a part cannot be removed.
 pub fn remove_tree(directory: &Path) -> io::Result<()> {
     Ok(file_tree::remove(directory)?)
 }

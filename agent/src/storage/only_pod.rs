@@ -1,5 +1,5 @@
-//! Which pod alone uses a claim that is ReadWriteOncePod: the file `only-pod` beside the claim's volume has the path of the pod's
-//! directory, so that it is known after a restart of the agent, and to other agents. A pod whose directory is gone uses nothing.
+//! Which pod uses a ReadWriteOncePod claim: the file `only-pod` beside the claim's volume has the path of the pod's directory, so
+//! that a restarted agent, and other agents, find it. A pod whose directory was removed uses no claim.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -14,10 +14,10 @@ use super::claim_directories::{ClaimDirectories, DirectoryError};
 const FILE: &str = "only-pod";
 
 impl ClaimDirectories {
-    /// Gives a claim to the pod with this directory, unless another pod has it. Returns whether it is the pod's now.
+    /// Assigns a claim to the pod with this directory, unless another pod has it. Returns whether this pod has it now.
     ///
     /// # Errors
-    /// If that cannot be read or written.
+    /// If the file cannot be read or written.
     pub(crate) fn give(&self, claim: &ClaimName, pod: &Path) -> Result<bool, DirectoryError> {
         private::make(self.base())?;
         let path = self.directory(claim).join(FILE);
@@ -25,10 +25,10 @@ impl ClaimDirectories {
         given.map_err(DirectoryError::io("write", &path))
     }
 
-    /// Takes a claim from the pod with this directory, if it has it.
+    /// Releases a claim of the pod with this directory, if the pod has it.
     ///
     /// # Errors
-    /// If that cannot be read or written.
+    /// If the file cannot be read or written.
     pub(crate) fn take(&self, claim: &ClaimName, pod: &Path) -> Result<(), DirectoryError> {
         let path = self.directory(claim).join(FILE);
         if !path.exists() {
@@ -71,7 +71,7 @@ fn take(mut file: File, pod: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The directory of the pod that has the claim, which may be gone; empty: none.
+/// The directory of the pod that has the claim, which may have been removed; empty: no pod.
 fn owner(file: &mut File) -> io::Result<PathBuf> {
     let mut owner = Vec::new();
     file.read_to_end(&mut owner)?;
@@ -95,7 +95,7 @@ mod tests {
         assert!(gives(&one));
         assert!(gives(&one), "again");
         assert!(!gives(&other));
-        // What is not its own is not taken.
+        // A pod cannot release a claim that it does not have.
         directories.take(&claim, &other).unwrap();
         assert!(!gives(&other));
         directories.take(&claim, &one).unwrap();

@@ -46,7 +46,7 @@ pub(crate) mod termination;
 pub(crate) mod token;
 mod usage;
 
-/// The mode of directories with logs, which others collect (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go,
+/// The mode of log directories, which log collectors read (Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_sandbox.go,
 /// kuberuntime_container.go).
 const LOG_MODE: u32 = 0o755;
 
@@ -59,22 +59,22 @@ pub(crate) struct PodDirs {
     pub(crate) logs: PathBuf,
 }
 
-/// What volumes are prepared with.
+/// The inputs of the preparation of volumes.
 #[derive(Clone, Copy)]
 pub(crate) struct VolumeInputs<'a> {
-    /// What their files show.
+    /// The content of their files.
     pub(crate) content: ContentInputs<'a>,
-    /// What claims are bound to.
+    /// The volumes that claims are bound to.
     pub(crate) claims: &'a Claims,
-    /// Where secrets are.
+    /// The tmpfs directory of volumes.
     pub(crate) in_memory: &'a InMemory,
-    /// The runtime keeps emptyDir volumes in memory.
+    /// Whether the runtime keeps emptyDir volumes in memory.
     pub(crate) has_memory_volumes: bool,
-    /// Where is counted how long it took.
+    /// Records the durations.
     pub(crate) measures: &'a Measures,
 }
 
-/// A volume that was not prepared, or not brought up to date.
+/// A volume that could not be prepared or updated.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.head())]
 pub(crate) struct MountError {
@@ -85,7 +85,7 @@ pub(crate) struct MountError {
 }
 
 impl MountError {
-    /// The beginning of a kubelet's message: a claim fails before anything is mounted.
+    /// The prefix of a kubelet's message: a claim fails before anything is mounted.
     fn head(&self) -> String {
         let volume = &self.volume;
         if let VolumeError::Driver(DriverError { step, volume, .. }) = &self.source {
@@ -103,14 +103,14 @@ impl MountError {
     }
 }
 
-/// What came of preparing the volumes of a pod.
+/// The result of preparing a pod's volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
     /// The volumes that containers can mount.
     pub(crate) volumes: Map<String, HostVolume>,
-    /// Those that drivers have yet to mount.
+    /// The volumes that drivers must still mount.
     pub(crate) of_drivers: Vec<DriverVolume>,
-    /// Those that failed; one whose files are only out of date is among both.
+    /// The failed volumes; a volume whose files are only outdated is in `volumes` too.
     pub(crate) failed: Vec<MountError>,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Prepared {
 pub(crate) enum Found {
     /// A path of the host, or an image.
     Host(HostVolume),
-    /// What a driver mounts.
+    /// A driver's volume.
     OfDriver(DriverVolume),
 }
 
@@ -142,11 +142,11 @@ impl PodDirs {
         self.pod.join("containers").join(container).join(format!("{attempt:08x}"))
     }
 
-    /// Creates the directories of a pod and the volumes that a container mounts, and brings the files of volumes up to date
-    /// that show objects or fields. The content of other volumes is left unchanged.
+    /// Creates the directories of a pod and the volumes that a container mounts, and updates the files of volumes that show objects
+    /// or fields. The content of other volumes is left unchanged.
     ///
     /// # Errors
-    /// Fails if the pod's own directories cannot be created.
+    /// If the pod's own directories cannot be created.
     pub(crate) fn prepare(
         &self,
         pod: &Pod,
@@ -162,7 +162,7 @@ impl PodDirs {
         Ok(prepared)
     }
 
-    /// Brings the files of volumes up to date that show objects or fields.
+    /// Updates the files of volumes that show objects or fields.
     pub(crate) fn refresh(
         &self,
         pod: &Pod,
@@ -197,7 +197,7 @@ impl PodDirs {
             }
             None => self.volume(pod, volume, inputs),
         };
-        // What a driver has yet to mount, and what fails before anything is mounted, is no mount.
+        // A driver's volume is mounted later, and a claim that fails does so before any mount: neither counts as a mount.
         if !matches!(made, Ok(Found::OfDriver(_)) | Err(VolumeError::Claim(_))) {
             let plugin = plugin::name(pod, volume, inputs.content.objects);
             let operation = VolumeOperation::mount(plugin, made.is_err());
@@ -212,7 +212,8 @@ impl PodDirs {
         }
     }
 
-    /// Where the files of a volume are. One that an earlier agent wrote to the disk stays there: containers have it mounted.
+    /// The path of a volume's files. If an earlier agent wrote them to the disk they stay there, because containers have it
+    /// mounted.
     fn files_of(&self, pod: &Pod, volume: &Volume, kind: &str, in_memory: &InMemory) -> PathBuf {
         let path = |pod: &Path| pod.join("volumes").join(kind).join(&volume.name);
         let on_disk = path(&self.pod);
@@ -239,7 +240,7 @@ impl PodDirs {
         } else if let Some(empty) = &volume.empty_dir {
             if is_in_memory(empty) {
                 if !inputs.has_memory_volumes {
-                    // A pod that a kubelet has started: its containers have the kubelet's tmpfs.
+                    // If a kubelet started the pod, its containers use the kubelet's tmpfs.
                     let old = self.empty_dir(&volume.name);
                     if old.is_dir() {
                         return Ok(Found::Host(own_volume(old, false)));
@@ -264,7 +265,7 @@ impl PodDirs {
                 ..HostVolume::default()
             }))
         } else if volume.image.is_some() {
-            // The image itself is pulled when the sandbox is there.
+            // The image is pulled once the sandbox exists.
             Ok(Found::Host(HostVolume {
                 readonly: true,
                 image: Some(ImageSpec::default()),
@@ -282,7 +283,7 @@ impl PodDirs {
         }
     }
 
-    /// The volumes of a pod that drivers mount, of those that can be found now.
+    /// The pod's volumes that drivers mount, as far as they can be determined now.
     pub(crate) fn of_drivers(&self, pod: &Pod, inputs: VolumeInputs<'_>) -> Vec<DriverVolume> {
         let volumes = pod.mounted_volumes().filter(|volume| may_be_of_driver(volume));
         let found = volumes.filter_map(|volume| self.volume(pod, volume, inputs).ok());
@@ -293,8 +294,8 @@ impl PodDirs {
         of_driver.collect()
     }
 
-    /// What the pod's own volumes and the logs of its containers take on the disk, and emptyDirs in memory that the agent keeps there.
-    /// What cannot be read counts as unused.
+    /// The disk usage of the pod's own volumes and its containers' logs, and the usage of emptyDirs that the agent keeps in memory.
+    /// Unreadable files count as unused.
     pub(crate) fn usage(&self, pod: &Pod, in_memory: &InMemory) -> LocalUsage {
         let used = |path: &Path| {
             usage::of_tree(path).unwrap_or_else(|error| {
@@ -324,7 +325,7 @@ impl PodDirs {
         LocalUsage { volumes: volumes.collect(), containers: containers.collect() }
     }
 
-    /// The bytes and inodes that the logs of a container take; `None` if it has none.
+    /// The bytes and inodes of a container's logs; `None` if it has none.
     pub(crate) fn log_usage(&self, container: &str) -> Option<(u64, u64)> {
         usage::of_directory(&self.logs.join(container))
     }
@@ -332,7 +333,7 @@ impl PodDirs {
     /// Writes the pod's hosts file.
     ///
     /// # Errors
-    /// Fails if the file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn write_etc_hosts(&self, text: &str) -> Result<PathBuf, VolumeError> {
         let path = self.etc_hosts();
         fs::write(&path, text).map_err(failed("write", &path))?;
@@ -343,16 +344,16 @@ impl PodDirs {
     /// Creates the directory of a container's logs, in which the runtime creates the files.
     ///
     /// # Errors
-    /// Fails if the directory cannot be created.
+    /// If the directory cannot be created.
     pub(crate) fn make_log_directory(&self, container: &str) -> Result<(), VolumeError> {
         make_dir(&self.logs.join(container), LOG_MODE)
     }
 
-    /// Creates the empty termination message file of a container, writable by every user, and removes that of the attempt
+    /// Creates the empty termination message file of a container, writable by every user, and removes the file of the attempt
     /// before the last one.
     ///
     /// # Errors
-    /// Fails if the file cannot be created.
+    /// If the file cannot be created.
     pub(crate) fn make_termination_message(
         &self,
         container: &str,
@@ -396,8 +397,8 @@ impl PodDirs {
     /// Removes the volumes of a pod that has ended.
     ///
     /// # Errors
-    /// Fails if something is mounted in the pod's directory, which then stays as it is, or if a directory cannot be removed; the
-    /// rest is removed.
+    /// If something is mounted in the pod's directory, which then stays unchanged, or if a directory cannot be removed; the rest is
+    /// removed.
     pub(crate) fn remove_volumes(
         &self,
         machine: &dyn Machine,
@@ -414,7 +415,8 @@ impl PodDirs {
         removed.into_iter().collect::<Result<(), _>>().and(secrets)
     }
 
-    /// Whether nothing is mounted in the pod's directory: what it shows is another's, and its driver would not find it elsewhere.
+    /// Checks that nothing is mounted in the pod's directory: its driver would not find the volume elsewhere, and the mounted
+    /// content is not the agent's.
     fn has_no_mounts(&self, machine: &dyn Machine) -> Result<(), VolumeError> {
         let mounts = machine.mounts_below(&self.pod);
         let mounts = mounts.map_err(failed("find what is mounted in", &self.pod))?;
@@ -427,7 +429,7 @@ impl PodDirs {
     /// Removes the pod's directory, and its logs if `logs`.
     ///
     /// # Errors
-    /// Fails if something is mounted in the directory, and nothing is removed; or if anything cannot be removed, and the rest is.
+    /// If something is mounted in the directory, and nothing is removed; or if anything cannot be removed, and the rest is.
     pub(crate) fn remove(
         &self,
         machine: &dyn Machine,
@@ -447,17 +449,17 @@ impl PodDirs {
     }
 }
 
-/// Gives a volume that a driver has mounted to the pod's group, as the pod's policy says.
+/// Gives a volume that a driver has mounted to the pod's group, according to the pod's policy.
 pub(crate) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
     claim::give_to_group(pod, path, readonly)
 }
 
-/// Whether a driver may mount the volume: a claim tells only what it is bound to.
+/// Whether a driver may mount the volume: the kind of a claim's volume is known only once it is bound.
 pub(crate) fn may_be_of_driver(volume: &Volume) -> bool {
     volume.csi.is_some() || volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
 }
 
-/// A volume of the agent's own.
+/// A volume that the agent creates.
 fn own_volume(host_path: PathBuf, readonly: bool) -> HostVolume {
     HostVolume { host_path, readonly, relabel: true, ..HostVolume::default() }
 }
@@ -473,7 +475,8 @@ fn write_files(
     let files = content::payload(pod, volume, inputs)?;
     let group = group::of_pod(pod)?;
     make_dir(path, 0o777)?;
-    // First, as in a kubelet, where a file of the same name is hidden; and in what replaces the content, if it leads there.
+    // As in a kubelet, mount points that hide a file of the same name are created first. Those below the link to the content are
+    // created in the new content.
     let mount_points = nested::mount_points(pod, &volume.name);
     nested::make(path, mount_points.iter().filter(|mount_point| mount_point.precedes(&files)))?;
     let own = || group.map_or(Ok(()), |group| file_tree::give_to_group(path, group, true));

@@ -107,7 +107,7 @@ fn only_changed_files_are_read_again() {
     fs::write(dir.path().join("7"), manifest("other")).unwrap();
     let pods = files.list(&changed, Timestamp::now()).unwrap();
     assert!(pods.iter().any(|pod| pod.name() == "other-n"));
-    // The pod that the file had before stays until the next listing.
+    // The previous pod of the file stays until the next listing.
     assert_eq!((pods.len(), files.reads()), (21, 21));
     fs::remove_file(dir.path().join("7")).unwrap();
     assert_eq!(files.list(&changed, Timestamp::now()).unwrap().len(), 19);
@@ -121,7 +121,7 @@ fn files_that_just_changed_are_read_again() {
     fs::write(&path, manifest("one")).unwrap();
     let mut files = kubelet(dir.path());
     assert_eq!(names(&mut files), ["one-n"]);
-    // As long, and within one tick of the kernel's clock.
+    // Of equal length, and within one tick of the kernel's clock.
     fs::write(&path, manifest("two")).unwrap();
     assert_eq!(names(&mut files), ["two-n"]);
 }
@@ -132,7 +132,7 @@ fn directory_with_too_many_files_is_an_error_until_some_are_removed() {
     let at = |name: &str| dir.path().join(name);
     let mut files = kubelet(dir.path());
     files.most = 2;
-    // One that is no manifest does not count.
+    // Files that are not manifests are not counted.
     for name in ["a", "b", ".hidden"] {
         fs::write(at(name), manifest(name.trim_start_matches('.'))).unwrap();
     }
@@ -143,7 +143,7 @@ fn directory_with_too_many_files_is_an_error_until_some_are_removed() {
         let listed = files.list(&changed, Timestamp::now());
         assert!(matches!(listed, Err(ListError::TooMany(2))), "{changed:?}");
     }
-    // What happened meanwhile is found although only one name is known to have changed.
+    // A change during the failure is found although only one name is known to have changed.
     fs::remove_file(at("a")).unwrap();
     let pods = files.list(&added, Timestamp::now()).unwrap();
     assert_eq!(pods.iter().map(|pod| pod.name()).collect::<Vec<_>>(), ["b-n", "c-n"]);

@@ -1,4 +1,4 @@
-//! A source against a server that answers what a test says.
+//! A source with a server whose responses a test sets.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Mutex;
@@ -59,7 +59,7 @@ impl Server {
         source.read_each(Duration::from_millis(10))
     }
 
-    /// Waits until the server has had that many more requests.
+    /// Waits until the server has received this many further requests.
     async fn wait_for_requests(&self, more: usize) {
         let count = || self.requests.lock().unwrap().len();
         let wanted = count() + more;

@@ -1,15 +1,15 @@
-//! Writes all files of a volume at once: readers see the old files or the new ones.
+//! Writes all files of a volume atomically: readers see the old files or the new ones.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/util/atomic_writer.go. What a volume looks like:
+//! Source: Kubernetes 1.36, pkg/volume/util/atomic_writer.go. The layout of a volume:
 //!
-//! | name | what it is |
+//! | name | content |
 //! |---|---|
 //! | `..2026_11_22_10_00_00.000000001` | the directory with the files |
 //! | `..data` | a link to it, which an update replaces |
 //! | `config`, `certs` | links to `..data/config` and `..data/certs`: each first part of a path |
 //! | `mounted` | a directory, where a container mounts another volume |
 //!
-//! Containers cannot write to such a volume, so that all of it is the agent's.
+//! Containers cannot write to such a volume, so that all of its content is the agent's.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ use super::content::Payload;
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Whether files were written before. A mount point that a container has below `..data` is no sign of them.
+/// Whether files were written before. A container's mount point below `..data` does not count.
 pub(super) fn is_written(volume: &Path) -> bool {
     let data = volume.join(DATA);
     data.is_symlink() && data.is_dir()
@@ -54,18 +54,18 @@ pub(super) fn write(
         let new = new_directory(volume, now)?;
         let switched = fill(&new, files).and_then(|()| own()).and_then(|()| switch(volume, &new));
         if let Err(error) = switched {
-            // The failure itself counts more than that of cleaning up.
+            // The error of the write is the one to return.
             let _ = file_tree::remove(&new);
             return Err(error);
         }
     }
-    // Links may be missing although the files are the same, after an agent was killed.
+    // If an agent was killed, links may be missing although the files are unchanged.
     link(volume, files)?;
     if changed {
         let kept: Set<&Path> = files.keys().filter_map(|path| first(path)).collect();
         for name in present.iter().filter_map(|path| first(path)) {
             let link = volume.join(name);
-            // A mount point below the volume may hide what is there.
+            // A mount point below the volume may hide the file.
             if !kept.contains(name)
                 && !fs::symlink_metadata(&link).is_ok_and(|found| found.is_dir())
             {
@@ -108,7 +108,7 @@ fn paths(directory: &Path) -> io::Result<Set<PathBuf>> {
     Ok(found)
 }
 
-/// Whether other files are wanted than those in a directory. Modes do not count, as in a kubelet.
+/// Whether the files differ from those in a directory. Modes are ignored, as in a kubelet.
 fn differs(directory: &Path, present: &Set<PathBuf>, files: &Payload) -> io::Result<bool> {
     if !present.iter().eq(files.keys()) {
         return Ok(true);
@@ -121,7 +121,7 @@ fn differs(directory: &Path, present: &Set<PathBuf>, files: &Payload) -> io::Res
     Ok(false)
 }
 
-/// Makes a directory named after the time. An update in the same nanosecond takes the next one.
+/// Creates a directory named after the time. An update in the same nanosecond uses the next one.
 fn new_directory(volume: &Path, now: Timestamp) -> io::Result<PathBuf> {
     let time = now.strftime("..%Y_%m_%d_%H_%M_%S");
     let mut number = now.subsec_nanosecond();
@@ -138,7 +138,7 @@ fn new_directory(volume: &Path, now: Timestamp) -> io::Result<PathBuf> {
     }
 }
 
-/// The mode, whatever the umask.
+/// Sets the mode, regardless of the umask.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
@@ -166,7 +166,7 @@ fn fill(directory: &Path, files: &Payload) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the link lead to the new directory.
+/// Atomically points the link to the new directory.
 fn switch(volume: &Path, new: &Path) -> io::Result<()> {
     let link = volume.join(NEW_DATA);
     gone(fs::remove_file(&link))?;

@@ -1,4 +1,4 @@
-//! Volumes of claims: finds or makes what a claim is bound to.
+//! Volumes of claims: finds or creates the volume that a claim is bound to.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/volumemanager/populator, pkg/volume/{hostpath,local}.
 
@@ -23,10 +23,10 @@ use crate::storage::claim_directories::{ClaimDirectories, HeldDirectory};
 use crate::storage::drivers::{DriverSource, DriverVolume};
 use api::claims::{Binding, Bound, ClaimName, bind, bind_all};
 
-/// Where the directory of an ephemeral volume's claim is in that of its pod, and ends with it.
+/// The directory of ephemeral volumes' claims in that of the pod, with which it is removed.
 const EPHEMERAL: &str = "crib.local~ephemeral";
 
-/// What claims are bound to while the agent runs, and the directories that it uses.
+/// The bindings of claims while the agent runs, and the directories that it uses.
 #[derive(Debug)]
 pub(crate) struct Claims {
     directories: ClaimDirectories,
@@ -41,14 +41,15 @@ struct State {
     held: Map<ClaimName, HeldDirectory>,
 }
 
-/// What a claim is bound to, on the node.
+/// The volume of a claim on the node.
 enum BoundTo {
     Volume(Box<PersistentVolume>),
     Directory(PathBuf),
 }
 
 impl Claims {
-    /// Claims whose directories are below `base`, used as long as the agent runs and `pods_lock` is locked.
+    /// Creates the bindings. The claims' directories are below `base`; they are in use as long as the agent runs or `pods_lock` is
+    /// locked.
     pub(crate) fn new(base: PathBuf, pods_lock: Option<PathBuf>) -> Self {
         Self { directories: ClaimDirectories::new(base), pods_lock, state: Mutex::default() }
     }
@@ -103,7 +104,7 @@ impl Claims {
         Some(found.and_then(|found| mount(&name, found, false)))
     }
 
-    /// Lets other pods use the claims that a pod alone has used, which has ended.
+    /// Releases the ReadWriteOncePod claims of a pod that has ended.
     pub(crate) fn release(&self, pod: &Pod, pod_dir: &Path) {
         for volume in pod.spec().volumes.iter().flatten() {
             let Some(source) = &volume.persistent_volume_claim else {
@@ -143,7 +144,7 @@ impl Claims {
         Ok(BoundTo::Volume(Box::new(PersistentVolume::clone(volume))))
     }
 
-    /// What the claim of this name is bound to, for a pod with this directory.
+    /// The volume that the claim of this name is bound to, for a pod with this directory.
     fn of_claim(
         &self,
         name: &ClaimName,
@@ -171,7 +172,7 @@ impl Claims {
         }
     }
 
-    /// What the claim of an ephemeral volume is bound to.
+    /// The volume that the claim of an ephemeral volume is bound to.
     fn of_pod(
         &self,
         pod: &Pod,
@@ -193,7 +194,7 @@ impl Claims {
         }
     }
 
-    /// The volume that a claim is bound to from now on; `None`: a directory of its own.
+    /// Binds a claim. `None`: it gets its own directory.
     fn bind(
         &self,
         claim: &PersistentVolumeClaim,
@@ -201,7 +202,7 @@ impl Claims {
     ) -> Result<Option<PersistentVolume>, VolumeError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let volumes = objects.persistent_volumes();
-        // All together, so that the result does not depend on which pod is the first.
+        // All claims together, so that the result does not depend on the order of the pods.
         let claims = objects.persistent_volume_claims();
         let (_, bound) = bind_all(claims, &volumes, std::mem::take(&mut state.bound));
         state.bound = bound;
@@ -220,7 +221,8 @@ impl Claims {
     }
 }
 
-/// Whether the pod uses a volume, which has this name in it, as what it is. Kubernetes 1.36, pkg/kubelet/volumemanager/populator.
+/// Whether the pod uses a volume, which has this name in the pod, according to its volumeMode. Kubernetes 1.36,
+/// pkg/kubelet/volumemanager/populator.
 fn check_mode(pod: &Pod, name: &str, volume: &PersistentVolume) -> Result<(), VolumeError> {
     let spec = volume.spec.as_ref();
     let is_device = spec.is_some_and(is_device);
@@ -242,11 +244,11 @@ fn is_device(spec: &PersistentVolumeSpec) -> bool {
 
 fn is_for_one_pod(claim: &PersistentVolumeClaim) -> bool {
     let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
-    // Where it is, it is the only one.
+    // ReadWriteOncePod excludes all other modes.
     modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
 }
 
-/// The volume of a claim, for the volume of this name in a pod.
+/// The pod's volume of this name, which is a claim's.
 fn mount(
     pod: &Pod,
     name: &str,
@@ -277,7 +279,7 @@ fn mount(
             let spec = volume.spec.unwrap_or_default();
             let is_device = is_device(&spec);
             let (host_path, relabel) = match (&spec.host_path, &spec.local) {
-                // A kubelet changes no groups there.
+                // A kubelet does not change groups of hostPaths.
                 (Some(source), _) => (directory::prepare_host_path(source)?, false),
                 (None, Some(source)) if is_device => (local_device(&source.path)?, false),
                 (None, Some(source)) => {
@@ -303,7 +305,7 @@ fn local(path: &str) -> Result<PathBuf, VolumeError> {
     local_of_type(path, "a directory", FileType::is_dir)
 }
 
-/// A kubelet gives containers a link to a loop device of the file or device; here the runtime gets the device itself.
+/// A kubelet passes containers a link to a loop device of the file or device; here the runtime gets the device itself.
 fn local_device(path: &str) -> Result<PathBuf, VolumeError> {
     local_of_type(path, "a block device", |it| it.is_block_device())
 }
@@ -321,7 +323,7 @@ fn local_of_type(
     }
 }
 
-/// Gives a persistent volume to the pod's group, as its policy says.
+/// Gives a persistent volume to the pod's group, according to the pod's policy.
 pub(super) fn give_to_group(pod: &Pod, path: &Path, readonly: bool) -> Result<(), VolumeError> {
     let Some(group) = group::of_pod(pod)? else {
         return Ok(());

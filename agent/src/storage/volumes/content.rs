@@ -32,7 +32,7 @@ pub(crate) type Payload = Map<PathBuf, FileContent>;
 /// Why a volume has no files: part of the message of a `FailedMount` event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ContentError {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{kind} {name:?} not found")]
     NoObject {
         /// Its kind.
@@ -40,7 +40,7 @@ pub(crate) enum ContentError {
         /// Its name.
         name: String,
     },
-    /// It is not known whether there is such an object.
+    /// Whether the object exists is unknown.
     #[error("{why}")]
     Unknown {
         /// The cause.
@@ -64,10 +64,10 @@ pub(crate) enum ContentError {
     /// A resource has no value.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// There is no token.
+    /// A token could not be issued.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// There is no such ClusterTrustBundle.
+    /// The ClusterTrustBundle does not exist.
     #[error(
         "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
     )]
@@ -75,10 +75,10 @@ pub(crate) enum ContentError {
         /// Its name.
         name: String,
     },
-    /// There is none of the signer with the labels.
+    /// No bundle of the signer has the labels.
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoTrustBundleOfSigner,
-    /// The agent has no such source.
+    /// The agent does not support this source.
     #[error("{kind} projections are not supported")]
     Unsupported {
         /// The kind of source.
@@ -96,7 +96,7 @@ pub(crate) enum ContentError {
 }
 
 impl ContentError {
-    /// True if the manifest asks for what no attempt can give; false if an object may appear or change.
+    /// True if every retry fails with this manifest; false if an object may appear or change.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::NoObject { .. }
@@ -114,11 +114,11 @@ impl ContentError {
     }
 }
 
-/// Gives the token that a projected volume asks for.
+/// Returns the token that a projected volume requests.
 pub(crate) type TokenSource<'a> =
     &'a dyn Fn(&ServiceAccountTokenProjection) -> Result<String, TokenError>;
 
-/// What volumes show beside the pod.
+/// The inputs of volumes' content beside the pod.
 #[derive(Clone, Copy)]
 pub(crate) struct ContentInputs<'a> {
     pub(crate) node: &'a Node,
@@ -126,7 +126,7 @@ pub(crate) struct ContentInputs<'a> {
     pub(crate) token: TokenSource<'a>,
 }
 
-/// Whether the agent writes the files of this volume, and again when they change.
+/// Whether the agent writes the files of this volume, and updates them.
 pub(crate) fn is_written(volume: &Volume) -> bool {
     kind(volume).is_some()
 }
@@ -144,7 +144,7 @@ pub(crate) fn kind(volume: &Volume) -> Option<&'static str> {
     }
 }
 
-/// The files of a volume; none of one that has no such source.
+/// The files of a volume; none if it does not show objects or fields.
 pub(crate) fn payload(
     pod: &Pod,
     volume: &Volume,
@@ -170,7 +170,7 @@ pub(crate) fn payload(
     found.into_iter().map(|(path, content)| Ok((checked(&path)?, content))).collect()
 }
 
-/// The path without `.` and doubled slashes, if it stays in the volume and keeps clear of the writer's own names.
+/// The path without `.` and doubled slashes, if it stays in the volume and does not conflict with the writer's own names.
 fn checked(path: &Path) -> Result<PathBuf, ContentError> {
     let invalid = || ContentError::Path { path: path.display().to_string() };
     let mut clean = PathBuf::new();
@@ -216,7 +216,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The files of an object's entries. Without items, each entry is one.
+    /// The files of an object's entries. Without items, every entry becomes a file.
     fn files(
         self,
         entries: Map<&str, &[u8]>,
@@ -251,7 +251,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// An object was not found: a volume may do without it only if it is known not to be there.
+    /// The result for an object that was not found: an optional one may be missing only if it is known not to exist.
     fn missing(&self, kind: ObjectKind, name: &str, optional: bool) -> Result<(), ContentError> {
         if let Some(why) = self.inputs.objects.unknown(kind, self.pod.namespace(), name) {
             return Err(ContentError::Unknown { why: why.to_owned() });
@@ -376,7 +376,7 @@ impl Writer<'_> {
         Ok(references::bundle_certificates(&found).into_bytes())
     }
 
-    /// A file that only the containers' user, and the group of the volume, may read, if there is either.
+    /// A file that only the containers' user, and the volume's group, may read, if there is either.
     fn of_user(&self, data: Vec<u8>, default_mode: Option<i32>) -> FileContent {
         let owner = only_user(self.pod);
         let security = self.pod.spec().security_context.as_ref();
@@ -396,7 +396,7 @@ fn joined(mut errors: Vec<ContentError>) -> Option<ContentError> {
     Some(ContentError::Several(errors))
 }
 
-/// The user of all containers, if the manifest gives each the same one. pkg/volume/util/util.go FsUserFrom.
+/// The user of all containers, if the manifest specifies the same one for each. pkg/volume/util/util.go FsUserFrom.
 fn only_user(pod: &Pod) -> Option<u32> {
     let shared = pod.spec().security_context.as_ref();
     let shared = shared.and_then(|security| security.run_as_user);

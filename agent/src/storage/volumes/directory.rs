@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::HostPathVolumeSource;
 use super::error::{VolumeError, failed};
 use super::group;
 
-/// Sets a mode, whatever the umask.
+/// Sets a mode, regardless of the umask.
 pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), VolumeError> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .map_err(failed("set the mode of", path))
@@ -35,8 +35,8 @@ pub(super) fn empty_dir(pod: &Path, name: &str) -> PathBuf {
     pod.join("volumes").join(EMPTY_DIR).join(name)
 }
 
-/// Makes the directory of a volume, once. A kubelet notes in the same place that a volume is ready: until then it has no
-/// content, and its group may not be set.
+/// Creates the directory of a volume, once. Like a kubelet, it records in the same place that the volume is ready: before, the
+/// volume has no content, and its group may not be set.
 pub(super) fn prepare_empty_dir(
     pod: &Path,
     name: &str,
@@ -58,11 +58,11 @@ pub(super) fn prepare_empty_dir(
     Ok(path)
 }
 
-// hostPath volumes: checks what is at their path, or makes it.
+// hostPath volumes: checks the file at their path, or creates it.
 //
 // Source: Kubernetes 1.36, pkg/volume/hostpath.
 
-/// Checks the path of a hostPath volume, and creates it if its type says so.
+/// Checks the path of a hostPath volume, and creates it if its type requires it.
 pub(super) fn prepare_host_path(source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();

@@ -22,7 +22,7 @@ pub(crate) enum VolumeError {
         #[source]
         source: io::Error,
     },
-    /// The path is not of the volume's type.
+    /// The path does not match the volume's type.
     #[error("hostPath type check failed: {path} is not {expected}")]
     WrongType {
         /// Its path.
@@ -45,18 +45,18 @@ pub(crate) enum VolumeError {
     /// The directory of a claim.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Neither the runtime nor the agent has volumes in memory.
+    /// Neither the runtime nor the agent supports volumes in memory.
     #[error(
         "this runtime cannot keep an emptyDir in memory (medium Memory), and the agent has no tmpfs that the pod can mount: leave medium out, or use crib runtime"
     )]
     Memory,
-    /// `fsGroup` is no id of a group.
+    /// `fsGroup` is not a valid group id.
     #[error("fsGroup {group} is not the id of a group")]
     Group {
         /// The id.
         group: i64,
     },
-    /// Files cannot be given to an id that the agent's user namespace does not have.
+    /// Files cannot be given to an id outside the agent's user namespace.
     #[error(
         "{field} {id} is not mapped into the user namespace: give the user subordinate ids (/etc/subuid, /etc/subgid, newuidmap), or leave {field} out"
     )]
@@ -66,7 +66,7 @@ pub(crate) enum VolumeError {
         /// The id.
         id: u32,
     },
-    /// The volume is on other nodes.
+    /// The volume is only available on other nodes.
     #[error("no matching NodeSelectorTerms")]
     NodeAffinity {
         /// The PersistentVolume.
@@ -75,15 +75,15 @@ pub(crate) enum VolumeError {
     /// The agent does not support this kind of volume.
     #[error("this kind of volume is not supported")]
     Unsupported,
-    /// There are no drivers.
+    /// The agent has no drivers.
     #[error(
         "volumes of CSI drivers are mounted on nodes of a cluster alone (crib agent --kubeconfig, as root): use another kind of volume"
     )]
     NoDrivers,
-    /// A driver's volume.
+    /// A driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// A directory is not removed, for what is mounted in it is another's.
+    /// A directory is not removed, because something is mounted in it.
     #[error(
         "{} has something mounted at {}: it stays until that is unmounted", directory.display(), mount.display()
     )]
@@ -98,7 +98,7 @@ pub(crate) enum VolumeError {
 /// Why a claim has no volume: part of the message of a `FailedMount` event.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimError {
-    /// There is no such claim.
+    /// The claim does not exist.
     #[error(
         "error processing PVC {claim}: failed to fetch PVC from API server: persistentvolumeclaims {:?} not found",
         .claim.name
@@ -107,12 +107,12 @@ pub(crate) enum ClaimError {
         /// The claim.
         claim: ClaimName,
     },
-    /// It is bound to nothing.
+    /// The claim is not bound.
     #[error("error processing PVC {name}: PVC is not bound: {reason}")]
     Unbound {
         /// The claim.
         name: ClaimName,
-        /// Why.
+        /// The reason.
         reason: Unbound,
     },
     /// The API server has not bound it, or not to a volume that can be used.
@@ -120,23 +120,23 @@ pub(crate) enum ClaimError {
     Unusable {
         /// The claim.
         claim: ClaimName,
-        /// Why, in a kubelet's words.
+        /// The reason, as a kubelet's message.
         reason: String,
     },
-    /// It is a block device and mounted, or has a file system and is used as a device.
+    /// A block device is used as a file system, or a file system as a block device.
     #[error("volume {volume} has volumeMode {mode}, but is specified in {list}")]
     Mode {
         /// The volume's name in the pod.
         volume: String,
-        /// What it is.
+        /// Its volumeMode.
         mode: &'static str,
-        /// The containers' field that names it.
+        /// The containers' field that refers to it.
         list: &'static str,
     },
-    /// Only one pod may use it, and another one does. Kubernetes 1.36, pkg/volume/util/operationexecutor.
+    /// Another pod uses the claim, which only one pod may use. Kubernetes 1.36, pkg/volume/util/operationexecutor.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     OfAnotherPod,
-    /// The claim of an ephemeral volume's name is not its own.
+    /// A claim with an ephemeral volume's name does not belong to its pod.
     #[error(
         "error processing PVC {name}: PVC {name} was not created for pod {pod} (pod is not owner)"
     )]
@@ -149,7 +149,7 @@ pub(crate) enum ClaimError {
 }
 
 impl VolumeError {
-    /// True if the manifest asks for what no attempt can give.
+    /// True if every retry fails with this manifest.
     pub(crate) fn is_of_manifest(&self) -> bool {
         match self {
             Self::UnknownType { .. }

@@ -1,4 +1,4 @@
-//! The group that a pod's volumes are given to (`fsGroup`).
+//! The group of a pod's volumes (`fsGroup`).
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) fn give(path: &Path, group: u32, readonly: bool) -> Result<(), Volume
         .map_err(|error| not_given(error, Some(("fsGroup", group)), "set the group of", path))
 }
 
-/// Why a volume was not given to the id that a field names.
+/// The error of giving a volume to the id in a field.
 pub(super) fn not_given(
     error: io::Error,
     wanted: Option<(&'static str, u32)>,
@@ -28,7 +28,7 @@ pub(super) fn not_given(
     path: &Path,
 ) -> VolumeError {
     match wanted {
-        // EINVAL is what the kernel says of an id that the user namespace does not have.
+        // The kernel returns EINVAL for an id that is not in the user namespace.
         Some((field, id)) if error.kind() == io::ErrorKind::InvalidInput => {
             VolumeError::UnmappedId { field, id }
         }

@@ -1,8 +1,8 @@
-//! Volumes that are kept in memory: those of Secrets, of several sources, and of fields of the pod; and emptyDirs with medium Memory
-//! where the runtime has none (crib's own mounts them itself).
+//! Volumes in memory: Secrets, projected volumes, and fields of the pod; and emptyDirs with medium Memory if the runtime does not
+//! support them (crib's runtime mounts them itself).
 //!
 //! A kubelet mounts a tmpfs for each (Kubernetes 1.36, pkg/volume/{secret,projected,downwardapi}, wrappedVolumeSpec). This agent
-//! mounts nothing: the program that starts it gives it one directory for all of them.
+//! makes no mounts: its caller provides one directory on tmpfs for all of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ pub fn directory(root: &Path) -> PathBuf {
     root.join("memory")
 }
 
-/// The directory, which is made when the first volume needs it.
+/// The directory, which is created when the first volume needs it.
 #[derive(Debug)]
 pub(crate) struct InMemory {
     at: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct InMemory {
 }
 
 impl InMemory {
-    /// The one of a node.
+    /// The directory of a node, which is not created yet.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             at: directory(&config.root_dir),
@@ -36,8 +36,8 @@ impl InMemory {
         }
     }
 
-    /// Where a pod with this directory has its volumes in memory; `None` if it has them on the disk. The first failure is
-    /// reported, and is the last one.
+    /// The directory in memory for the volumes of a pod with this directory; `None`: they are on the disk. After a failure, which
+    /// is logged, creation is not retried.
     pub(super) fn of_pod(&self, pod: &Path) -> Option<PathBuf> {
         let made = self.made.get_or_init(|| {
             let made = self.make?(&self.at);
@@ -49,36 +49,36 @@ impl InMemory {
         Some(made.as_ref()?.join(pod.file_name()?))
     }
 
-    /// Where a pod with this directory has its volumes in memory, if it has any. Nothing is made.
+    /// The path in memory for the volumes of a pod with this directory. Nothing is created.
     pub(super) fn path(&self, pod: &Path) -> Option<PathBuf> {
         Some(self.at.join(pod.file_name()?))
     }
 
-    /// Removes the volumes that a pod with this directory has in memory, also those of an earlier agent.
+    /// Removes the volumes in memory of a pod with this directory, including those of an earlier agent.
     pub(super) fn remove(&self, pod: &Path) -> Result<(), file_tree::RemoveError> {
         self.path(pod).map_or(Ok(()), |path| file_tree::remove(&path))
     }
 }
 
-/// Whether a container of the pod mounts a volume that is kept in memory.
+/// Whether a container of the pod mounts a volume in memory.
 #[must_use]
 pub fn has_volumes(pod: &Pod) -> bool {
     pod.mounted_volumes().any(|volume| belongs(pod, volume))
 }
 
-/// Whether a pod's volume is kept in memory. All of these show objects or fields.
+/// Whether a pod's volume belongs in memory. All such volumes show objects or fields.
 pub(super) fn belongs(pod: &Pod, volume: &Volume) -> bool {
     let is_secret =
         volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some();
     is_secret && can_mount(pod)
 }
 
-/// Whether containers of the pod can mount volumes in memory. Those of a pod with ids of its own cannot on each kernel.
+/// Whether containers of the pod can mount volumes in memory. With a user namespace, they cannot on every kernel.
 pub(super) fn can_mount(pod: &Pod) -> bool {
     pod.spec().host_users != Some(false) || kernel_maps_ids_of_tmpfs()
 }
 
-/// Whether a mount of a tmpfs can show other ids than it has: Linux 6.3.
+/// Whether a tmpfs supports id-mapped mounts: Linux 6.3.
 fn kernel_maps_ids_of_tmpfs() -> bool {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .is_ok_and(|release| has_idmapped_tmpfs(&release))

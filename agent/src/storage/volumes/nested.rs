@@ -1,7 +1,7 @@
-//! Mount points inside volumes that the agent writes: containers cannot make any there.
+//! Mount points inside volumes that the agent writes: containers cannot create any there.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/util/nested_volumes.go, MakeNestedMountpoints. It takes no account of subPath; the agent makes
-//! such mount points in the part that is mounted.
+//! Source: Kubernetes 1.36, pkg/volume/util/nested_volumes.go, MakeNestedMountpoints. It ignores subPath; the agent creates such
+//! mount points in the mounted part.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -23,8 +23,9 @@ pub(super) struct MountPoint {
 }
 
 impl MountPoint {
-    /// ◆ Whether to make it before the files are written, so that it hides a file of the same name, as in a kubelet. One in a part is
-    /// made in the directory of the files: instead of the link to that directory, it would hide the files of the part.
+    /// ◆ Whether to create it before the files are written, so that it hides a file of the same name, as in a kubelet. A mount
+    /// point in a subPath is created in the directory of the files: instead of the link to that directory, it would hide the files
+    /// of the subPath.
     pub(super) fn precedes(&self, files: &Payload) -> bool {
         let first = self.path.iter().next();
         let mut in_directories = files.keys().filter(|file| file.iter().nth(1).is_some());
@@ -32,7 +33,7 @@ impl MountPoint {
     }
 }
 
-/// ◆ Where containers mount other volumes below this one. What is below another mount is not the volume's.
+/// ◆ The paths at which containers mount other volumes below this one. Paths below another mount are not in this volume.
 pub(super) fn mount_points(pod: &Pod, volume: &str) -> Set<MountPoint> {
     pod.all_containers().flat_map(|(_, container)| of_container(container, volume)).collect()
 }
@@ -71,7 +72,7 @@ fn clean(path: &str) -> PathBuf {
     clean
 }
 
-/// Makes the mount points. What is there already stays, a file too: a file may be mounted over it.
+/// Creates the mount points. Existing ones stay, even files: a file may be mounted over a file.
 pub(super) fn make<'m>(
     volume: &Path,
     mount_points: impl IntoIterator<Item = &'m MountPoint>,
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
     use crate::fixtures::pod_of;
 
-    /// The mounts of each container as `volume path [part]`; those of `v` are of interest.
+    /// The mounts of each container as `volume path [part]`; the test is about those of `v`.
     #[rstest]
     #[case::none("v /a, w /b, w /ab/c", &[])]
     #[case::below("v /a, w /a/b/", &["b"])]

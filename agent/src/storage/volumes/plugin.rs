@@ -1,4 +1,4 @@
-//! ◆ What a kubelet's metrics call the kinds of volumes. Pure.
+//! ◆ A kubelet's names of volume plugins in metrics. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/volume/util/metrics.go GetFullQualifiedPluginNameForVolume, and the plugins in pkg/volume.
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec, Volume}
 use super::content;
 use crate::objects::ObjectMap;
 
-/// What is not bound to a volume, or to one of an unknown kind.
+/// The name for volumes of unbound claims and unknown kinds.
 const UNKNOWN: &str = "N/A";
 
 /// The name of the plugin of a volume of a pod: `kubernetes.io/configmap`, `kubernetes.io/csi:DRIVER`.

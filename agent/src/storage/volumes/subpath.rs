@@ -1,8 +1,8 @@
 //! Parts of volumes that containers mount (subPath), and files of environment variables in volumes.
 //!
-//! Source: Kubernetes 1.36, pkg/volume/util/subpath. A kubelet bind-mounts the part; the agent makes no mounts, and links to it.
-//! crib's own runtime does not follow that link: an annotation of the container tells it the volume and the part, which it opens
-//! without following any.
+//! Source: Kubernetes 1.36, pkg/volume/util/subpath. A kubelet bind-mounts the part; the agent makes no mounts, and creates a link
+//! to it. crib's own runtime does not follow that link: an annotation of the container has the volume and the part, which the
+//! runtime opens without following links.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -14,14 +14,14 @@ use serde_json::json;
 
 use crate::pod_spec::spec::SubPath;
 
-/// Annotation of containers: a list of parts in JSON, each with the host path by which a mount names it, its volume, and its path
-/// in the volume (docs/cri.md).
+/// Annotation of containers: a list of parts in JSON, each with the host path by which a mount refers to it, its volume, and its
+/// path in the volume (docs/cri.md).
 pub(crate) const ANNOTATION: &str = "crib.local/sub-paths";
 
-/// Why a part of a volume cannot be mounted. The message says nothing of the node's files, because the pod's author reads it.
+/// Why a part of a volume cannot be mounted. The message reveals nothing about the node's files, because the pod's author reads it.
 #[derive(Debug, thiserror::Error)]
 pub enum SubPathError {
-    /// It cannot be made.
+    /// It cannot be created.
     #[error(
         "failed to create subPath directory for volumeMount {volume:?} of container {container:?}"
     )]
@@ -66,13 +66,13 @@ pub(crate) fn annotation(prepared: &[Prepared]) -> String {
     parts.collect::<serde_json::Value>().to_string()
 }
 
-/// Makes the directories of a part of a volume that are missing, with the mode of the volume's own, and links to it.
+/// Creates the missing directories of a part of a volume, with the mode of the volume, and a link to the part.
 ///
 /// # Errors
-/// Fails if the part is outside of the volume or below a file, and if the file system refuses.
+/// If the part is outside of the volume or below a file, or the file system fails.
 pub fn prepare(wanted: &SubPath) -> Result<Prepared, SubPathError> {
     let (volume, container) = (wanted.volume.clone(), wanted.container.clone());
-    // Any other failure than to find it shows again below.
+    // Any error other than NotFound occurs again below.
     let path = wanted.volume_path.join(part::without_dots(&wanted.path));
     let missing = fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     if missing && let Err(source) = part::make_directories(&wanted.volume_path, &wanted.path) {
@@ -85,7 +85,7 @@ pub fn prepare(wanted: &SubPath) -> Result<Prepared, SubPathError> {
     }
 }
 
-/// Links to what the path leads to in the volume.
+/// Creates a link to the resolved path in the volume.
 fn make_link(wanted: &SubPath) -> io::Result<Part> {
     let part = part::find(&wanted.volume_path, &wanted.path)?;
     let found = part.full_path();
@@ -109,7 +109,7 @@ fn make_link(wanted: &SubPath) -> io::Result<Part> {
     Ok(part)
 }
 
-/// The path of a file in a volume as messages show it, and its text if it is a regular file of at most a megabyte.
+/// The path of a file in a volume as messages show it, and its content if it is a regular file of at most a megabyte.
 pub(crate) fn read_file(volume: &Path, path: &Path) -> (PathBuf, Option<String>) {
     const MOST: u64 = 1 << 20;
     let read = || -> io::Result<String> {

@@ -62,7 +62,7 @@ fn read_end(path: &Path, bytes: u64) -> io::Result<String> {
 
 /// Reads the last lines of a container log without their timestamps.
 fn log_end(path: &Path) -> String {
-    // Timestamps and tags do not count, so read more than is kept.
+    // Timestamps and tags are removed, so read more than is kept.
     let raw = read_end(path, 16 * LOG_BYTES as u64).unwrap_or_default();
     let mut text = String::new();
     for line in raw.lines() {
@@ -83,7 +83,7 @@ fn log_end(path: &Path) -> String {
 /// Messages of exited containers, appended to the runtime's own message.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    /// A list: a map has room for eleven at least.
+    /// A list, because a map has room for eleven entries at least.
     read: Vec<(ContainerId, String)>,
 }
 

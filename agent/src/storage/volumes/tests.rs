@@ -109,12 +109,12 @@ fn secrets_are_in_memory_until_the_pod_ends() {
     );
     let shown = fs::read_to_string(prepared["several"].host_path.join("name")).unwrap();
     assert_eq!(shown, "p");
-    // One that an earlier agent wrote stays where containers have it mounted.
+    // Files that an earlier agent wrote stay where containers have them mounted.
     in_memory.remove(&dirs.pod).unwrap();
     let on_disk = prepare(&dirs, &pod).volumes["secret"].host_path.clone();
     let again = prepare_in(&dirs, &pod, &objects, &in_memory).volumes;
     assert_eq!(again["secret"].host_path, on_disk);
-    // The next agent has not needed the directory yet.
+    // The next agent has not created the directory yet.
     let trash = Trash::new(root.path().join("root/trash"));
     dirs.remove_volumes(&FakeMachine::default(), &trash, &InMemory::new(&config)).unwrap();
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
@@ -242,7 +242,7 @@ fn files_stay_when_their_object_is_removed() {
 fn mount_points_outlive_what_the_volume_shows() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
-    // One where a key is later, one in the directory of a key, which changes with the content.
+    // A mount point where a key is added later, and one in the directory of a key, which changes with the content.
     let items = json!([{"key": "k", "path": "d/k"}]);
     let paths = ["/v", "/v/k", "/v/d/m", "/v/x/y"];
     let mounts =
@@ -260,7 +260,7 @@ fn mount_points_outlive_what_the_volume_shows() {
     }
 }
 
-/// The part stays a link to the files, which are there in the whole volume too.
+/// The part stays a link to the files, which the whole volume shows too.
 #[rstest]
 #[case::of_a_part("d", "in", true)]
 #[case::of_a_deeper_part("d/e", "in", true)]
@@ -317,7 +317,7 @@ fn volume_that_no_container_mounts_is_not_prepared() {
 fn volumes_are_given_to_group_of_pod() {
     let root = tempfile::tempdir().unwrap();
     let dirs = dirs(root.path());
-    // A group that every user may give to its own files.
+    // A group to which every user may give its own files.
     let group = root.path().metadata().unwrap().gid();
     let pod = pod_of(json!({"securityContext": {"fsGroup": group}, "volumes": [
         {"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "m", "defaultMode": 0o400}}]}));
@@ -326,7 +326,7 @@ fn volumes_are_given_to_group_of_pod() {
     let map = &prepared.volumes["m"].host_path;
     assert_eq!((mode(empty), mode(map)), (0o2777, 0o2777));
     assert_eq!(mode(&map.join("k")), 0o440);
-    // What containers do with it later is left alone.
+    // Later changes by containers are kept.
     fs::set_permissions(empty, fs::Permissions::from_mode(0o700)).unwrap();
     let prepared = prepare_with(&dirs, &pod, &config_map("1"));
     assert_eq!(mode(&prepared.volumes["e"].host_path), 0o700);

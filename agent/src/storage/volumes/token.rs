@@ -1,9 +1,8 @@
-//! Service account tokens of projected volumes: JSON Web Tokens of an API server, or that the agent signs itself.
+//! Service account tokens of projected volumes: JSON Web Tokens that an API server issues, or that the agent signs itself.
 //!
-//! An API server is asked for tokens before the volumes of a pod are prepared. Without one the agent is its own issuer: its key is in
-//! the agent's directory, and `service-account.jwks` beside it
-//! has the public key, by which a program can verify the tokens of its clients. Claims as in Kubernetes 1.36,
-//! pkg/serviceaccount/claims.go.
+//! Tokens of an API server are requested before the volumes of a pod are prepared. Without one the agent is its own issuer: its key
+//! is in the agent's directory, and `service-account.jwks` beside it has the public key, with which a program can verify the tokens
+//! of its clients. Claims as in Kubernetes 1.36, pkg/serviceaccount/claims.go.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -27,7 +26,7 @@ use crate::cluster::{Cluster, IssuedToken, TokenRequest};
 
 /// The API's default of `expirationSeconds`.
 const DEFAULT_SECONDS: i64 = 3600;
-/// How long an issuer that refused a new token is left alone while the old one is good.
+/// The delay before the next request after an issuer failed while the old token is unexpired.
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 
 /// Why there is no token.
@@ -44,14 +43,14 @@ pub(crate) enum TokenError {
     /// The token cannot be signed.
     #[error("failed to sign service account token")]
     Sign,
-    /// The issuer does not give one.
+    /// The issuer failed.
     #[error("failed to fetch token: {0}")]
     Refused(String),
 }
 
-/// Issues tokens, and keeps those that are not to be replaced yet.
+/// Issues tokens, and caches them until their refresh times.
 pub(crate) struct Tokens {
-    /// May issue them, instead of the agent.
+    /// The cluster, which may issue the tokens instead of the agent.
     cluster: Arc<dyn Cluster>,
     root: PathBuf,
     /// The agent's name as an issuer.
@@ -64,11 +63,11 @@ pub(crate) struct Tokens {
 struct State {
     key: Option<EcdsaKeyPair>,
     issued: Map<TokenRequest, KeptToken>,
-    /// Why the issuer gave none.
+    /// The errors of the issuer.
     refused: Map<TokenRequest, String>,
 }
 
-/// What a pod's volume wants.
+/// The token request of a pod's volume.
 fn request(pod: &Pod, wanted: &ServiceAccountTokenProjection) -> TokenRequest {
     let account = pod.spec().service_account_name.clone().filter(|name| !name.is_empty());
     TokenRequest {
@@ -82,7 +81,7 @@ fn request(pod: &Pod, wanted: &ServiceAccountTokenProjection) -> TokenRequest {
     }
 }
 
-/// The tokens that a pod's volumes want.
+/// The token requests of a pod's volumes.
 fn requests(pod: &Pod) -> impl Iterator<Item = TokenRequest> {
     let volumes = pod.spec().volumes.iter().flatten();
     let projected = volumes.filter_map(|volume| volume.projected.as_ref());
@@ -92,7 +91,7 @@ fn requests(pod: &Pod) -> impl Iterator<Item = TokenRequest> {
 }
 
 impl Tokens {
-    /// Tokens for the pods of a node: of the cluster or, if that issues none, of the agent, which keeps its key in `root`.
+    /// Creates the tokens of a node's pods: the cluster issues them or, if it does not, the agent, which keeps its key in `root`.
     pub(crate) fn new(
         root: &Path,
         cluster_domain: &str,
@@ -112,8 +111,7 @@ impl Tokens {
         }
     }
 
-    /// Asks the cluster, if it issues any, for the tokens of a pod that are missing or to be replaced. An old token is used for as long as
-    /// it is good.
+    /// Requests a pod's missing and outdated tokens from the cluster, if it issues any. An old token is used until it expires.
     pub(crate) async fn renew(&self, pod: &Pod, now: Timestamp) {
         if !self.cluster.issues_tokens() {
             return;
@@ -128,7 +126,7 @@ impl Tokens {
                 Ok(issued) => {
                     state.refused.remove(&wanted);
                     let mut new = KeptToken::new(issued, now);
-                    // The clocks differ: the cluster is not asked without a pause.
+                    // The clocks differ: the pause avoids a request at every call.
                     if !new.is_good(now) {
                         new.retry_after(RETRY, now);
                     }
@@ -149,7 +147,7 @@ impl Tokens {
         }
     }
 
-    /// The token that a pod's volume asks for: the last one, until it is to be replaced.
+    /// The token that a pod's volume requests: the cached one, until its refresh time.
     pub(crate) fn token(
         &self,
         pod: &Pod,
@@ -187,14 +185,14 @@ impl Tokens {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the first of a pod's tokens is to be replaced.
+    /// The earliest refresh time of a pod's tokens.
     pub(crate) fn refresh_at(&self, uid: &PodUid) -> Option<Timestamp> {
         let state = self.state();
         let own = state.issued.iter().filter(|(wanted, _)| wanted.uid == *uid);
         own.map(|(_, issued)| issued.refresh_at()).min()
     }
 
-    /// Forgets the tokens of a pod that is gone.
+    /// Removes the tokens of a pod that was removed.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut state = self.state();
         state.issued.retain(|wanted, _| wanted.uid != *uid);
@@ -242,7 +240,7 @@ impl Tokens {
         Ok(format!("{signed}.{}", encoded(signature.as_ref())))
     }
 
-    /// Reads the key, or makes one.
+    /// Reads the key, or creates one.
     fn key(&self) -> Result<EcdsaKeyPair, TokenError> {
         let path = self.root.join("service-account.key");
         let failed =
@@ -270,7 +268,7 @@ impl Tokens {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
@@ -403,12 +401,12 @@ mod tests {
         Arc::new(Standalone::default())
     }
 
-    /// An issuer whose tokens are numbered, until it refuses.
+    /// An issuer with numbered tokens, until it fails.
     #[derive(Default)]
     struct Numbered {
         count: std::sync::atomic::AtomicI64,
         refuses: std::sync::atomic::AtomicBool,
-        /// By how many seconds a token's life is shorter than what was asked for.
+        /// The number of seconds by which a token's life is shorter than requested.
         shorter: i64,
     }
 
@@ -464,7 +462,7 @@ mod tests {
         assert!(!root.path().join("service-account.key").exists());
     }
 
-    /// As one with `--service-account-max-token-expiration`.
+    /// An issuer with `--service-account-max-token-expiration`.
     #[tokio::test]
     async fn token_that_was_issued_for_less_time_than_asked_is_replaced_in_time() {
         let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How much of the disk the trees of a pod use.
+//! The disk usage of a pod's directory trees.
 
 use std::io;
 use std::path::Path;
@@ -17,13 +17,13 @@ const BLOCK: u64 = 512;
 struct Sum {
     bytes: u64,
     inodes: u64,
-    /// Files with several names, which count once.
+    /// Files with several links, which are counted once.
     linked: Set<(u64, u64)>,
 }
 
 impl Visitor for Sum {
     fn visit(&mut self, entry: &Entry<'_>) -> Result<(), Errno> {
-        // One that is gone uses nothing.
+        // A removed file uses nothing.
         let Ok(stat) = entry.stat() else {
             return Ok(());
         };
@@ -39,12 +39,12 @@ impl Visitor for Sum {
     }
 }
 
-/// The bytes that everything in a directory takes on the disk; 0 if there is no such directory. Other mounts are left out.
+/// The disk usage of a directory's content in bytes; 0 if there is no such directory. Other mounts are ignored.
 pub(crate) fn of_tree(path: &Path) -> io::Result<u64> {
     Ok(sum(path)?.map_or(0, |sum| sum.bytes))
 }
 
-/// The bytes and inodes that everything in a directory takes; `None` if it cannot be read.
+/// The disk usage of a directory's content in bytes and inodes; `None` if it cannot be read.
 pub(crate) fn of_directory(path: &Path) -> Option<(u64, u64)> {
     let sum = sum(path).ok().flatten()?;
     Some((sum.bytes, sum.inodes))
@@ -62,7 +62,7 @@ fn sum(path: &Path) -> io::Result<Option<Sum>> {
     Ok(Some(sum))
 }
 
-/// What a volume takes.
+/// A volume's usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUsage {
     /// The volume's name.
@@ -75,8 +75,8 @@ pub struct VolumeUsage {
     pub inodes: u64,
 }
 
-/// What the volumes take that an agent with this root directory keeps for a pod: emptyDirs that the runtime does not keep, ConfigMaps,
-/// Secrets, fields of the pod, and several of them. Others, and those that cannot be read, are left out. It blocks.
+/// The usage of the volumes that an agent with this root directory keeps for a pod: emptyDirs that the runtime does not keep,
+/// ConfigMaps, Secrets, fields of the pod, and projected volumes. Other and unreadable volumes are ignored. It blocks.
 #[must_use]
 pub fn of_volumes(root_dir: &Path, pod: &Pod) -> Vec<VolumeUsage> {
     let uid = component(pod.metadata.uid.as_deref().unwrap_or_default());

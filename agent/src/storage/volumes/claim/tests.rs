@@ -126,7 +126,7 @@ fn local_block_volume_must_be_a_block_device() {
         let error = fixture.prepare(&pod_with_device()).unwrap_err();
         assert!(error.ends_with("is not a block device"), "{error}");
     }
-    // A container of a CI job may have none.
+    // A container of a CI job may have no block device.
     let devices = fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap());
     for device in devices.filter(|it| it.file_type().unwrap().is_block_device()).take(1) {
         block_volume(&mut fixture, &device.path());
@@ -199,7 +199,7 @@ fn claim_for_one_pod_is_free_when_the_pod_has_ended() {
     prepare(&fixture.claims, &one).unwrap();
     prepare(&fixture.claims, &one).unwrap();
     assert_eq!(prepare(&fixture.claims, &other).unwrap_err(), in_use);
-    // A later agent, or that of another run.
+    // A later agent, or the agent of another run.
     let later = Claims::new(fixture.root.path().join("volumes"), None);
     assert_eq!(prepare(&later, &other).unwrap_err(), in_use);
     later.release(&pod, &one);

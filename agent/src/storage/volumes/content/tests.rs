@@ -1,4 +1,4 @@
-//! The files of volumes: ConfigMaps, Secrets, fields of the pod, tokens, and several of them in one volume.
+//! The files of volumes: ConfigMaps, Secrets, fields of the pod, tokens, and combinations in one volume.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
