@@ -41,21 +41,21 @@ use reconcile::{Name, StartWait, WorkerAction, WorkerState, desired_pods, reconc
 use resizes::{Granted, Resizes, Trigger};
 use turns::Turns;
 
-/// What others see of the loop and of the pods of the sources.
+/// The loop's published state.
 pub(crate) struct Published {
     /// The pods of all sources, without duplicates.
     pub(crate) pods: watch::Sender<Arc<[Pod]>>,
     /// Whether each source has had its first update.
     pub(crate) ready: watch::Sender<bool>,
-    /// When the loop last turned.
+    /// The times of the loop's iterations.
     pub(crate) turns: Turns,
 }
 
-/// What other tasks tell of pods.
+/// Messages of other tasks about pods.
 pub(crate) struct Told {
-    /// What could not be observed.
+    /// Failed observations.
     pub(crate) failed: mpsc::UnboundedReceiver<FailedObservation>,
-    /// Pods that are to be evicted.
+    /// Pods to evict.
     pub(crate) evictions: mpsc::UnboundedReceiver<(PodUid, Eviction)>,
 }
 
@@ -66,34 +66,34 @@ struct SyncLoop {
     sources: Vec<Option<Arc<[Pod]>>>,
     /// The pods of all sources, without duplicates.
     desired: Arc<[Pod]>,
-    /// Of `desired`, while that is the set of the only source.
+    /// The names and uids in `desired`, if there is only one source and it has no duplicates.
     distinct: Option<Distinct>,
     published: Published,
     duplicates: Set<DuplicatePod>,
     entries: Entries,
-    /// The desired pods without a worker whose start is put off.
+    /// The desired pods without a worker whose start is deferred.
     waiting: Map<PodUid, StartWait>,
-    /// Counts starts that were put off, as a seed for jitter.
+    /// The number of deferred starts, a seed for jitter.
     put_off: u64,
     /// When workers ended, until a later listing of the runtime.
     ended: Map<PodUid, Timestamp>,
-    /// The pods that a kubelet's sources removed at some time, until their statuses are forgotten.
+    /// The pods that were removed from sources a kubelet has, until their statuses are removed.
     removed: Set<PodUid>,
     garbage: Garbage,
-    /// A desired pod waits for the end of a worker.
+    /// Whether a desired pod waits for the end of a worker.
     waits: bool,
     /// Critical pods that wait for evicted ones to end.
     making_room: Set<PodUid>,
     tasks: JoinSet<()>,
     ids: Map<Id, PodUid>,
     resizes: Resizes,
-    /// What pods that are not started yet get for themselves.
+    /// The allocations of exclusive resources for pods that are not started yet.
     allocations: Allocations,
-    /// Whether each source had said which pods it has before the present change: until then, pods of an earlier agent may be missing.
+    /// Whether every source had delivered its pods before the current change: until then, pods of an earlier agent may be missing.
     sources_were_ready: bool,
 }
 
-/// Runs until `shutdown`. The workers are stopped at the same time; pods keep running.
+/// Runs until `shutdown`. The workers stop at the same time; pods keep running.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     reports: watch::Receiver<Arc<Reports>>,
@@ -181,15 +181,15 @@ pub(crate) async fn run(
     }
 }
 
-/// Ticks in each period, first at the end of the first one.
+/// Ticks in each period, first at the end of the first period.
 fn periodic(period: Duration) -> Interval {
     let mut interval = tokio::time::interval_at(Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-/// Forwards the updates of one source. A pod that not every runtime is fit for waits until this one has said what it can do: a
-/// kubelet admits none before.
+/// Forwards the updates of one source. A pod that requires a feature of the runtime waits until the runtime has reported its
+/// features: a kubelet admits no pod before.
 async fn read_source(
     number: usize,
     mut source: Box<dyn PodSource>,
@@ -201,7 +201,7 @@ async fn read_source(
         let is_known = |it: &Readiness| it.capabilities.is_some();
         let known = is_known(&readiness.borrow());
         if !known && pods.iter().any(admission::wants_strict_groups) {
-            // It fails only when the agent ends.
+            // It fails only if the agent ends.
             let _ = readiness.wait_for(is_known).await;
         }
         if sets.send((number, pods)).await.is_err() {
@@ -252,7 +252,7 @@ impl SyncLoop {
         }
     }
 
-    /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker wants its status.
+    /// Records that a pod could not be inspected, which a kubelet does each time that a pod's worker requests its status.
     fn inspection_failed(&self, uid: &PodUid, error: String) {
         if let Some(pod) = self.desired.iter().find(|pod| pod.uid() == uid) {
             let events = &self.shared.events;
@@ -286,7 +286,8 @@ impl SyncLoop {
         };
         let ended = self.entries.remove(&uid);
         self.ended.insert(uid.clone(), self.shared.clock.now());
-        // Most ends are those of removed pods: then nothing is to be compared. The worker of a desired pod has panicked.
+        // Most ended workers are those of removed pods: then there is nothing to reconcile. The worker of a desired pod has
+        // panicked.
         if self.waits || ended.is_some_and(|entry| entry.state.desired.is_some()) {
             if self.desired.iter().any(|pod| *pod.uid() == uid) {
                 self.waiting.insert(uid, StartWait::Housekeeping);
@@ -295,7 +296,7 @@ impl SyncLoop {
         }
     }
 
-    /// When a pod whose start was put off is tried again.
+    /// The time of the next retry of a deferred start.
     fn retry_at(&self) -> Option<Timestamp> {
         let times = self.waiting.values().filter_map(|wait| match wait {
             StartWait::Until(until) => Some(*until),
@@ -308,7 +309,7 @@ impl SyncLoop {
         self.sources.iter().all(Option::is_some)
     }
 
-    /// What the active pods take of the node now.
+    /// The active pods' current resources on the node.
     fn taken(&mut self) -> &Taken {
         self.entries.count(&self.reports.borrow());
         self.entries.taken()
@@ -332,7 +333,7 @@ impl SyncLoop {
         self.waits = desired.iter().any(|pod| self.is_waiting(pod));
     }
 
-    /// The same when only some pods have changed, and no other one waits.
+    /// Reconciles only these changed pods; no other pod waits.
     fn reconcile_some(&mut self, before: &[Pod], after: &[Pod]) {
         let now = self.shared.clock.now();
         let actions = {
@@ -359,7 +360,7 @@ impl SyncLoop {
         for action in actions {
             self.apply(action);
         }
-        // Resizes are looked at when all pods of an update are known.
+        // Resizes are decided once all pods of an update are known.
         if self.resizes.pushed() != before {
             self.retry_resizes(if adds { Trigger::PodsAdded } else { Trigger::PodUpdated });
         } else if removes && self.resizes.are_pending() {
@@ -394,7 +395,7 @@ impl SyncLoop {
                     let last = entry.state.desired.take();
                     let last = last.map(|last| entry.granted.pod(&last).clone());
                     entry.tell(PodUpdate::terminate(cause, last));
-                    // A source that a kubelet does not have is one of pods that are deleted: their statuses stay.
+                    // A source that a kubelet does not have reports the pods as deleted: their statuses stay.
                     if entry.state.name != Name::Exclusive {
                         self.removed.insert(uid);
                     }
@@ -403,12 +404,12 @@ impl SyncLoop {
         }
     }
 
-    /// Starts the worker of a pod, or reports the pod as rejected if the node does not take it.
+    /// Starts the worker of a pod, or reports the pod as rejected if the node does not admit it.
     fn start_pod(&mut self, pod: Pod) {
         let shared = Arc::clone(&self.shared);
-        // An earlier agent may have granted it other resources than it is to have now.
+        // An earlier agent may have granted it other resources than it requests now.
         let granted = Granted::recorded(&pod, &shared.config, shared.clock.now());
-        // One that has ended needs nothing of the node (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodAdditions).
+        // A pod that has ended needs no resources of the node (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodAdditions).
         let admitted = match pod.has_ended() {
             true => Ok(Admission::Now),
             false => self.admit(granted.pod(&pod)),
@@ -462,18 +463,18 @@ fn has_ended(reports: &Reports, uid: &PodUid) -> bool {
     reports.get(uid).is_some_and(|report| report.finished)
 }
 
-/// When the node takes a pod.
+/// When the node admits a pod.
 enum Admission {
-    /// There is room.
+    /// Now.
     Now,
-    /// When its containers have been given what they ask for.
+    /// When its containers' exclusive resources are allocated.
     Allocating,
-    /// When evicted pods have ended. These are still to be evicted, because there is too little of this resource.
+    /// When preempted pods have ended. The listed ones must still be evicted, because there is too little of this resource.
     After(Vec<PodUid>, String),
 }
 
 impl SyncLoop {
-    /// Whether the node takes a pod beside those that it has taken and that have not ended.
+    /// Whether the node admits a pod beside the admitted pods that have not ended.
     fn admit(&mut self, pod: &Pod) -> Result<Admission, Rejection> {
         let shared = &self.shared;
         if let Some(rejection) = rejected::recorded(&shared.config.root_dir, pod.uid()) {
@@ -489,7 +490,7 @@ impl SyncLoop {
                 None => return Ok(Admission::Allocating),
                 Some(allocated) => allocated?,
             }
-            // With the devices that the pod has now.
+            // Includes the devices that were just allocated to the pod.
             offer = self.shared.offer_now();
         }
         self.entries.count(&self.reports.borrow());
@@ -497,7 +498,7 @@ impl SyncLoop {
         if admit_or_preempt(pod, taken, &offer)?.is_empty() {
             return Ok(Admission::Now);
         }
-        // The room of pods that are evicted already is as good as free.
+        // The resources of pods that are already being evicted count as free.
         let mut kept = taken.clone();
         for uid in self.entries.evicted() {
             kept.remove(uid);
@@ -507,7 +508,7 @@ impl SyncLoop {
         Ok(Admission::After(victims, scarce))
     }
 
-    /// Evicts a pod for which the node has too little left.
+    /// Evicts a pod.
     fn evict(&mut self, uid: &PodUid, eviction: Eviction) {
         let entry = self.entries.get_mut(uid);
         if let Some(entry) = entry.filter(|entry| entry.state.desired.is_some() && !entry.rejected)
@@ -517,7 +518,7 @@ impl SyncLoop {
         }
     }
 
-    /// Evicts the pods that give way to `pod`, which is admitted again when a pod has ended. There is too little of `scarce`.
+    /// Evicts the pods preempted for `pod`, which is admitted again when a pod has ended. `scarce` is the resource that is short.
     fn make_room(&mut self, pod: &Pod, victims: &[PodUid], scarce: &str) {
         for uid in victims {
             let Some(entry) = self.entries.get_mut(uid) else {
@@ -531,7 +532,7 @@ impl SyncLoop {
         self.making_room.insert(pod.uid().clone());
     }
 
-    /// Admits pods again that wait for others to end.
+    /// Retries the admission of pods that wait for others to end.
     fn room_may_be_free(&mut self) {
         let desired = &self.desired;
         self.making_room.retain(|uid| desired.iter().any(|pod| pod.uid() == uid));

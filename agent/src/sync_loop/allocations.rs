@@ -1,5 +1,5 @@
-//! The pods that wait until managers have given their containers what they ask for. The sync loop goes on with other pods meanwhile: a
-//! device plugin may take its time.
+//! The pods that wait until managers have allocated their containers' exclusive resources. The sync loop continues with other pods
+//! meanwhile, because a device plugin may be slow.
 
 use std::task::{Context, Poll, Waker};
 
@@ -11,26 +11,26 @@ use super::SyncLoop;
 use crate::managers::Allocation;
 use crate::pod_spec::admission::Rejection;
 
-/// What came of an allocation.
+/// The result of an allocation.
 pub(super) type Allocated = Result<(), Rejection>;
 
 /// The allocations of pods that are not started yet.
 #[derive(Default)]
 pub(super) struct Allocations {
-    /// `None`: it is under way.
+    /// `None`: the allocation is in progress.
     of: Map<PodUid, Option<Allocated>>,
     tasks: JoinSet<Allocated>,
     ids: Map<Id, PodUid>,
 }
 
 impl Allocations {
-    /// What came of a pod's allocation, which `begin` begins if that has not happened; `None`: it is under way.
+    /// The result of a pod's allocation, which `begin` starts if necessary; `None`: it is in progress.
     fn of(&mut self, uid: &PodUid, begin: impl FnOnce() -> Allocation) -> Option<Allocated> {
         if let Some(known) = self.of.get(uid) {
             return known.clone();
         }
         let mut allocation = begin();
-        // Most are over at once.
+        // Most allocations complete immediately.
         let polled = allocation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let known = match polled {
             Poll::Ready(allocated) => Some(allocated),
@@ -44,7 +44,7 @@ impl Allocations {
         known
     }
 
-    /// Waits until an allocation is over; never returns while there is none. Cancel-safe.
+    /// Waits until an allocation completes; never returns while there is none. Cancel-safe.
     pub(super) async fn next(&mut self) -> (PodUid, Allocated) {
         loop {
             let (id, allocated) = match self.tasks.join_next_with_id().await {
@@ -63,14 +63,14 @@ impl Allocations {
         }
     }
 
-    /// The pod is started: its allocation is no longer pending.
+    /// Removes the allocation of a pod that was started.
     pub(super) fn started(&mut self, uid: &PodUid) {
         self.of.remove(uid);
     }
 }
 
 impl SyncLoop {
-    /// What came of a pod's allocation, which is begun if that has not happened; `None`: it is under way.
+    /// The result of a pod's allocation, which is started if necessary; `None`: it is in progress.
     pub(super) fn allocate(&mut self, pod: &Pod) -> Option<Allocated> {
         let managers = &self.shared.managers;
         let active = self.sources_were_ready.then(|| {
@@ -81,7 +81,7 @@ impl SyncLoop {
         self.allocations.of(pod.uid(), || managers.allocate(pod, active))
     }
 
-    /// An allocation is over: its pod can be started now, unless no source has it any more.
+    /// Handles a completed allocation: its pod can be started now, unless no source has it any more.
     pub(super) fn allocated(&mut self, uid: PodUid, allocated: Allocated) {
         if self.desired.iter().any(|pod| *pod.uid() == uid) {
             self.allocations.of.insert(uid, Some(allocated));
@@ -92,7 +92,7 @@ impl SyncLoop {
         }
     }
 
-    /// Gives back what was allocated for pods that were not started, and that no source has any more.
+    /// Releases the allocations of pods that were not started, and that no source has any more.
     pub(super) fn forget_allocations(&mut self) {
         if self.allocations.of.is_empty() {
             return;

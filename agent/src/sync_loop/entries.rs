@@ -1,4 +1,4 @@
-//! The workers, and what their pods take of the node. A pod is counted again after each change of its worker's entry.
+//! The workers, and the resources of their pods on the node. A pod is counted again after each change of its worker's entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,16 +18,16 @@ use crate::worker::PodUpdate;
 pub(super) struct Entry {
     pub(super) state: WorkerState,
     pub(super) updates: watch::Sender<PodUpdate>,
-    /// The node did not take the pod.
+    /// Whether the node rejected the pod.
     pub(super) rejected: bool,
-    /// What the pod was granted.
+    /// The pod's granted resources.
     pub(super) granted: Granted,
-    /// The pod gives way to a critical one.
+    /// Whether the pod is evicted.
     pub(super) evicted: bool,
 }
 
 impl Entry {
-    /// Tells the worker. What becomes of an evicted pod is decided, except that its source may remove it.
+    /// Sends the worker an update. The outcome of an evicted pod is final, except that its source may remove it.
     pub(super) fn tell(&self, update: PodUpdate) {
         if self.evicted && !matches!(update, PodUpdate::Terminate { .. }) {
             return;
@@ -39,7 +39,7 @@ impl Entry {
         });
     }
 
-    /// Tells the worker of a removed pod that its status is forgotten.
+    /// Informs the worker of a removed pod that its status was removed.
     pub(super) fn forget_status(&self) {
         self.updates.send_if_modified(|told| match told {
             PodUpdate::Terminate { forgotten, .. } => {
@@ -50,7 +50,7 @@ impl Entry {
         });
     }
 
-    /// The pod with the resources that count for others, while it is active.
+    /// The pod with the resources that count against the node, while it is active.
     fn active(&self, report: Option<&PodReport>) -> Option<Pod> {
         if self.rejected || report.is_some_and(|report| report.finished) {
             return None;
@@ -67,18 +67,18 @@ impl Entry {
 /// See the module.
 pub(super) struct Entries {
     all: BTreeMap<PodUid, Entry>,
-    /// The same by namespace and name, which several may have.
+    /// The entries by namespace and name, which several pods may share.
     named: BTreeSet<(String, String, PodUid)>,
-    /// What the active pods take, except for changes of `changed`.
+    /// The active pods' resources, without the changes of the pods in `changed`.
     taken: Taken,
-    /// The pods that are to be counted again.
+    /// The pods to count again.
     changed: BTreeSet<PodUid>,
-    /// The pods whose reports changed what they take.
+    /// Receives the pods whose reports changed their resources.
     reported: mpsc::UnboundedReceiver<PodUid>,
 }
 
 impl Entries {
-    /// None yet. `reported` has the pods whose reports changed what they take.
+    /// No entries. `reported` receives the pods whose reports changed their resources.
     pub(super) fn new(reported: mpsc::UnboundedReceiver<PodUid>) -> Self {
         Self {
             all: BTreeMap::new(),
@@ -116,13 +116,13 @@ impl Entries {
         self.all.keys()
     }
 
-    /// What each worker was told last.
+    /// The last update of each worker.
     pub(super) fn states(&self) -> Map<&PodUid, &WorkerState> {
         let states = self.all.iter().map(|(uid, entry)| (uid, &entry.state));
         states.collect()
     }
 
-    /// The same of the workers of these pods, and of others of their names.
+    /// The last updates of these pods' workers, and of other pods with their names.
     pub(super) fn states_like(&self, pods: &[&[Pod]]) -> Map<&PodUid, &WorkerState> {
         let uids = pods.iter().copied().flatten().flat_map(|pod| {
             let (namespace, name) = (pod.namespace(), pod.name());
@@ -135,7 +135,7 @@ impl Entries {
         like.map(|(uid, entry)| (uid, &entry.state)).collect()
     }
 
-    /// The pods of which something may run, or may be started.
+    /// The pods that may have running containers, or may start some.
     pub(super) fn active(&self, reports: &Reports) -> Vec<PodUid> {
         let is_active = |(uid, entry): &(&PodUid, &Entry)| {
             !entry.rejected && reports.get(uid).is_none_or(|report| !report.finished)
@@ -148,7 +148,7 @@ impl Entries {
         evicted.map(|(uid, _)| uid)
     }
 
-    /// Counts the pods that have changed.
+    /// Counts the changed pods.
     pub(super) fn count(&mut self, reports: &Reports) {
         while let Ok(uid) = self.reported.try_recv() {
             self.changed.insert(uid);
@@ -162,7 +162,7 @@ impl Entries {
         }
     }
 
-    /// What the active pods took when they were counted last.
+    /// The active pods' resources as last counted.
     pub(super) fn taken(&self) -> &Taken {
         &self.taken
     }

@@ -1,4 +1,4 @@
-//! Housekeeping every 2 s, and garbage collection every minute: what no source has any more is ended and removed.
+//! Housekeeping every 2 s, and garbage collection every minute: pods that no source has any more are ended and removed.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups, pkg/kubelet/kuberuntime/kuberuntime_gc.go and
 //! pkg/kubelet/kubelet.go StartGarbageCollection.
@@ -32,16 +32,16 @@ use crate::upkeep::logs::links;
 use crate::worker::{self, PodUpdate, WorkItem, rejected};
 use tasks::blocking;
 
-/// What garbage collection is still to do.
+/// The pending garbage collection.
 #[derive(Debug)]
 pub(super) struct Garbage {
-    /// Directories are looked at by the next housekeeping: an agent that was killed may have left some.
+    /// Whether the next housekeeping checks the directories: an agent that was killed may have left some.
     directories: bool,
-    /// When a collection was requested; it uses a listing of later.
+    /// When a collection was requested; it needs a listing that began later.
     requested: Option<Timestamp>,
-    /// The collection of this period is to come: if the runtime cannot be listed, that is an event.
+    /// Whether the collection of this period is pending: if the runtime cannot be listed, an event is recorded.
     periodic: bool,
-    /// The directories whose volumes drivers unmount at present.
+    /// The directories whose volumes drivers are unmounting.
     unmounting: Set<OsString>,
     unmounts: JoinSet<OsString>,
 }
@@ -59,13 +59,13 @@ impl Default for Garbage {
 }
 
 impl SyncLoop {
-    /// Ends orphans, removes their directories, and starts pods that came back while their earlier worker ended.
+    /// Ends orphans, removes their directories, and starts pods that were re-created while their earlier worker ended.
     pub(super) async fn keep_house(&mut self, listed: Option<&RuntimeListing>) {
         let Some(listed) = listed.filter(|_| self.sources_are_ready()) else {
             return;
         };
         self.ended.retain(|_, at| listed.begun <= *at);
-        // So that what is to be counted does not pile up while no pod comes.
+        // Prevents that uncounted changes accumulate while no pod is added.
         self.entries.count(&self.reports.borrow());
         if std::mem::take(&mut self.garbage.directories) {
             self.remove_orphaned_dirs(listed).await;
@@ -104,21 +104,21 @@ impl SyncLoop {
         self.start(WorkerState::orphan(pod.clone()), updates, false, Granted::default(), worker);
     }
 
-    /// Requests a listing, with which [`SyncLoop::listed`] collects garbage.
+    /// Requests a listing, after which [`SyncLoop::listed`] collects garbage.
     fn request_collection(&mut self) {
         self.garbage.directories = true;
         self.garbage.requested = Some(self.shared.clock.now());
         self.shared.cache.relist();
     }
 
-    /// Requests the collection of each period.
+    /// Requests the periodic collection.
     pub(super) fn request_periodic_collection(&mut self) {
         self.garbage.periodic = true;
         self.request_collection();
     }
 
-    /// Records that the runtime could not be listed to collect garbage: once in each period, as a kubelet tries it once. The listing is
-    /// tried again sooner here.
+    /// Records that the runtime could not be listed to collect garbage: once in each period, because a kubelet tries it once. Here
+    /// the listing is retried sooner.
     pub(super) fn listing_failed(&mut self, error: String) {
         if std::mem::take(&mut self.garbage.periodic) {
             let node = &self.shared.config.node_name;
@@ -126,7 +126,7 @@ impl SyncLoop {
         }
     }
 
-    /// Takes a listing: collects garbage, if that was requested before the listing was begun.
+    /// Handles a listing: collects garbage, if that was requested before the listing began.
     pub(super) async fn listed(&mut self, listed: &RuntimeListing) {
         let due = self.garbage.requested.is_some_and(|at| at <= listed.begun);
         if !due {
@@ -137,7 +137,7 @@ impl SyncLoop {
             return;
         }
         self.garbage.requested = None;
-        // First, for a pod that is being collected has a worker, whose logs stay.
+        // Comes first, because a pod that is being collected has a worker, and then its logs would stay.
         self.remove_orphaned_logs(listed).await;
         if let Some(links) = self.shared.config.container_logs_dir.clone() {
             blocking(move || links::remove_dangling(&links)).await;
@@ -153,8 +153,8 @@ impl SyncLoop {
         }
     }
 
-    /// Removes the directories and cgroups of pods that no source has and of which nothing runs. Those stay that something is mounted in; drivers
-    /// are asked to unmount what is theirs, and the next housekeeping looks again.
+    /// Removes the directories and cgroups of pods that no source has and of which nothing runs. Directories with mounts stay;
+    /// drivers unmount their own, and the next housekeeping retries.
     async fn remove_orphaned_dirs(&mut self, listed: &RuntimeListing) {
         while let Some(done) = self.garbage.unmounts.try_join_next() {
             if let Ok(name) = done {
@@ -206,7 +206,7 @@ impl SyncLoop {
         }
     }
 
-    /// Has drivers unmount the volumes of a pod that no source has, given the name of its directory.
+    /// Lets drivers unmount the volumes of a pod that no source has, given the name of its directory.
     fn unmount_orphan(&mut self, name: OsString) {
         let Some(drivers) = self.shared.drivers.clone() else {
             return;
@@ -224,7 +224,7 @@ impl SyncLoop {
         }));
     }
 
-    /// Removes the logs of pods that no source has, unless the directory may have those of other agents.
+    /// Removes the logs of pods that no source has, unless the directory may contain logs of other agents.
     async fn remove_orphaned_logs(&self, listed: &RuntimeListing) {
         let config = &self.shared.config;
         let is_own = config.owns(None) || config.pod_logs_dir.starts_with(&config.root_dir);
@@ -234,7 +234,7 @@ impl SyncLoop {
         let kept = self.kept(listed);
         let logs = config.pod_logs_dir.clone();
         blocking(move || {
-            // `<namespace>_<name>_<uid>`; anything else is not a pod's.
+            // `<namespace>_<name>_<uid>`; other names are not of pods.
             let is_kept = |name: &OsStr| {
                 let uid = name.to_str().and_then(|name| name.splitn(3, '_').nth(2));
                 uid.is_none_or(|uid| kept.contains(OsStr::new(uid)))
@@ -254,8 +254,7 @@ impl SyncLoop {
     }
 }
 
-/// Removes what is left of a pod of which nothing runs: its containers, then the sandboxes that hold none. The next
-/// collection repeats what fails.
+/// Removes the rest of a pod of which nothing runs: its containers, then its empty sandboxes. The next collection retries failures.
 async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
     let cri = &shared.cri;
     let failed = |error: crate::cri::CriError| {
@@ -284,13 +283,13 @@ async fn collect(shared: Arc<Shared>, pod: PodRef, listing: Arc<Listing>) {
     tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), uid = %pod.uid, "removed what was left of pod");
 }
 
-/// The names in a directory that are not kept.
+/// The names in a directory, except those for which `is_kept` is true.
 fn others(directory: &Path, is_kept: impl Fn(&OsStr) -> bool) -> impl Iterator<Item = OsString> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name()).filter(move |name| !is_kept(name))
 }
 
-/// Removes the entries of a directory that are not kept. Returns how many there were.
+/// Removes the entries of a directory, except those for which `is_kept` is true. Returns their number.
 fn remove_others(
     directory: &Path,
     is_kept: impl Fn(&OsStr) -> bool,
@@ -309,13 +308,13 @@ fn remove_others(
     dirs
 }
 
-// Whose status is remembered without a worker: a kubelet forgets that of a removed pod when it keeps house, and a pod that
-// comes back before goes on from it.
+// The statuses of removed pods: a kubelet removes them at housekeeping, and a pod that is re-created before continues from its
+// status.
 //
 // Source: Kubernetes 1.36, pkg/kubelet/status/status_manager.go RemoveOrphanedStatuses.
 
 impl SyncLoop {
-    /// Forgets the statuses of removed pods. A worker that is still ending its pod publishes another one when it has.
+    /// Removes the statuses of removed pods. A worker that is still ending its pod publishes another status afterwards.
     pub(super) fn forget_statuses(&mut self) {
         let reports = self.reports.borrow();
         self.removed.retain(|uid| {
@@ -330,7 +329,7 @@ impl SyncLoop {
         });
     }
 
-    /// The status with which a pod's new worker begins: that of an earlier one, if it is not forgotten.
+    /// The initial status of a pod's new worker: that of an earlier worker, if it was not removed.
     pub(super) fn remembered_status(&self, pod: &Pod) -> Option<Arc<PodStatus>> {
         if !self.removed.contains(pod.uid()) {
             return None;

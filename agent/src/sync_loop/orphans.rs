@@ -1,7 +1,7 @@
-//! ◆ Finds pods of the runtime that neither a source nor a worker has.
+//! ◆ Finds pods of the runtime that have neither a source nor a worker.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go: of
-//! an orphan that runs everything is stopped at the next housekeeping; what has ended is left to garbage collection.
+//! Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go HandlePodCleanups and pkg/kubelet/kuberuntime/kuberuntime_gc.go: the next
+//! housekeeping stops all containers of a running orphan; ended ones are left to garbage collection.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -15,23 +15,23 @@ use crate::cri::PodRef;
 use crate::observation::pleg::RuntimeListing;
 use crate::observation::pleg::diff::Listing;
 
-/// The pods that are taken care of.
+/// The pods that are not orphans.
 pub(crate) struct KnownPods<'a> {
     pub(crate) desired: &'a [Pod],
     pub(crate) has_worker: &'a dyn Fn(&PodUid) -> bool,
-    /// When workers ended. A listing that was begun earlier says nothing about their pods.
+    /// When workers ended. A listing that began earlier is outdated for their pods.
     pub(crate) ended: &'a Map<PodUid, Timestamp>,
 }
 
-/// The orphans of a listing. Call it only after every source's first update. `owns` takes the agent that made a pod: pods
-/// of other agents are no orphans.
+/// The orphans of a listing. Call it only after every source's first update. `owns` takes the id of the agent that created a pod:
+/// pods of other agents are not orphans.
 #[must_use]
 pub(crate) fn orphans<'a>(
     listed: &'a RuntimeListing,
     known: &KnownPods<'_>,
     owns: impl Fn(Option<&str>) -> bool,
 ) -> Orphans<'a> {
-    // Mostly each pod has a worker.
+    // In most cases each pod has a worker.
     let desired =
         LazyCell::new(|| -> HashSet<&PodUid> { known.desired.iter().map(Pod::uid).collect() });
     let mut orphans = Orphans::default();
@@ -56,9 +56,9 @@ pub(crate) fn orphans<'a>(
 /// Pods that no source has.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans<'a> {
-    /// A container runs, or a sandbox is ready.
+    /// Pods with a running container or a ready sandbox.
     pub(crate) running: Vec<&'a PodRef>,
-    /// What is left of them can be removed.
+    /// Pods whose rest can be removed.
     pub(crate) ended: Vec<(&'a PodRef, &'a Arc<Listing>)>,
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use crate::fixtures;
     use crate::observed::{ContainerId, SandboxId};
 
-    /// What is listed of a pod: whether its sandbox is ready, and a container's state.
+    /// The listing of a pod: whether its sandbox is ready, and a container's state.
     fn listing(ready: bool, state: ListedState) -> Listing {
         let mut listing = Listing::default();
         listing.add_sandbox(SandboxId::new("s"), ready);
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// The uids of those that run, and of those that have ended.
+    /// The uids of the running orphans, and of the ended ones.
     fn found(listed: &RuntimeListing, known: &KnownPods<'_>) -> (Vec<String>, Vec<String>) {
         let orphans = orphans(listed, known, |maker| maker != Some("other"));
         let running = orphans.running.iter().map(|of| of.uid.to_string());

@@ -1,4 +1,4 @@
-//! ◆ Decides which workers to start and update, from the sources' pods and the present workers.
+//! ◆ Decides which workers to start and update, from the sources' pods and the current workers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::source::merge::{DuplicatePod, Kept, reject_duplicates};
 pub(crate) struct WorkerState {
     /// The worker's pod.
     pub(crate) pod: PodRef,
-    /// The pod it was last told to run; `None` once it was told to terminate, and for orphans.
+    /// The pod of its last update; `None` after an update to terminate, and for orphans.
     pub(crate) desired: Option<Pod>,
-    /// Which other pods of its namespace and name its pod keeps waiting.
+    /// Which other pods with the same namespace and name must wait for it.
     pub(crate) name: Name,
 }
 
@@ -28,7 +28,7 @@ impl WorkerState {
         Self { pod: pod_ref, desired: Some(pod.clone()), name: Name::of(pod) }
     }
 
-    /// The state of a worker for what is left of a pod that no source has.
+    /// The state of a worker for the rest of a pod that no source has.
     pub(crate) fn orphan(pod: PodRef) -> Self {
         Self { pod, desired: None, name: Name::Shared }
     }
@@ -36,13 +36,13 @@ impl WorkerState {
 
 /// How a pod shares its namespace and name with others (Kubernetes 1.36, pkg/kubelet/pod_workers.go allowPodStart).
 ///
-/// | pod | another of its name | the pod starts |
+/// | pod | another pod with its name | the pod starts |
 /// |---|---|---|
-/// | of an API server | has not ended | at once |
-/// | static | static, has not ended | if it has ended when the pod is tried again, 10 to 15 s later, and so on |
-/// | static | static, has ended | at once |
-/// | of another source | has anything left | when nothing is left of the other |
-/// | any | an orphan | at once |
+/// | of an API server | has not ended | immediately |
+/// | static | static, has not ended | if that has ended at the next attempt, 10 to 15 s later, and so on |
+/// | static | static, has ended | immediately |
+/// | of another source | has anything left | when nothing of the other is left |
+/// | any | an orphan | immediately |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     /// Pods of an API server, and orphans.
@@ -63,12 +63,12 @@ impl Name {
     }
 }
 
-/// Until when a pod without a worker waits.
+/// How long a pod without a worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartWait {
-    /// Until this time, when it is tried again.
+    /// Until the next attempt at this time.
     Until(Timestamp),
-    /// Until the next housekeeping: its earlier worker has ended.
+    /// Until the next housekeeping, because its earlier worker has ended.
     Housekeeping,
 }
 
@@ -86,9 +86,9 @@ pub(crate) enum WorkerAction {
     Terminate(PodUid, &'static str),
 }
 
-/// The pods of all sources without duplicates, and the pods that are rejected because an earlier one has their namespace and name.
-/// They are in the order of the sources and of their lists, and those that an API server created in the order of that
-/// (Kubernetes 1.36, pkg/kubelet, HandlePodAdditions), then of their names: so a restart admits the same ones.
+/// The pods of all sources without duplicates, and the pods that are rejected because an earlier one has the same namespace and
+/// name. They are in the order of the sources and of their lists; those that an API server created are sorted by creation
+/// (Kubernetes 1.36, pkg/kubelet, HandlePodAdditions), then by name, so that a restarted agent admits the same ones.
 pub(crate) fn desired_pods(sources: &[Option<Arc<[Pod]>>]) -> (Vec<Pod>, Vec<DuplicatePod>) {
     let mut seen = HashSet::new();
     let pods = sources
@@ -108,8 +108,8 @@ fn created(pod: &Pod) -> Option<(Timestamp, &str, &str)> {
     Some((at.0, pod.namespace(), pod.name()))
 }
 
-/// Compares the desired pods with the workers. `finished` are the pods of which nothing runs any more, `waiting` the desired
-/// pods whose start is put off.
+/// Compares the desired pods with the workers. `finished` are the pods of which nothing runs any more, `waiting` the desired pods
+/// whose start is deferred.
 pub(crate) fn reconcile(
     desired: &[Pod],
     workers: &Map<&PodUid, &WorkerState>,
@@ -124,7 +124,7 @@ pub(crate) fn reconcile(
             actions.push(WorkerAction::Terminate((*uid).clone(), REMOVED));
         }
     }
-    // Mostly one pod is new beside a thousand: only the names of new ones are looked for.
+    // Usually one pod among a thousand is new: only the names of new pods are looked up.
     let new = desired.iter().filter(|pod| !workers.contains_key(pod.uid()));
     let mut names: HashMap<(&str, &str), Vec<(&PodUid, Name)>> =
         new.map(|pod| ((pod.namespace(), pod.name()), Vec::new())).collect();
@@ -252,7 +252,7 @@ mod tests {
         let api = from("api", &pod("u2", "a", "new"));
         let file = from("file", &pod("u2", "a", "new"));
         let own = pod("u2", "a", "new");
-        // The pod, the worker of its name, whether that one's pod has ended, and what is done.
+        // The pod, the worker with its name, whether that worker's pod has ended, and the actions.
         let table = [
             (&api, Some(Name::Shared), false, "start u2"),
             (&api, Some(Name::Static), false, "start u2"),

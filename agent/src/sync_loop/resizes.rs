@@ -1,4 +1,4 @@
-//! Grants resizes: keeps those that are pending, and looks at them again when something has changed, or after a while.
+//! Grants resizes: queues pending ones, and decides on them again when something has changed, or periodically.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/allocation/allocation_manager.go; pkg/kubelet/kubelet.go HandlePodUpdates,
 //! HandlePodReconcile.
@@ -24,12 +24,12 @@ use crate::reporting::measures::Counted;
 use crate::storage::volumes::PodDirs;
 use crate::worker::PodUpdate;
 
-/// How long a pending resize waits at most, if nothing changes.
+/// The retry period of a pending resize, if nothing changes.
 const RETRY: Duration = Duration::from_secs(180);
-/// The same, while not every source is known.
+/// The retry period while some source has not delivered its pods.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
 
-/// Why pending resizes are looked at, as metrics name it.
+/// Why pending resizes are decided again, as in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
     PodsAdded,
@@ -38,7 +38,7 @@ pub(super) enum Trigger {
     /// A pod has ended, or uses less.
     PodTerminated,
     PodResized,
-    /// Nothing: time has passed.
+    /// The retry period has passed.
     Period,
 }
 
@@ -55,12 +55,12 @@ impl Trigger {
     }
 }
 
-/// What one pod was granted.
+/// The granted resources of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Granted {
-    /// A version of the pod with the granted resources: the source's, mostly. None for a pod that no source has.
+    /// A version of the pod with the granted resources, usually the source's. `None` for a pod that no source has.
     allocated: Option<Pod>,
-    /// The source's pod with them, if it has other resources itself.
+    /// The source's pod with the granted resources, if it requests others.
     in_place: Option<Pod>,
     state: ResizeState,
 }
@@ -70,11 +70,11 @@ fn directory(pod: &Pod, config: &Config) -> std::path::PathBuf {
 }
 
 impl Granted {
-    /// What an earlier agent granted; a new pod is granted what it asks for.
+    /// The resources that an earlier agent granted; a new pod is granted its requests.
     pub(super) fn recorded(pod: &Pod, config: &Config, now: Timestamp) -> Self {
         let recorded = files::allocated(&directory(pod, config));
         let in_place = recorded.and_then(|recorded| recorded.in_place_of_desired(pod));
-        // The agent may have ended after it granted the resize, and before the status said so: then nothing is pending.
+        // The agent may have ended after it granted the resize, and before the status reported it: then nothing is pending.
         let pending = in_place.as_ref().and_then(|_| ResizeCondition::restored(pod, PENDING, now));
         Self {
             allocated: Some(in_place.as_ref().unwrap_or(pod).clone()),
@@ -89,12 +89,12 @@ impl Granted {
             allocated.and_then(|allocated| Allocation::of(allocated).in_place_of_desired(pod));
     }
 
-    /// Whether the source asks for something else.
+    /// Whether the source requests other resources.
     pub(super) fn differs(&self) -> bool {
         self.in_place.is_some()
     }
 
-    /// The pod with what it was granted.
+    /// The pod with its granted resources.
     pub(super) fn pod<'a>(&'a self, desired: &'a Pod) -> &'a Pod {
         self.in_place.as_ref().unwrap_or(desired)
     }
@@ -103,7 +103,7 @@ impl Granted {
         PodUpdate::Run(self.pod(desired).clone(), self.state.clone())
     }
 
-    /// Keeps it for the next agent.
+    /// Records the granted resources for the next agent.
     pub(super) fn keep(&self, desired: &Pod, config: &Config) {
         let directory = directory(desired, config);
         let before = files::allocated(&directory);
@@ -113,12 +113,12 @@ impl Granted {
 
 /// The resizes that are not granted yet.
 pub(super) struct Resizes {
-    /// The first one is looked at first.
+    /// In the order of decision.
     queue: Vec<PodUid>,
-    /// How many were put there.
+    /// The number of additions to the queue.
     pushed: u64,
     retry_at: Instant,
-    /// What each active pod used when the queue was last looked at: CPU and memory.
+    /// The CPU and memory of each active pod at the last decision.
     used: Map<PodUid, [i64; 2]>,
 }
 
@@ -135,7 +135,7 @@ impl Resizes {
         self.pushed
     }
 
-    /// Waits until pending resizes are to be looked at again.
+    /// Waits until pending resizes must be decided again.
     pub(super) async fn due(&self) {
         if self.queue.is_empty() {
             std::future::pending::<()>().await;
@@ -145,7 +145,7 @@ impl Resizes {
 }
 
 impl SyncLoop {
-    /// Tells a worker of a new version of its pod, with what it was granted.
+    /// Sends a worker a new version of its pod, with its granted resources.
     pub(super) fn update_allocated(&mut self, pod: &Pod, before: Option<&Pod>) {
         let Some(entry) = self.entries.get_mut(pod.uid()) else {
             return;
@@ -159,18 +159,18 @@ impl SyncLoop {
         let is_resized =
             before.is_none_or(|before| Allocation::of(before).in_place_of_desired(pod).is_some());
         if granted.differs() && is_resized && !entry.rejected {
-            // It is told when the resize was looked at.
+            // The worker is updated after the decision on the resize.
             return self.push_resize(pod.uid());
         }
         if !granted.differs() {
-            // One that was pending is taken back.
+            // A pending resize was revoked.
             granted.state.pending = None;
         }
         let update = granted.update(pod);
         entry.tell(update);
     }
 
-    /// Puts a pod's resize into its place in the queue.
+    /// Inserts a pod's resize into the queue.
     pub(super) fn push_resize(&mut self, uid: &PodUid) {
         self.resizes.pushed += 1;
         if !self.resizes.queue.contains(uid) {
@@ -185,7 +185,7 @@ impl SyncLoop {
         self.resizes.queue.sort_by_cached_key(rank);
     }
 
-    /// Looks at all pending resizes, in their order.
+    /// Decides on all pending resizes, in order.
     pub(super) fn retry_resizes(&mut self, trigger: Trigger) {
         if !self.sources.iter().all(Option::is_some) {
             self.resizes.retry_at = Instant::now() + FIRST_RETRY;
@@ -202,7 +202,7 @@ impl SyncLoop {
         self.resizes.used = self.used();
     }
 
-    /// Whether a pod's resize is granted; `None` if it has none.
+    /// The decision on a pod's resize; `None` if it has none.
     fn decide(&self, uid: &PodUid) -> Option<Decision> {
         let entry = self.entries.get(uid)?;
         let desired = entry.state.desired.as_ref()?;
@@ -215,7 +215,7 @@ impl SyncLoop {
         })
     }
 
-    /// Decides on a pod's resize and tells its worker. Returns whether to look at it again.
+    /// Decides on a pod's resize and updates its worker. Returns whether the resize stays pending.
     fn look_at(&mut self, uid: &PodUid, trigger: Trigger) -> bool {
         self.entries.count(&self.reports.borrow());
         let shared = &self.shared;
@@ -266,7 +266,7 @@ impl SyncLoop {
         again
     }
 
-    /// Tells the workers of pending resizes of other changes to their pods.
+    /// Sends the workers of pods with pending resizes the other changes of their pods.
     fn tell_pending(&self) {
         for uid in &self.resizes.queue {
             if let Some(entry) = self.entries.get(uid)
@@ -277,7 +277,7 @@ impl SyncLoop {
         }
     }
 
-    /// Looks at pending resizes again if a pod has ended, or uses less than before.
+    /// Decides on pending resizes again if a pod has ended, or uses less than before.
     pub(super) fn see_reports(&mut self) {
         let used = self.used();
         let freed = self.resizes.used.iter().find_map(|(uid, before)| match used.get(uid) {
@@ -292,7 +292,7 @@ impl SyncLoop {
         }
     }
 
-    /// What each active pod uses.
+    /// The CPU and memory of each active pod.
     fn used(&mut self) -> Map<PodUid, [i64; 2]> {
         let taken = self.taken();
         let amounts = taken.each("cpu").zip(taken.each("memory"));

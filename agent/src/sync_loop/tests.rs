@@ -62,9 +62,8 @@ use crate::{
 };
 
 thread_local! {
-    /// The directories of this thread's scenes, which go when the thread of a test ends. Nothing sooner will do: an agent that
-    /// is dropped leaves what it does on the blocking pool, which the end of tokio's runtime waits for, and which would put
-    /// directories back.
+    /// The directories of this thread's scenes, removed when the thread of a test ends. It cannot be sooner: the blocking tasks of
+    /// a dropped agent continue until the end of tokio's runtime, and would re-create directories.
     static ROOTS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -82,21 +81,21 @@ struct Scene {
     relist: Duration,
     /// The agent's id, and whether it adopts the node.
     owner: (Option<String>, bool),
-    /// What is left of a pod goes with it, unlike in a kubelet.
+    /// Whether the rest of a pod is removed with it, unlike in a kubelet.
     remove_at_once: bool,
-    /// What a removed pod starts is started to the end, as in a kubelet.
+    /// Whether the start of a removed pod is completed, as in a kubelet.
     finish_starts: bool,
     /// When pods are evicted.
     eviction: Option<EvictionSettings>,
     drivers: Option<Arc<dyn VolumeDrivers>>,
     claims: Option<Arc<dyn ClaimManager>>,
-    /// The machine's cgroups, which the agent gives to pods.
+    /// The machine's cgroups, in which the agent creates those of pods.
     cgroups: Option<FakeCgroups>,
     cgroup_driver: CgroupDriver,
     memory_qos: Option<MemoryQos>,
-    /// Kills for want of memory, for the next agent.
+    /// The OOM kills for the next agent.
     oom_kills: Option<UnboundedReceiver<OomKill>>,
-    /// The machine's manager of logins, and the periods of its shutdowns.
+    /// The login manager of the machine, and the periods of its shutdowns.
     logind: Option<FakeLogind>,
     shutdown: Vec<ShutdownPeriod>,
 }
@@ -106,7 +105,7 @@ impl Scene {
         Self::listing_every(seconds(10))
     }
 
-    /// A scene in which sandboxes and logs of removed pods are left to garbage collection, and starts are finished.
+    /// A scene in which sandboxes and logs of removed pods are left to garbage collection, and starts are completed.
     fn as_kubelet() -> Self {
         let mut scene = Self::without_agent(seconds(10));
         scene.remove_at_once = false;
@@ -129,7 +128,7 @@ impl Scene {
         scene
     }
 
-    /// A scene whose agent is still to be started.
+    /// A scene without a running agent.
     fn without_agent(relist: Duration) -> Self {
         let epoch = "2026-01-01T00:00:00Z".parse().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(epoch));
@@ -192,7 +191,7 @@ impl Scene {
         self.start_agent_on(Arc::new(self.fake.clone()));
     }
 
-    /// Starts an agent that sees the runtime in this way.
+    /// Starts an agent with this client of the runtime.
     fn start_agent_on(&mut self, cri: Arc<dyn Cri>) {
         let (source, pods) = source::fixed();
         let parts = Parts {
@@ -288,7 +287,7 @@ impl Scene {
         self.until_running(pod.uid().as_str()).await
     }
 
-    /// Takes every pod away, and waits until `u1` is removed.
+    /// Removes every pod from the source, and waits until `u1` is removed.
     async fn remove_all(&self) -> u64 {
         self.want(&[]);
         self.until_removed("u1").await
@@ -298,7 +297,7 @@ impl Scene {
         tokio::time::sleep(seconds(time)).await;
     }
 
-    /// The pod as an API server has it after a deletion with this grace period.
+    /// The pod as in an API server after a deletion with this grace period.
     fn deleted(&self, pod: &Pod, grace: Option<i64>) -> Pod {
         changed(pod, |api| {
             api.metadata.deletion_timestamp = Some(Time(self.clock.now()));
@@ -316,7 +315,7 @@ impl Scene {
         self.agent().reports().borrow()[&PodUid::new(uid)].clone()
     }
 
-    /// The second of the test.
+    /// The current second of the test.
     fn now(&self) -> u64 {
         self.second(self.clock.now())
     }
@@ -326,12 +325,12 @@ impl Scene {
         until(self.epoch, at).as_secs()
     }
 
-    /// The seconds at which calls with that text were made.
+    /// The seconds at which calls with this text were made.
     fn seconds(&self, text: &str) -> Vec<u64> {
         self.fake.times(text).into_iter().map(|at| self.second(at)).collect()
     }
 
-    /// The seconds at which calls that begin so were made.
+    /// The seconds at which calls with this prefix were made.
     fn times(&self, call: &str) -> Vec<u64> {
         let calls = self.fake.calls().into_iter().filter(|made| made.text.starts_with(call));
         calls.map(|made| self.second(made.at)).collect()
@@ -346,7 +345,7 @@ impl Scene {
         self.root.join("root/pods").join(uid)
     }
 
-    /// Asserts that the first sandbox of a name was removed before the second one was made.
+    /// Asserts that the first sandbox with a name was removed before the second one was created.
     fn assert_replaced(&self, name: &str) {
         let removed = self.fake.times(&format!("RemovePodSandbox {name}"))[0];
         let sandboxes = self.fake.times("RunPodSandbox pod-u1/0");
@@ -354,7 +353,7 @@ impl Scene {
         assert!(removed <= sandboxes[1]);
     }
 
-    /// Asserts that neither the runtime nor the disk has anything left of any pod.
+    /// Asserts that the runtime and the disk have nothing left of any pod.
     fn assert_clean(&self) {
         assert_eq!(self.fake.population(), (0, 0), "sandboxes and containers");
         for place in ["root/pods", "logs"] {
@@ -365,7 +364,7 @@ impl Scene {
     }
 }
 
-/// The images of every scene, beside a test's own.
+/// The images of every scene, in addition to a test's own.
 fn images() -> [(&'static str, Behaviour); 7] {
     let pull = (seconds(0), Some("no such image".to_owned()));
     let bad = Behaviour { create_fails: Some("no such device".to_owned()), ..Behaviour::forever() };
@@ -390,7 +389,7 @@ fn sidecar(name: &str, image: &str) -> Value {
     sidecar
 }
 
-/// A container that is never restarted but by this action, when it exits with 42.
+/// A container that is restarted only by a rule with this action, when it exits with 42.
 fn ruled(name: &str, image: &str, action: &str) -> Value {
     let mut container = container_with(name, image, "restartPolicy", json!("Never"));
     let codes = json!({"operator": "In", "values": [42]});
@@ -405,7 +404,7 @@ fn container_with(name: &str, image: &str, field: &str, value: Value) -> Value {
     container
 }
 
-/// A pod as a source of this kind gives it.
+/// A pod as provided by a source of this kind.
 fn of_source(source: &str, pod: &Pod) -> Pod {
     changed(pod, |api| {
         let annotations = api.metadata.annotations.get_or_insert_default();
@@ -431,12 +430,12 @@ fn pod(uid: &str, image: &str, policy: &str) -> Pod {
     pod_with(uid, json!({"containers": [container("app", image)], "restartPolicy": policy}))
 }
 
-/// A pod of the same name, as an edited manifest gives it.
+/// A pod with the same name, as from an edited manifest.
 fn replacing(pod: &Pod, uid: &str) -> Pod {
     changed(pod, |api| api.metadata.uid = Some(uid.to_owned()))
 }
 
-/// One handler of a hook, or the check of a probe.
+/// The exec handler of a hook, or the exec check of a probe.
 fn exec(command: &str) -> Value {
     json!({"exec": {"command": [command]}})
 }
@@ -457,7 +456,7 @@ fn reason(report: &PodReport, name: &str) -> String {
     report.containers.iter().find(|container| container.name == name).unwrap().reason.clone()
 }
 
-/// What a channel has now.
+/// Takes all items that are in a channel.
 fn drain<T>(receiver: &mut UnboundedReceiver<T>) -> impl Iterator<Item = T> {
     std::iter::from_fn(|| receiver.try_recv().ok())
 }

@@ -1,4 +1,5 @@
-//! When the sync loop last turned: one that is stuck starts, updates and ends no pod, and the agent is not healthy.
+//! The times of the sync loop's iterations: if the loop is stuck, no pod is started, updated or ended, and the agent is not
+//! healthy.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/kubelet.go syncLoop and SyncLoopHealthCheck.
 
@@ -7,30 +8,30 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the loop may stand still at least.
+/// The minimum time after which a stuck loop is not healthy.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// The last turn of the sync loop. Clones share it.
+/// The last iteration of the sync loop. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
-    /// Not of the wall clock, which may be set while the agent runs.
+    /// Monotonic, because the wall clock may be set while the agent runs.
     last: Arc<Mutex<Option<Instant>>>,
     limit: Duration,
 }
 
 impl Turns {
-    /// Before the first turn of a loop with this period of resyncs.
+    /// The state before the first iteration of a loop with this resync period.
     pub(crate) fn new(resync_period: Duration) -> Self {
         let limit = resync_period.saturating_mul(2).max(SHORTEST_LIMIT);
         Self { last: Arc::default(), limit }
     }
 
-    /// Notes a turn. One that could touch no pod, because the runtime is not ready, is none.
+    /// Records an iteration. Do not call it for an iteration without syncs because the runtime is not ready.
     pub(crate) fn note(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Why the loop is not healthy, in a kubelet's words. Before its first turn it is.
+    /// Why the loop is not healthy, in a kubelet's words. Before its first iteration it is healthy.
     pub(crate) fn health(&self) -> Result<(), String> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match last {

@@ -30,7 +30,7 @@ impl Garbage {
     }
 }
 
-/// Finds the garbage of a live pod, except what is put off.
+/// Finds the garbage of a live pod, except deferred removals.
 pub(crate) fn garbage(
     observed: &Observed,
     limits: DeadContainerLimits,
@@ -49,7 +49,7 @@ pub(crate) fn garbage(
                 *ended += 1;
                 *ended > limits.kept_by_worker()
             }
-            // An agent that was killed did not start it, and the next one made another.
+            // A killed agent did not start it, and the next one created another.
             ContainerState::Created => !newest,
             ContainerState::Running { .. } => false,
         };

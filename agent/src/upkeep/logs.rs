@@ -1,8 +1,8 @@
 //! Rotates the logs of running containers.
 //!
-//! The runtime writes a container's log and appends to whatever file it has open; only ReopenContainerLog makes it begin
-//! another one. Source of the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go. A kubelet lists the
-//! containers each time; here they and their logs are known from the reports of the pods' workers.
+//! The runtime writes a container's log and appends to its open file; only ReopenContainerLog makes it open another one. Source of
+//! the rules: Kubernetes 1.36, pkg/kubelet/logs/container_log_manager.go. A kubelet lists the containers each time; here the
+//! containers and their logs are taken from the reports of the pods' workers.
 
 pub(crate) mod files;
 pub(crate) mod links;
@@ -22,7 +22,7 @@ use crate::observed::ContainerId;
 use crate::reporting::report::{ContainerPhase, Reports};
 use tasks::blocking;
 
-/// Looks after the logs, forever.
+/// Rotates logs periodically. Never returns.
 pub(crate) async fn run(
     cri: Arc<dyn Cri>,
     clock: Arc<dyn Clock>,
@@ -56,9 +56,9 @@ struct LogKeeper {
 }
 
 impl LogKeeper {
-    /// Rotates each log that is too large. A container that fails is tried again the next time.
+    /// Rotates each log that is too large. A failed rotation is retried at the next check.
     async fn look(&self, mut logs: Vec<(ContainerId, PathBuf)>) {
-        // One look at all of them, which most of the time finds nothing to do.
+        // Checks all of them in one blocking task; most checks find nothing to do.
         let max_size = self.rotation.max_size;
         let large = blocking(move || {
             logs.retain(|(_, log)| !is_smaller(log, max_size));
@@ -77,7 +77,7 @@ impl LogKeeper {
             blocking(move || std::fs::symlink_metadata(log).map(|file| file.len()))
         };
         let size = match size(log).await {
-            // Somebody took the file away; the runtime still writes into it.
+            // The file was removed by others; the runtime still writes into it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.cri.reopen_log(id).await?;
                 size(log).await?
@@ -102,7 +102,7 @@ impl LogKeeper {
     }
 }
 
-/// Whether a log is there and smaller than that.
+/// Whether a log exists and is smaller than this size.
 fn is_smaller(log: &Path, size: u64) -> bool {
     std::fs::symlink_metadata(log).is_ok_and(|file| file.len() < size)
 }
@@ -114,7 +114,7 @@ fn rotated_name(log: &Path, now: Timestamp) -> PathBuf {
     name.into()
 }
 
-/// A log was not rotated.
+/// Why a log was not rotated.
 #[derive(Debug, thiserror::Error)]
 enum RotateError {
     #[error("changing the files of the log")]

@@ -1,4 +1,4 @@
-//! What was counted as pods came, changed and went is the sum over all of them.
+//! The running sums after additions, changes and removals of pods equal the sums over all pods.
 #![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
 use serde_json::json;
@@ -7,20 +7,20 @@ use super::*;
 use crate::fixtures;
 use crate::reporting::report::transitions::changes_share;
 
-/// Something that happens to the pod of a number.
+/// An event of the pod with a number.
 #[derive(Clone, Debug)]
 enum Step {
     /// A worker starts for it.
     Start { millicores: u16, rejected: bool },
-    /// Its source has another version of it.
+    /// Its source updates it.
     Update { millicores: u16 },
-    /// Its worker is told to end it.
+    /// Its worker is requested to end it.
     Terminate,
     /// Its worker has ended.
     End,
     /// Its worker reports.
     Report { finished: bool, millicores: Option<u16> },
-    /// The pods are counted.
+    /// Pods are counted.
     Count,
 }
 
@@ -116,7 +116,8 @@ fn workers_like_a_pod_are_its_own_and_those_of_its_namespace_and_name() {
     let (_reported, receiver) = mpsc::unbounded_channel();
     let mut entries = Entries::new(receiver);
     let uid = |uid: &str| PodUid::new(uid);
-    // Two of its name, of which one ends; its own, of another name; and names and namespaces around its own.
+    // Two pods with its name, of which one ends; the pod itself under another name; and pods with neighbouring names and
+    // namespaces.
     let workers = [
         ("earlier", "default", "p"),
         ("ended", "default", "p"),

@@ -1,4 +1,4 @@
-//! Pods that the node does not take, and pods that wait for the runtime.
+//! Pods that the node rejects, and pods that wait for the runtime.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn rejected_pod_fails_without_a_call_and_stays_so() {
     assert_eq!((event.reason.as_str(), event.kind.as_str()), ("OutOfcpu", "Warning"));
     assert!(!scene.calls().iter().any(|call| call.contains("u1")), "{:?}", scene.calls());
 
-    // Asked for less, it would fit: but what was rejected stays so.
+    // With fewer requests it would fit; but a rejection is final.
     scene.restart_agent().await;
     scene.want(&[hungry("u1", "1m"), pod("u2", "app", "Always")]);
     scene.until_finished("u1").await;

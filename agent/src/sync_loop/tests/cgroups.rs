@@ -1,4 +1,4 @@
-//! Cgroups of pods, where the agent makes them.
+//! Cgroups of pods that the agent creates.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use crate::{KeptMemory, MemoryReservation};
 
 const ALL: &str = "/own/kubepods";
 
-/// A scene whose agent makes the cgroups of pods.
+/// A scene whose agent creates the cgroups of pods.
 pub(super) fn scene() -> (Scene, FakeCgroups) {
     let mut scene = Scene::without_agent(seconds(10));
     let cgroups = FakeCgroups::default();
@@ -44,7 +44,7 @@ async fn pod_has_a_cgroup_from_before_its_sandbox_to_its_end() {
         made,
         [ALL, &class("burstable"), &class("besteffort"), &path].map(|path| format!("make {path}"))
     );
-    // Killed processes are not gone at once.
+    // Killed processes still exist for a while.
     cgroups.be_busy(3);
     scene.remove_all().await;
     assert_eq!(cgroups.calls().last(), Some(&format!("destroy {path}")));
@@ -80,7 +80,7 @@ async fn classes_weigh_what_their_active_pods_request() {
     scene.want(&pods[1..]);
     scene.until_removed("u1").await;
     assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
-    // What someone else wrote there is put right within a minute.
+    // Values that another process wrote are corrected within a minute.
     cgroups.leave(&class("burstable"));
     scene.sleep(61).await;
     assert_eq!(shares(&cgroups, &class("burstable")), Some(256));
@@ -136,7 +136,7 @@ async fn next_agent_keeps_the_cgroups_of_running_pods() {
     let before = cgroups.paths();
     scene.stop_agent().await;
     assert_eq!(cgroups.paths(), before, "pods keep running");
-    // What an earlier agent left of a pod that is gone, and what is no pod's.
+    // A cgroup that an earlier agent left of a removed pod, and one that is not a pod's.
     cgroups.leave(&class("besteffort/podold"));
     cgroups.leave(&class("podolder"));
     cgroups.leave(&class("else"));
@@ -172,7 +172,7 @@ async fn pods_have_slices_with_the_systemd_driver() {
     let slice = |uid: &str| format!("{burstable}/own-kubepods-burstable-pod{uid}.slice");
     assert_eq!(shares(&cgroups, &slice("u_1")), Some(102));
     assert_eq!(shares(&cgroups, &burstable), Some(102));
-    // Of a pod that nobody knows any more.
+    // The cgroup of an unknown pod.
     cgroups.leave(&slice("u_2"));
     scene.sleep(120).await;
     assert!(cgroups.values(&slice("u_1")).is_some() && cgroups.values(&slice("u_2")).is_none());
@@ -279,8 +279,8 @@ async fn cgroup_that_is_gone_is_made_again_before_a_container_starts() {
     assert_eq!(scene.times("RunPodSandbox").len(), 1);
 }
 
-/// The cgroups of a machine on which two pods run, and on which one of them was removed; the agent was killed after so many changes of
-/// each, and another one has continued.
+/// The cgroups of a machine on which two pods run and a third one was removed. The agent was killed after this many changes in each
+/// phase, and another agent continued.
 async fn continued_after(start: usize, end: usize) -> [Vec<(String, Option<i64>)>; 2] {
     let (mut scene, cgroups) = scene();
     let pods = [requesting("u1", "100m"), requesting("u2", "250m")];
@@ -318,7 +318,7 @@ async fn next_agent_continues_after_any_change() {
     let [running, left] = &expected;
     assert!(running.contains(&(class("burstable"), Some(358))), "{running:?}");
     assert!(left.contains(&(class("burstable"), Some(256))) && left.len() < running.len());
-    // More changes than there are.
+    // More than the number of changes.
     for after in 0..16 {
         assert_eq!(continued_after(after, after).await, expected, "after {after} changes");
     }

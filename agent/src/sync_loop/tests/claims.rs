@@ -1,4 +1,4 @@
-//! ResourceClaims: when they are prepared, what containers get of them, and when that is undone.
+//! ResourceClaims: when they are prepared, which devices containers get, and when they are unprepared.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -11,7 +11,7 @@ use crate::Event;
 use crate::managers::claims::PreparedClaim;
 use crate::pod_spec::spec::Assigned;
 
-/// Prepares what its script says.
+/// A claim manager with results set by a test.
 #[derive(Clone)]
 struct FakeClaims {
     clock: Arc<dyn Clock>,
@@ -23,9 +23,9 @@ struct FakeClaims {
 #[derive(Default)]
 struct Script {
     calls: Vec<(u64, String)>,
-    /// Why nothing is prepared.
+    /// The error of preparations.
     refuses: Option<String>,
-    /// Why nothing is undone.
+    /// The error of unpreparations.
     holds: Option<String>,
     /// The health of devices.
     health: Vec<ResourceStatus>,
@@ -43,7 +43,7 @@ impl FakeClaims {
         self.script().calls.push((now, call));
     }
 
-    /// The seconds of the calls of this text.
+    /// The seconds of the calls with this text.
     fn seconds(&self, call: &str) -> Vec<u64> {
         let script = self.script();
         script.calls.iter().filter(|(_, text)| text == call).map(|(at, _)| *at).collect()

@@ -1,4 +1,4 @@
-//! Volumes that drivers mount: when they are asked, and that nothing is removed that is still mounted.
+//! Volumes that drivers mount: when drivers are called, and that no mounted volume is removed.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
@@ -26,9 +26,9 @@ struct FakeDrivers {
 #[derive(Default)]
 struct Script {
     calls: Vec<(u64, String)>,
-    /// Why nothing is mounted.
+    /// The error of mounts.
     refuses: Option<DriverError>,
-    /// Nothing is unmounted.
+    /// Whether unmounts have no effect.
     holds: bool,
     /// Mounting takes this many seconds.
     delay: u64,
@@ -44,7 +44,7 @@ impl FakeDrivers {
         self.script().calls.push((now, call));
     }
 
-    /// The seconds of the calls that begin so.
+    /// The seconds of the calls with this prefix.
     fn seconds(&self, call: &str) -> Vec<u64> {
         let script = self.script();
         let chosen = script.calls.iter().filter(|(_, text)| text.starts_with(call));
@@ -163,7 +163,7 @@ fn bound() -> ObjectMap {
     bound_to("1Gi")
 }
 
-/// The same with a volume of this capacity.
+/// The claim with a volume of this capacity.
 fn bound_to(capacity: &str) -> ObjectMap {
     let csi = json!({"driver": "d.example", "volumeHandle": "h"});
     let claim = json!({"namespace": "default", "name": "data", "uid": "c1"});
@@ -246,7 +246,7 @@ async fn orphaned_directory_stays_until_its_driver_unmounts() {
     let (mut scene, drivers) = scene_with_drivers();
     scene.run(&inline()).await;
     let file = data(&scene, "v");
-    // The agent is away while the pod is removed from its source and from the runtime.
+    // The agent is stopped while the pod is removed from its source and from the runtime.
     scene.stop_agent().await;
     scene.fake.forget_all();
     drivers.script().holds = true;

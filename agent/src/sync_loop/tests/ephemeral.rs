@@ -42,7 +42,7 @@ async fn missing_image_of_ephemeral_container_does_not_keep_pod() {
     assert_eq!(scene.seconds("PullImage gone:1"), [2]);
 }
 
-/// Neither its name nor an attempt of it is known: the container cannot join anything, and is not started on its own.
+/// Neither the target's name nor an attempt of it is known: the container cannot join it, and is not started alone.
 #[tokio::test(start_paused = true)]
 async fn ephemeral_container_with_missing_target_is_not_created() {
     let scene = Scene::new();

@@ -5,7 +5,7 @@ use crate::Event;
 use crate::cri::Code;
 use crate::objects::ObjectMap;
 
-/// The events so far, without their times; an event that counts up is listed once.
+/// The events so far, without their times; a repeated event is listed once.
 fn story(events: impl IntoIterator<Item = Event>) -> Vec<String> {
     let mut story = Vec::new();
     for Event { kind, reason, object, message, .. } in events {
@@ -41,7 +41,7 @@ async fn crash_loop_is_one_event_that_counts_up() {
     let crashing = pod("u1", "crash", "Always");
     scene.want(std::slice::from_ref(&crashing));
     for second in 0..90 {
-        // Objects of other pods are no syncs of this one, and no status that others write.
+        // Changes of other pods' objects, and of statuses that others write, cause no sync of this pod.
         let mut written = crashing.api().clone();
         written.status.get_or_insert_default().message = Some(second.to_string());
         scene.want(&[Pod::new(written)]);
@@ -53,7 +53,7 @@ async fn crash_loop_is_one_event_that_counts_up() {
     }
     let told: Vec<Event> = drain(&mut events).collect();
     let count = told.iter().filter(|event| event.reason == "BackOff");
-    // One with each sync: at each exit and its look a minute later, at most.
+    // One event per sync: at each exit, and at the resync a minute later at most.
     let count = count.map(|event| event.count).max().unwrap();
     assert!((3..=6).contains(&count), "{count}");
     assert_eq!(
@@ -159,7 +159,7 @@ async fn runtime_that_does_not_answer_is_no_failure_of_pods() {
     let mut events = scene.agent().events();
     scene.sleep(1).await;
     scene.fake.set_down(true);
-    // The pod cannot be inspected for the first time.
+    // The first inspection of the pod fails.
     scene.want(&[pod("u1", "app", "Always")]);
     scene.sleep(30).await;
     scene.fake.set_down(false);
@@ -189,7 +189,7 @@ async fn garbage_collection_without_a_listing_is_an_event_once_a_minute() {
     }
     scene.fake.set_down(false);
     scene.sleep(160).await;
-    // Between two collections it may fail.
+    // Between two collections, a listing may fail without an event.
     scene.fake.fail("ListContainers", 1, Code::Internal, "busy");
     scene.sleep(25).await;
     assert_eq!(told(), []);

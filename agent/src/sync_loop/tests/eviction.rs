@@ -1,4 +1,4 @@
-//! Pods that are evicted because the node is short of something.
+//! Pods that are evicted under node pressure.
 
 use rstest::rstest;
 use std::collections::BTreeMap;
@@ -30,14 +30,14 @@ fn scene_of(fields: &str, limits_pods: bool) -> Scene {
     scene
 }
 
-/// A pod that requests some CPU, so that it is not one of the first to go, with these fields of its spec.
+/// A pod that requests some CPU, so that it is not evicted among the first, with these fields of its spec.
 fn burstable(uid: &str, image: &str, spec: Value) -> Pod {
     let requests = json!({"requests": {"cpu": "1m"}});
     let app = container_with("app", image, "resources", requests);
     pod_with(uid, fixtures::with(json!({"containers": [app]}), &spec))
 }
 
-/// The same, whose agent limits the pods together.
+/// A scene whose agent also limits all pods together.
 fn scene_with_limited_pods(fields: &str) -> Scene {
     let mut scene = scene_of(fields, true);
     scene.cgroups = Some(FakeCgroups::default());
@@ -90,7 +90,7 @@ async fn pod_that_uses_most_memory_is_evicted_and_says_why() {
     assert_eq!(disruption.status, "True");
     assert_eq!(disruption.reason.as_deref(), Some("TerminationByKubelet"));
     assert_eq!(disruption.message.as_deref(), Some(expected));
-    // The grace period of a second leaves the least that the runtime is given.
+    // A grace period of one second leads to the minimum timeout of StopContainer.
     assert_eq!(scene.seconds("StopContainer app/0 2s"), [10]);
 
     let events: Vec<Event> = drain(&mut events).collect();
@@ -175,7 +175,7 @@ async fn notification_of_the_kernel_evicts_before_the_next_pass() {
         scene.machine.set(|numbers| watched = numbers.thresholds.clone().unwrap_or_default());
         watched
     };
-    // What is in use at 100 MiB left, and 1 MiB that can be reclaimed.
+    // The usage at which 100 MiB are available, with 1 MiB that can be reclaimed.
     let expected = [("/", capacity - 99 * MI), ("/own/kubepods", capacity / 2 - 99 * MI)];
     let expected = expected.map(|(path, bytes)| (path.to_owned(), bytes));
     assert!(watched().ends_with(&expected), "{:?}", watched());
@@ -277,7 +277,7 @@ async fn unused_images_are_removed_before_a_pod_is_evicted() {
         numbers.root = disk(1, 88);
         numbers.used = Box::new(move || fake.image_bytes());
     });
-    // It is old enough to be removed when it turns out to be large.
+    // The image is old enough to be removed when space runs out.
     scene.fake.image("unused", Behaviour::forever());
     scene.run_all(&[burstable("u1", "app", json!({}))]).await;
     scene.sleep(205).await;

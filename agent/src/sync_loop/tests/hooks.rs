@@ -1,4 +1,4 @@
-//! Lifecycle hooks: their calls, their time, and what their failure does.
+//! Lifecycle hooks: their calls, their duration, and the effects of their failure.
 
 use super::*;
 use crate::cri::ExecOutput;
@@ -11,7 +11,7 @@ fn with_hook(name: &str, image: &str, hook: &str, handler: Value) -> Value {
     container_with(name, image, "lifecycle", json!({hook: handler}))
 }
 
-/// A pod of these containers with this grace period.
+/// A pod with these containers and this grace period.
 fn pod_of(containers: Value, grace: i64) -> Pod {
     pod_with("u1", json!({"containers": containers, "terminationGracePeriodSeconds": grace}))
 }
@@ -30,7 +30,7 @@ async fn next_container_starts_after_post_start_hook() {
     let first = with_hook("a", "app", "postStart", exec("slow"));
     scene.want(&[pod_of(json!([first, container("b", "app")]), 2)]);
     scene.sleep(3).await;
-    // A container runs when its hook has succeeded.
+    // A container runs once its hook has succeeded.
     assert_eq!(phase(&scene.report("u1")), "Pending");
     assert_eq!(reason(&scene.report("u1"), "a"), "ContainerCreating");
     scene.until_all_run("u1").await;
@@ -115,7 +115,7 @@ async fn kill_now_ends_post_start_hook() {
 
 #[tokio::test(start_paused = true)]
 async fn pre_stop_hook_uses_up_grace_period() {
-    // The hook's length, the grace period, and when and with which timeout the container is stopped.
+    // The hook's duration, the grace period, and when and with which timeout the container is stopped.
     let table = [(3, 8, 3, "5s"), (0, 5, 0, "5s"), (30, 4, 4, "2s"), (30, 0, 1, "2s")];
     for (takes, grace, after, timeout) in table {
         let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! What no source has any more, as a kubelet ends and removes it, and the pods that take its place.
+//! How a kubelet ends and removes pods that no source has any more, and starts pods that replace them.
 
 use rstest::rstest;
 
@@ -16,7 +16,7 @@ async fn after_job(mut scene: Scene) -> Scene {
     scene
 }
 
-/// How many seconds after this one the second pod of the name was started.
+/// The number of seconds after this one at which the second pod with the name was started.
 async fn replaced_after(scene: &Scene, new: &Pod) -> u64 {
     let begun = scene.now();
     scene.run(new).await;
@@ -107,8 +107,8 @@ async fn pod_that_comes_back_while_it_ends_starts_at_next_housekeeping() {
     assert_eq!(scene.seconds("RunPodSandbox pod-u1/1"), [16]);
 }
 
-/// The restarts, the code of the last end, and the seconds at which the pod counts as started and as initialized, of a pod
-/// that comes back this many seconds after it was removed, which is at 10.5 s.
+/// The restarts, the code of the last exit, and the seconds at which the pod counts as started and as initialized, for a pod that
+/// is re-created this many seconds after its removal at 10.5 s.
 async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, u64) {
     let scene = Scene::as_kubelet();
     scene.fake.image("slow", slow(5));
@@ -133,8 +133,8 @@ async fn came_back(source: Option<&str>, after: f64) -> (i32, Option<i32>, u64, 
     (app.restart_count, code, started, scene.second(initialized))
 }
 
-/// Its containers are gone when it starts again, so that only its status says that there were others. The status of a pod
-/// that no source has when house is kept, each 2 s, is forgotten; when the pod has ended, at 15.5 s, it has another one.
+/// Its containers are removed when it starts again, so that only its status shows the earlier ones. Housekeeping, every 2 s,
+/// removes the status of a pod that no source has; when the pod has ended, at 15.5 s, it gets another status.
 #[rstest]
 #[case::before_housekeeping(Some("file"), 1.0, (1, Some(143), 0, 0))]
 #[case::after_housekeeping(Some("file"), 3.0, (1, Some(143), 15, 15))]
@@ -152,7 +152,7 @@ async fn pod_that_comes_back_goes_on_from_its_status_unless_that_is_forgotten(
 
 #[tokio::test(start_paused = true)]
 async fn static_pod_that_replaces_another_is_tried_again_after_10_to_15_s() {
-    // How long the old pod takes to end, and when the new one may have been tried again after that.
+    // How long the old pod takes to end, and when the next attempts for the new pod may follow.
     for (ends_after, earliest, latest) in [(0, 10, 15), (9, 10, 15), (16, 20, 30)] {
         let scene = Scene::as_kubelet();
         scene.fake.image("slow", slow(ends_after));
@@ -301,7 +301,7 @@ async fn ended_pod_keeps_its_address_although_its_status_was_forgotten() {
     assert!(scene.second(started) >= 5, "its status was forgotten");
 }
 
-/// Runs a pod of the agent `maker`, and returns whether another agent ended it.
+/// Runs a pod that the agent `maker` created, and returns whether another agent ended it.
 async fn is_ended(maker: Option<&str>, agent: Option<&str>, adopt_node: bool) -> bool {
     let mut scene = Scene::new();
     scene.restart_as(maker, false).await;
@@ -343,7 +343,7 @@ async fn health_fails_once_the_runtime_has_not_been_ready_for_five_minutes() {
     let scene = Scene::running("app").await;
     let view = scene.agent().view();
     scene.fake.set_down(true);
-    // It counts as down after 30 s.
+    // The runtime counts as down after 30 s.
     scene.sleep(320).await;
     assert_eq!(view.health(), Ok(()));
     scene.sleep(25).await;

@@ -1,28 +1,28 @@
-//! The agent is killed at each of its calls, and the next one takes over what the runtime has.
+//! The agent is killed at each of its calls, and the next one takes over the runtime's pods.
 //!
-//! Each scenario is played once without a kill, and then with a kill before, during and after each call that changes
-//! something, and before each other call. At the end the state is the same as without a kill.
+//! Each scenario is played once without a kill, and then with a kill before, during and after each call that changes state, and
+//! before each other call. At the end the state is the same as without a kill.
 
 mod scenarios;
 
 use super::*;
 use crate::cri::fake::killed::{KillPoint, KilledAt, KilledCri, Moment};
 
-/// How long no agent runs after a kill, in seconds.
+/// The time between a kill and the next agent, in seconds.
 const DOWN: u64 = 3;
-/// How long before the comparison calls do not count: what is under way then is finished.
+/// The time before the comparison in which calls are not counted, so that running actions complete.
 const SETTLING: u64 = 25;
-/// How long after the comparison the agent may be killed while it removes the pod.
+/// The time after the comparison in which the agent may be killed while it removes the pod.
 const REMOVING: u64 = 15;
-/// How long after that everything is removed: the agent collects garbage once a minute.
+/// The time after that in which everything is removed: the agent collects garbage once a minute.
 const COLLECTING: u64 = 75;
 
-/// What happens around the agent.
+/// The changes of the source and the runtime.
 struct Scenario {
     images: fn(&FakeCri),
     /// The pod of the source from each second on.
     steps: Vec<(u64, Pod)>,
-    /// The second at which all that happens has happened. Later the pods are removed from the source.
+    /// The second at which all changes are done. Later the pods are removed from the source.
     done: u64,
     /// An ephemeral container: like a kubelet, the next agent never starts one that was created and not started.
     ephemeral: Option<&'static str>,
@@ -41,14 +41,14 @@ struct Outcome {
     reports: Vec<String>,
     /// The containers of the runtime with their states, and how many sandboxes are ready and not ready.
     contents: (Vec<(String, String)>, (usize, usize)),
-    /// How often each container was started.
+    /// The number of starts of each container.
     starts: Map<String, usize>,
-    /// How many sandboxes were made.
+    /// The number of created sandboxes.
     sandboxes: usize,
 }
 
 impl Outcome {
-    /// The same without a container.
+    /// The same outcome without a container.
     fn without(&self, name: Option<&str>) -> Self {
         let mut rest = self.clone();
         if let Some(name) = name {
@@ -70,7 +70,7 @@ struct Play {
     /// When the next agent starts.
     restart_at: Option<u64>,
     desired: Vec<Pod>,
-    /// The restarts that the first agent reported last.
+    /// The restarts that the first agent last reported.
     restarts: Map<String, u32>,
 }
 
@@ -98,7 +98,7 @@ impl Play {
         }
     }
 
-    /// Lets the time pass up to a second. An agent that is killed meanwhile is followed by the next one.
+    /// Lets time pass up to a second. If the agent is killed meanwhile, the next one starts.
     async fn until(&mut self, second: u64) {
         loop {
             let wake = self.restart_at.map_or(second, |at| at.min(second));
@@ -135,7 +135,7 @@ impl Play {
         self.scene.stop_agent().await;
     }
 
-    /// Whether calls of the first agent count.
+    /// Pauses or resumes the counting of the first agent's calls.
     fn pause(&self, paused: bool) {
         if let Some(first) = &self.first {
             first.pause(paused);
@@ -163,7 +163,7 @@ impl Play {
         };
         let of_container = |seen: crate::ContainerReport| {
             let (name, state, reason) = (seen.name, seen.state, seen.reason);
-            // Ends of containers that were removed are known to the agent that saw them, and to an API server.
+            // Exits of removed containers are known only to the agent that observed them, and to an API server.
             let ended = state == ContainerPhase::Terminated;
             let (ready, code) = (seen.ready, seen.exit_code.filter(|_| ended));
             format!("{name}: {state:?} {reason} ready={ready} exit={code:?}")
@@ -177,7 +177,7 @@ impl Play {
         }
     }
 
-    /// How often a call was made, by the name of its object.
+    /// The number of calls with this name, by the name of their object.
     fn made(&self, call: &str) -> Map<String, usize> {
         let mut made = Map::new();
         for text in self.scene.calls() {
@@ -189,14 +189,15 @@ impl Play {
         made
     }
 
-    /// Neither the runtime nor the disk has anything of the pod.
+    /// Asserts that the runtime and the disk have nothing of the pod.
     fn assert_removed(&self) {
         let fake = &self.scene.fake;
         assert_eq!(fake.population(), (0, 0), "sandboxes and containers");
         assert!(!self.scene.pod_dir("u1").exists());
     }
 
-    /// A container counts its restarts on over a kill: one for each attempt before, started or not, as in a kubelet.
+    /// Asserts that a container's restart count continues after a kill: one for each earlier attempt, started or not, as in a
+    /// kubelet.
     fn check_restarts(&self) {
         let created = self.made("CreateContainer ");
         for (name, restarts) in self.reported_restarts() {
@@ -263,7 +264,7 @@ impl Scenario {
     }
 }
 
-/// Says where a play failed that panics.
+/// Prints the position of a play that panics.
 struct Shown(String);
 
 impl Drop for Shown {

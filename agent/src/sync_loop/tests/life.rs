@@ -238,7 +238,7 @@ async fn work_for_each_pod_is_constant() {
     let scene = Scene::new();
     let pods: Vec<Pod> =
         (0..PODS).map(|number| pod(&format!("u{number:03}"), "app", "Always")).collect();
-    // A client that keeps what it was shown, as one that prints does.
+    // A client that keeps reports, as a printing client does.
     let mut reports = scene.agent().reports();
     let begun = std::time::Instant::now();
     let wanted = scene.clock.now();
@@ -252,7 +252,7 @@ async fn work_for_each_pod_is_constant() {
         reports.changed().await.unwrap();
     }
     let started = (begun.elapsed(), scene.fake.total());
-    // Nobody waits for a turn in vain: each pod gives its own back when it rests.
+    // No pod waits in vain: each pod releases its slot when it is idle.
     let waited = scene.clock.now().duration_since(wanted);
     assert!(waited.as_millis() < 200, "{waited:?}");
     let begun = std::time::Instant::now();

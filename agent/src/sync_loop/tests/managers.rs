@@ -1,4 +1,4 @@
-//! What containers get for themselves, from managers that a test answers for.
+//! Exclusive resources of containers, from managers with results set by a test.
 
 use rstest::rstest;
 
@@ -16,7 +16,7 @@ fn two_containers(uid: &str) -> Pod {
     pod_with(uid, json!({"initContainers": [sidecar("side", "app")], "containers": [app]}))
 }
 
-/// A pod that asks for devices.
+/// A pod that requests devices.
 fn with_devices(uid: &str, count: u64) -> Pod {
     let amounts = json!({"vendor.com/gpu": count.to_string()});
     let resources = json!({"requests": amounts, "limits": amounts});
@@ -31,7 +31,7 @@ fn rejection() -> Rejection {
     }
 }
 
-/// The calls of managers that begin with this word.
+/// The calls of managers with this prefix.
 fn asked(scene: &Scene, word: &str) -> Vec<String> {
     scene.managers.calls().into_iter().filter(|call| call.starts_with(word)).collect()
 }
@@ -87,7 +87,7 @@ async fn container_is_created_with_what_it_was_assigned() {
     assert_eq!(calls, expected, "in the order of a kubelet");
 }
 
-/// Whether the sandbox and the cgroup of a pod have a CPU quota, which some of its containers have processors for.
+/// Whether the sandbox and the cgroup of a pod have a CPU quota if some of its containers have exclusive CPUs.
 #[rstest]
 #[case::none(&[], false, true)]
 #[case::one(&["app"], false, false)]
@@ -139,7 +139,7 @@ async fn rejected_allocation_rejects_the_pod_and_frees_what_it_had() {
     assert_eq!(asked(&scene, "release"), ["release u1"]);
     assert_eq!(scene.calls().iter().filter(|call| call.contains("u1")).count(), 0);
 
-    // What was rejected stays so, and is not asked about again.
+    // A rejection is final, without further calls.
     scene.managers.set(|answers| answers.rejections.clear());
     scene.restart_agent().await;
     scene.want(&[two_containers("u1")]);
@@ -230,7 +230,7 @@ async fn devices_are_counted_as_other_resources_are() {
     let count = |count: u64| Map::from([("vendor.com/gpu".to_owned(), count)]);
     let mut view = scene.agent().view();
     assert_eq!(view.capacity().get("vendor.com/gpu"), None);
-    // The runtime says what it can do.
+    // The runtime reports its features.
     view.readiness_changed().await;
     let changed = tokio::spawn(async move { view.readiness_changed().await });
     scene.sleep(1).await;

@@ -28,7 +28,7 @@ async fn critical_pod_starts_when_its_victim_has_ended() {
     scene.want(&[victim.clone(), bystander.clone(), critical.clone()]);
     scene.sleep(1).await;
     assert_eq!(scene.seconds("RunPodSandbox pod-u2/0"), [0; 0]);
-    // A victim that its source changes is evicted all the same, and no other pod is evicted meanwhile.
+    // A victim that its source changes is evicted nevertheless, and no other pod is evicted meanwhile.
     let labels = [("a".to_owned(), "b".to_owned())];
     let victim = changed(&victim, |api| api.metadata.labels = Some(labels.into()));
     scene.want(&[victim, bystander.clone(), critical.clone()]);

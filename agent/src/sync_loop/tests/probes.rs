@@ -1,10 +1,10 @@
-//! Probes: what they record, when they run, and what follows.
+//! Probes: their results, their times, and their effects.
 
 use k8s_openapi::api::core::v1::ContainerStatus;
 
 use super::*;
 
-/// The seconds after which house is kept.
+/// The period of housekeeping in seconds.
 const HOUSEKEEPING: u64 = 2;
 
 fn probed(name: &str, probes: Value) -> Value {
@@ -64,7 +64,7 @@ async fn failed_liveness_probe_restarts_container_with_grace_period_of_probe() {
     scene.until("u1", "restarted", restarted).await;
     assert_eq!(scene.seconds("ExecSync app/0 livenessProbe"), [10, 20, 30, 40]);
     assert_eq!(scene.seconds("StopContainer app/0 7s"), [40]);
-    // The next container is probed on.
+    // The other container is still probed.
     scene.sleep(60).await;
     assert!(!scene.seconds("ExecSync app/1 livenessProbe").is_empty());
     assert_eq!(scene.report("u1").containers[0].restarts, 1);
@@ -95,7 +95,7 @@ async fn readiness_follows_its_probe_and_thresholds() {
     scene.want(&[one(readiness)]);
     let started = scene.until("u1", "started", |report| is_started(report, "app")).await;
     assert!(!is_ready(&scene.report("u1")));
-    // It is probed at once, not at the first tick.
+    // It is probed immediately, not at the first tick.
     scene.sleep(1).await;
     assert_eq!(scene.seconds("ExecSync app/0 readinessProbe")[0], started);
     scene.sleep(20).await;
@@ -201,7 +201,7 @@ async fn restarted_agent_keeps_running_containers() {
     scene.sleep(30).await;
     assert_eq!(scene.report("u1").containers[0].restarts, 0);
     assert_eq!(scene.seconds("StartContainer app/0").len(), 1);
-    // Its readiness is what its probe says.
+    // Its readiness is the result of its probe.
     scene.exec_fails("app", true);
     scene.until("u1", "not ready", |report| !is_ready(report)).await;
 }

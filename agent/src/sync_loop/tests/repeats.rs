@@ -1,9 +1,9 @@
-//! What is repeated, and when: updates end back-offs, and calls without effect are not repeated at once.
+//! Which actions are repeated, and when: updates end back-offs, and calls without effect are not repeated immediately.
 
 use super::*;
 use crate::cri::Code;
 
-/// Asserts that a call was made so often, with the waits of a kubelet's worker.
+/// Asserts that a call was made this many times, with the delays of a kubelet's worker.
 fn assert_retried(scene: &Scene, call: &str, count: usize) {
     let times = scene.times(call);
     assert_eq!(times.len(), count, "{times:?}");
@@ -78,7 +78,7 @@ async fn container_that_keeps_running_is_not_stopped_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_that_keeps_running_is_not_stopped_at_once() {
-    // Whether a source still has the pod, and how many stops a kubelet makes in 100 s.
+    // Whether a source still has the pod, and the number of stops that a kubelet makes in 100 s.
     for (has_source, expected) in [(true, 7..=11), (false, 49..=51)] {
         let scene = Scene::running("deaf").await;
         scene.fake.idle("StopContainer", 100);
@@ -174,6 +174,6 @@ async fn new_status_of_a_pod_is_no_update() {
         scene.sleep(1).await;
     }
     let attempts = scene.times("CreateContainer").len();
-    // One more follows the event of the sandbox's start.
+    // Another attempt follows the event of the sandbox's start.
     assert!((3..=4).contains(&attempts), "{attempts}");
 }

@@ -13,7 +13,7 @@ fn both(cpu: &str, memory: &str) -> Value {
     json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}})
 }
 
-/// A pod of that generation, with one container.
+/// A pod of this generation, with one container.
 fn sized(uid: &str, generation: i64, resources: Value, policy: Value) -> Pod {
     let mut app = container("app", "app");
     app["resources"] = resources;
@@ -45,7 +45,7 @@ fn has_cpu(report: &PodReport, cpu: &str) -> bool {
     limits.any(|limits| limits["cpu"].0 == cpu)
 }
 
-/// Waits until the resize of `u1` to this CPU limit is done.
+/// Waits until the resize of `u1` to this CPU limit is complete.
 async fn until_resized(scene: &Scene, cpu: &str) -> u64 {
     scene.until("u1", "resized", |report| has_cpu(report, cpu) && !resizes(report)).await
 }
@@ -106,7 +106,7 @@ async fn resources_change_without_a_restart() {
     assert_eq!(measured.worker_starts.count(), 1);
 }
 
-/// A pod of that generation with resources as a whole. Its container `app` has none of its own.
+/// A pod of this generation with pod-level resources. Its container `app` has none of its own.
 fn sized_as_a_whole(generation: i64, resources: Value) -> Pod {
     let own = container_with("own", "app", "resources", both("100m", "32Mi"));
     let spec = json!({"containers": [container("app", "app"), own], "resources": resources});
@@ -135,7 +135,7 @@ async fn resources_of_a_pod_as_a_whole_change_without_a_restart() {
         updates(&scene).split_off(before)
     };
     scene.run(&sized_as_a_whole(1, both("500m", "64Mi"))).await;
-    // The limit of the pod is that of a container without one, whose request stays zero.
+    // A container without a limit has the pod's, and its request stays zero.
     assert_eq!(
         resized_to(2, "1", "128Mi").await,
         [
@@ -159,7 +159,7 @@ async fn resources_of_a_pod_as_a_whole_change_without_a_restart() {
     assert!(scene.seconds("StartContainer app/1").is_empty());
 }
 
-/// What the pod as a whole has according to its status: requests of CPU and memory, then their limits.
+/// The pod-level resources in its status: requests of CPU and memory, then their limits.
 fn whole(report: &PodReport) -> [String; 4] {
     let resources = report.status.resources.as_ref().unwrap();
     let (requests, limits) = (&resources.requests, &resources.limits);
@@ -173,7 +173,7 @@ async fn status_of_pod_has_new_resources_when_they_are_actuated() {
     let scene = Scene::new();
     scene.run(&sized_as_a_whole(1, both("500m", "64Mi"))).await;
     scene.fake.fail("UpdatePodSandboxResources", 1, Code::Unknown, "no");
-    // The API server knows by now that it runs.
+    // By now, the pod runs according to the API server.
     let resized = changed(&sized_as_a_whole(2, both("1", "128Mi")), |api| {
         api.status = Some(PodStatus { phase: Some("Running".to_owned()), ..PodStatus::default() });
     });
@@ -284,7 +284,7 @@ async fn pending_resize_can_be_taken_back() {
     let scene = Scene::new();
     let small = |generation, resources| sized("u1", generation, resources, json!([]));
     scene.run(&small(1, both("200m", "64Mi"))).await;
-    // Another QoS class.
+    // A change of the QoS class.
     scene.want(&[small(2, json!({"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}))]);
     scene.until("u1", "infeasible", is_pending).await;
     let condition = condition(&scene.report("u1"), "PodResizePending").unwrap();
@@ -343,7 +343,7 @@ async fn memory_in_use_is_not_taken() {
 async fn next_agent_knows_what_was_granted_and_done() {
     let mut scene = Scene::new();
     scene.run(&sized("u1", 1, both("500m", "64Mi"), json!([]))).await;
-    // Granted, but not done.
+    // Granted, but not complete.
     scene.fake.fail("UpdateContainerResources", 1, Code::Unavailable, "gone");
     scene.want(&[sized("u1", 2, both("1", "64Mi"), json!([]))]);
     scene.until("u1", "in progress", resizes).await;
@@ -365,7 +365,7 @@ async fn next_agent_knows_what_was_granted_and_done() {
     assert!(scene.seconds("StartContainer app/1").is_empty());
 }
 
-/// The pod with the status that the agent has written to the API server.
+/// The pod with the status that the agent wrote to the API server.
 fn as_written(pod: &Pod, report: &PodReport) -> Pod {
     changed(pod, |api| api.status = Some(PodStatus::clone(&report.status)))
 }
@@ -391,7 +391,7 @@ async fn deferred_resize_is_known_to_the_next_agent() {
     let mut events = scene.agent().events();
     scene.want(&pods);
     scene.until("u1", "still deferred", is_pending).await;
-    // It is looked at again meanwhile.
+    // The resize is decided again meanwhile.
     scene.sleep(300).await;
     let after = condition(&scene.report("u1"), "PodResizePending").unwrap();
     assert_eq!((after.reason, after.message), (before.reason, before.message));
@@ -415,7 +415,7 @@ async fn failed_resize_is_known_to_the_next_agent() {
         })
     };
     scene.until("u1", "failed", failed).await;
-    // Something else in the spec changes while no agent runs.
+    // Another field of the spec changes while no agent runs.
     let pod = as_written(&sized("u1", 3, both("1", "64Mi"), json!([])), &scene.report("u1"));
     scene.restart_agent().await;
     let mut events = scene.agent().events();
@@ -434,7 +434,7 @@ async fn granted_resize_is_not_pending_for_the_next_agent() {
     let mut scene = Scene::new();
     let pod = sized("u1", 1, both("500m", "64Mi"), json!([]));
     scene.run(&pod).await;
-    // The agent ended before it wrote that it had granted the resize.
+    // The agent ended before it reported that it had granted the resize.
     let late = changed(&as_written(&pod, &scene.report("u1")), |api| {
         let pending = PodCondition {
             type_: "PodResizePending".to_owned(),

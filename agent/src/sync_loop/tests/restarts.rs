@@ -5,7 +5,7 @@ use rstest::rstest;
 use super::*;
 use crate::cri::Code;
 
-/// An image that is pulled in so many seconds.
+/// An image whose pull takes this many seconds.
 fn pulled_in(time: u64) -> Behaviour {
     Behaviour { present: false, pull: (seconds(time), None), ..Behaviour::forever() }
 }
@@ -45,7 +45,7 @@ async fn week_of_crash_loops_leaves_nothing_behind() {
     scene.sleep(week).await;
     let starts = scene.times("StartContainer app/");
     let restarts = scene.report("u1").containers[0].restarts;
-    // From each exit, a second after its start, to the next start.
+    // From each exit, a second after the start, to the next start.
     let waits: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0] - 1).collect();
     eprintln!(
         "a week of crash loops: {:.1} s of wall time, {restarts} restarts, back-off {:?} s and so on",
@@ -129,7 +129,7 @@ async fn failed_create_and_start_are_retried_and_reported() {
     assert!(scene.report("u1").containers[0].message.contains("no such device"));
     scene.sleep(300).await;
     let gaps = gaps(&scene.seconds("CreateContainer bad/0"));
-    // The start of the sandbox is an event, after which it is tried again.
+    // The start of the sandbox is an event, after which the start is retried.
     assert_eq!(gaps[0], 0, "{gaps:?}");
     assert!(gaps[1..].iter().all(|gap| (10..=16).contains(gap)), "{gaps:?}");
     scene.fake.image("bad", Behaviour::forever());
@@ -137,7 +137,7 @@ async fn failed_create_and_start_are_retried_and_reported() {
     scene.until_all_run("u1").await;
 }
 
-/// The runtime may change, and a kubelet does not give up.
+/// The runtime may change, and a kubelet never stops retrying.
 #[tokio::test(start_paused = true)]
 async fn refused_create_is_reported_and_retried() {
     let scene = Scene::new();
@@ -151,8 +151,8 @@ async fn refused_create_is_reported_and_retried() {
 const MISSING: &str = "the mount point /e/x does not exist: it is below a read-only mount";
 const WRONG: &str = "failed to mount /f at /e/x: the one is a directory, the other a file";
 
-/// A mount point that is missing below a read-only mount, or of the wrong kind: another container of the pod may mend it, if it can
-/// write to the volume.
+/// A mount point that is missing below a read-only mount, or is of the wrong type: another container of the pod may create it, if
+/// it can write to the volume.
 #[rstest]
 #[case::writer(MISSING, false)]
 #[case::reader(MISSING, true)]

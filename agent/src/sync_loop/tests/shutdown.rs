@@ -1,4 +1,4 @@
-//! Pods end before the machine does.
+//! Pods end before the machine shuts down.
 
 use super::*;
 use crate::cri::Code;
@@ -6,7 +6,7 @@ use crate::{Event, EventObjectKind, EventType};
 
 const CRITICAL: i32 = 2_000_000_000;
 
-/// A scene on a machine that allows a shutdown to be delayed for so long. Regular pods have 20 s of it, critical ones 10 s.
+/// A scene on a machine with this maximum delay of a shutdown. Regular pods get 20 s of it, critical ones 10 s.
 fn scene(allowed: u64) -> (Scene, FakeLogind) {
     let mut scene = Scene::without_agent(seconds(10));
     let logind = FakeLogind::allowing(seconds(allowed));
@@ -24,7 +24,7 @@ fn of_priority(uid: &str, image: &str, priority: i32) -> Pod {
     pod_with(uid, spec)
 }
 
-/// Runs pods of each kind, once shutdowns are watched for.
+/// Runs pods of each kind, once the agent watches for shutdowns.
 async fn run_pods(scene: &Scene) {
     scene.sleep(1).await;
     let pods = [

@@ -1,4 +1,4 @@
-//! What is published as a pod's status, and when: as a kubelet does, what a sync did shows in the next one.
+//! The statuses of a pod that are published, and when: like a kubelet, the agent publishes a sync's effects at the next sync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,14 +29,14 @@ fn outline(status: &PodStatus) -> String {
     format!("{} {}", shown.join(", "), if is_ready { "+" } else { "-" })
 }
 
-/// What was published so far, each different outline once.
+/// The statuses published so far, without consecutive equal outlines.
 fn published(statuses: &mut UnboundedReceiver<PublishedStatus>) -> Vec<String> {
     let mut outlines: Vec<String> = drain(statuses).map(|seen| outline(&seen.status)).collect();
     outlines.dedup();
     outlines
 }
 
-/// Waits until the pod is published as running, and forgets what was published until then.
+/// Waits until the pod is published as running, and discards the statuses before.
 async fn until_published_running(scene: &Scene, statuses: &mut UnboundedReceiver<PublishedStatus>) {
     let runs = |report: &PodReport| report.published.phase.as_deref() == Some("Running");
     scene.until("u1", "published as running", runs).await;
@@ -64,7 +64,7 @@ async fn crash_back_off_is_published_by_the_next_sync() {
     assert_eq!(published(&mut statuses), ["CrashLoopBackOff 1 +", "Running 2 +"]);
 }
 
-/// A clock that is a little later whenever it is looked at, like a real one.
+/// A clock that advances a little at each reading, like a real one.
 struct Ticking(Arc<dyn Clock>, AtomicU64);
 
 #[async_trait::async_trait]
@@ -97,7 +97,7 @@ async fn failed_pull_is_published_as_a_kubelet_does() {
     let mut statuses = scene.agent().statuses();
     scene.want(&[pod("u1", "gone:1", "Always")]);
     scene.sleep(35).await;
-    // The pull that fails again shows when the pod is synchronized again, 10 to 15 s later.
+    // The repeated failure of the pull is shown at the next sync, 10 to 15 s later.
     assert_eq!(
         published(&mut statuses),
         [
@@ -173,7 +173,7 @@ async fn container_that_never_ran_is_published_as_unknown_and_reported_as_it_was
     assert_eq!(reason(&scene.report("u1"), "app"), "CreateContainerError");
 }
 
-/// A scene with a pod that runs; what it published until then is forgotten.
+/// A scene with a running pod; the statuses published so far are discarded.
 async fn running_scene() -> (Scene, UnboundedReceiver<PublishedStatus>) {
     let scene = Scene::listing_every(Duration::from_millis(100));
     scene.fake.write_logs();

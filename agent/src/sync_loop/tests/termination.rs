@@ -1,4 +1,4 @@
-//! The end of pods: deletion at an API server, deadlines, and ends in the middle of something.
+//! The termination of pods: deletion at an API server, deadlines, and terminations during other actions.
 
 use rstest::rstest;
 

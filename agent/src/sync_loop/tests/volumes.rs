@@ -1,4 +1,4 @@
-//! What containers get out of volumes: parts of them, variables in files, and objects that appear and change.
+//! The content of volumes in containers: subPaths, variables in files, and objects that appear and change.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
@@ -112,7 +112,7 @@ async fn link_out_of_volume_is_refused_until_it_is_gone() {
     assert!(volume.join("part").is_dir());
 }
 
-/// The mount point stands in place of the link to the files, which a kubelet fails to read.
+/// The mount point replaces the link to the files, which a kubelet then fails to read.
 #[tokio::test(start_paused = true)]
 async fn mount_point_below_link_to_files_keeps_pod_from_starting() {
     let scene = Scene::new();
@@ -220,7 +220,7 @@ async fn files_follow_their_objects_without_restart() {
     scene.objects.set(config_map("2"));
     let after = until_text(&scene, &volume.join("key"), "2").await;
     assert!(after <= before + 1, "{before} {after}");
-    // The last content stays when the object goes.
+    // The last content stays when the object is removed.
     let mut events = scene.agent().events();
     scene.objects.set(ObjectMap::default());
     scene.sleep(10).await;

@@ -1,4 +1,4 @@
-//! Removes dead containers: one of them, or in a task those of the whole node where the workers keep too many.
+//! Removes dead containers: a single one, or in a task those of the whole node beyond its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct ContainerCollector {
 }
 
 impl ContainerCollector {
-    /// Collects in each period. What fails is repeated in the next one. That the runtime cannot be listed is an event by the sync loop,
-    /// which has it listed in each period, too.
+    /// Collects in each period, and retries failures in the next one. If the runtime cannot be listed, the sync loop, which lists
+    /// it in each period too, records the event.
     pub(crate) async fn run(self) {
         loop {
             self.clock.sleep_until(after(self.clock.now(), self.config.gc_period)).await;

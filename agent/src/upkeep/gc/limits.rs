@@ -1,7 +1,7 @@
-//! ◆ Selects the dead containers of the whole node that are too many, or too old.
+//! ◆ Selects the dead containers of the whole node that exceed its limits of number or age.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go evictContainers. The workers keep one ended attempt of
-//! each container (see [`super::garbage`]), so only other limits than the usual ones leave something to do here.
+//! Source: Kubernetes 1.36, pkg/kubelet/kuberuntime/kuberuntime_gc.go evictContainers. The workers keep one ended attempt of each
+//! container (see [`super::garbage`]), so that with the default limits nothing is left to remove.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::cri::{ListedContainer, ListedState};
 
-/// How many dead containers are kept, as a kubelet's flags `maximum-dead-containers-per-container`,
-/// `maximum-dead-containers` and `minimum-container-ttl-duration` say.
+/// How many dead containers are kept, as set by a kubelet's flags `maximum-dead-containers-per-container`,
+/// `maximum-dead-containers` and `minimum-container-ttl-duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadContainerLimits {
-    /// Attempts of each container of a pod; negative: any number.
+    /// The maximum number of attempts of each container of a pod; negative: unlimited.
     pub per_container: i64,
-    /// Containers of the node; negative: any number.
+    /// The maximum number of containers of the node; negative: unlimited.
     pub in_all: i64,
-    /// How long a container is kept after its creation.
+    /// The minimum time that a container is kept after its creation.
     pub min_age: Duration,
 }
 
@@ -30,12 +30,12 @@ impl Default for DeadContainerLimits {
 }
 
 impl DeadContainerLimits {
-    /// How many ended attempts of each container of a live pod its worker keeps (pod_container_deletor.go).
+    /// The number of ended attempts of each container of a live pod that its worker keeps (pod_container_deletor.go).
     pub(super) fn kept_by_worker(self) -> usize {
         usize::try_from(self.per_container).unwrap_or(1).max(1)
     }
 
-    /// Whether the workers leave nothing to do.
+    /// Whether the workers enforce these limits, so that nothing else is to be removed.
     pub(crate) fn are_kept_by_workers(self) -> bool {
         self.in_all < 0 && self.per_container != 0
     }
@@ -82,7 +82,7 @@ fn newest_first(containers: &mut [&ListedContainer]) {
     compact::sort_by_key(containers, |container| std::cmp::Reverse(container.created_at));
 }
 
-/// Keeps so many attempts of each container.
+/// Keeps this many attempts of each container.
 fn keep<'a>(
     attempts: &mut Map<(&PodUid, &str), Vec<&'a ListedContainer>>,
     most: usize,
@@ -93,7 +93,7 @@ fn keep<'a>(
     }
 }
 
-/// Keeps the first `most`, and removes the others from the last on.
+/// Keeps the first `most`, and removes the others, last first.
 fn remove_oldest<'a>(
     containers: &mut Vec<&'a ListedContainer>,
     most: usize,

@@ -1,5 +1,4 @@
-//! The files of one container's log: the one that is written to, and the rotated ones beside it,
-//! which are removed and compressed.
+//! The files of one container's log: the current one, and the rotated ones beside it, which are removed and compressed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -33,7 +32,7 @@ pub(crate) fn remove(log: &Path) {
     }
 }
 
-/// Makes room for one more rotated file of `log`.
+/// Removes rotated files of `log` until there is room for one more.
 pub(super) fn make_room(log: &Path, max_files: usize) -> io::Result<()> {
     let (Some(directory), Some(name)) =
         (log.parent(), log.file_name().and_then(|name| name.to_str()))
@@ -59,13 +58,13 @@ pub(super) fn make_room(log: &Path, max_files: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file by `NAME.gz` with the same mode. It is written under another name, so that `NAME.gz` is always whole.
+/// Replaces a file by `NAME.gz` with the same mode. It is first written under another name, so that `NAME.gz` is always complete.
 fn compress(directory: &Path, name: &str) -> io::Result<()> {
     let (from, unfinished) = (directory.join(name), directory.join(format!("{name}{UNFINISHED}")));
     let mut log = OpenOptions::new().read(true).open(&from)?;
     let written = write_compressed(&mut log, &unfinished);
     if written.is_err() {
-        // What is left is removed by the next rotation if not now.
+        // If the removal fails, the next rotation removes the file.
         let _ = fs::remove_file(&unfinished);
     }
     written?;

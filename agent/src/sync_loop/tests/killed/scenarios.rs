@@ -3,7 +3,7 @@
 use super::*;
 use crate::cri::ExecOutput;
 
-/// How often a call was made.
+/// The number of calls with this text.
 fn times(calls: &[String], call: &str) -> usize {
     calls.iter().filter(|made| *made == call).count()
 }
@@ -75,7 +75,7 @@ async fn termination_is_finished_within_its_grace_period() {
         ..Scenario::default()
     };
     let check = |calls: &[String]| {
-        // Like a kubelet: a hook that was cut off with the agent is run again.
+        // Like a kubelet, the next agent runs an interrupted hook again.
         let hooks = times(calls, "ExecSync app/0 drain") + times(calls, "ExecSync app/1 drain");
         assert!((1..=2).contains(&hooks), "{hooks} preStop hooks: {calls:#?}");
         let grace = |call: &String| -> Option<u64> {
@@ -144,14 +144,14 @@ async fn post_start_hook_and_ephemeral_container_are_not_repeated() {
         ephemeral: Some("dbg"),
     };
     let check = |calls: &[String]| {
-        // Like a kubelet: a container whose hook was cut off with the agent runs, and its hook is not run again.
+        // Like a kubelet, the next agent leaves a container whose hook was interrupted running, and does not run the hook again.
         let warm = |call: &&String| call.starts_with("ExecSync app/") && call.ends_with(" warm");
         assert!(calls.iter().filter(warm).count() <= 1, "{calls:#?}");
     };
     scenario.assert_survived(check).await;
 }
 
-/// A pod that gets other resources after five seconds, by its policy.
+/// A pod that is resized after five seconds, with this policy.
 fn resized(policy: &str) -> Scenario {
     let of = |cpu: &str, memory: &str| {
         let mut app = container("app", "app");
@@ -172,7 +172,7 @@ async fn resize_is_completed_without_a_restart() {
     let check = |calls: &[String]| {
         let mut updates = calls.iter().rev();
         let last = updates.find(|call| call.starts_with("UpdateContainerResources"));
-        // A container that was created and not started when the agent was killed has a successor.
+        // A container that was created and not started when the agent was killed is replaced.
         let limits = "shares=1024 quota=100000 memory=134217728";
         assert!(last.is_some_and(|last| last.ends_with(limits)), "{last:?}");
     };
