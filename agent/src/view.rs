@@ -1,4 +1,4 @@
-//! What can be shown of a running agent: its node, its pods and their reports.
+//! A view of a running agent: its node, its pods and their reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::reporting::report::Reports;
 use crate::sync_loop::turns::Turns;
 use crate::upkeep::machine_watch::OomCount;
 
-/// What the node has, and what of that pods may request: quantities by resource name.
+/// The node's capacity, and its allocatable resources: quantities by resource name.
 #[derive(Debug)]
 pub(crate) struct NodeResources {
     pub(crate) capacity: BTreeMap<String, String>,
     pub(crate) allocatable: BTreeMap<String, String>,
-    /// How many bytes of swap it has.
+    /// The node's swap in bytes.
     pub(crate) swap_capacity: i64,
     /// The cgroup of all pods, if it is passed to the runtime.
     pub(crate) pods_cgroup: Option<String>,
 }
 
-/// Shown by a type, because [`Managers`] cannot be.
+/// Implements `Debug`, which [`Managers`] does not.
 #[derive(Clone)]
 pub(crate) struct ManagersView(pub(crate) Arc<dyn Managers>);
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for ManagersView {
     }
 }
 
-/// Shown by a type, because [`ClaimManager`] cannot be.
+/// Implements `Debug`, which [`ClaimManager`] does not.
 #[derive(Clone)]
 pub(crate) struct ClaimsView(pub(crate) Option<Arc<dyn ClaimManager>>);
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for ClaimsView {
     }
 }
 
-/// What of an agent can be shown; clones show the same agent.
+/// A view of an agent; clones show the same agent.
 #[derive(Clone, Debug)]
 pub struct AgentView {
     pub(crate) reports: watch::Receiver<Arc<Reports>>,
@@ -74,7 +74,7 @@ pub struct AgentView {
 }
 
 impl AgentView {
-    /// What the node has now, by resource name.
+    /// The node's current capacity, by resource name.
     #[must_use]
     pub fn capacity(&self) -> BTreeMap<String, String> {
         let mut capacity = self.resources.capacity.clone();
@@ -82,25 +82,25 @@ impl AgentView {
         capacity
     }
 
-    /// How many bytes of swap the node has.
+    /// The node's swap in bytes.
     #[must_use]
     pub fn swap_capacity(&self) -> i64 {
         self.resources.swap_capacity
     }
 
-    /// Whether extended resources in an existing node's object are those of an earlier machine.
+    /// Whether extended resources in an existing node's object are outdated, because the machine is a new one.
     #[must_use]
     pub fn resets_extended_resources(&self) -> bool {
         self.managers.0.resets_extended_resources()
     }
 
-    /// What is measured of managers.
+    /// The managers' metrics.
     #[must_use]
     pub fn manager_metrics(&self) -> Vec<ManagerMetric> {
         self.managers.0.metrics()
     }
 
-    /// How long it took to have ResourceClaims prepared; `None`: the node has no drivers of them.
+    /// The durations of preparing ResourceClaims; `None`: the node has no drivers for them.
     #[must_use]
     pub fn claim_measures(&self) -> Option<ClaimMeasures> {
         Some(self.claims.0.as_ref()?.measures())
@@ -120,13 +120,13 @@ impl AgentView {
         self.resources.pods_cgroup.as_deref()
     }
 
-    /// What the runtime said last that it can do; `None` before it has been asked.
+    /// The features that the runtime last reported; `None` before its first status.
     #[must_use]
     pub fn capabilities(&self) -> Option<Capabilities> {
         self.readiness.borrow().capabilities.as_deref().cloned()
     }
 
-    /// Why pods, or those with a network of their own, cannot be started; empty if they can.
+    /// Why pods, or those without `hostNetwork`, cannot be started; empty if they can.
     #[must_use]
     pub fn not_ready(&self) -> Vec<String> {
         let readiness = self.readiness.borrow();
@@ -134,19 +134,19 @@ impl AgentView {
         readiness.runtime.iter().chain(&readiness.network).cloned().chain(shutdown).collect()
     }
 
-    /// When pods were last ended before the machine, by this agent or an earlier one.
+    /// When pods were last ended by a shutdown of the machine, by this agent or an earlier one.
     #[must_use]
     pub fn shutdown_times(&self) -> ShutdownTimes {
         *self.shutdown_times.borrow()
     }
 
-    /// How often the kernel has killed a process because the machine had no memory left, since the agent started; `None`: it is not known.
+    /// The number of OOM kills since the agent started because the machine had no memory left; `None`: unknown.
     #[must_use]
     pub fn system_oom_kills(&self) -> Option<u64> {
         self.oom_count.as_ref().map(OomCount::now)
     }
 
-    /// Of what the node is short.
+    /// The node's pressure conditions.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         *self.pressure.borrow()
@@ -157,7 +157,7 @@ impl AgentView {
     pub async fn readiness_changed(&mut self) {
         let changed = tokio::select! {
             changed = self.readiness.changed() => changed,
-            // It fails where pods are never evicted.
+            // It fails if pods are never evicted.
             Ok(()) = self.pressure.changed() => Ok(()),
             Ok(()) = self.shutting_down.changed() => Ok(()),
             () = self.managers.0.devices_changed() => Ok(()),
@@ -168,8 +168,8 @@ impl AgentView {
         }
     }
 
-    /// Why the agent is not healthy: its sync loop has not turned with a ready runtime for 5 minutes, or for two periods of resyncs if
-    /// that is longer.
+    /// Why the agent is not healthy: its sync loop has not completed an iteration with a ready runtime for 5 minutes, or for two
+    /// resync periods if that is longer.
     ///
     /// # Errors
     ///
@@ -178,13 +178,13 @@ impl AgentView {
         self.turns.health()
     }
 
-    /// How often each probe that is in use has succeeded and failed.
+    /// The successes and failures of each active probe.
     #[must_use]
     pub fn probe_counts(&self) -> Vec<(ProbeName, ProbeCount)> {
         self.probes.all()
     }
 
-    /// What the agent has measured of its own work.
+    /// The agent's measurements of its own work.
     #[must_use]
     pub fn measured(&self) -> Measured {
         self.measures.now()
@@ -196,13 +196,13 @@ impl AgentView {
         self.reports.clone()
     }
 
-    /// The static pods of all sources, as their sources have them.
+    /// The static pods of all sources, as provided by their sources.
     #[must_use]
     pub fn static_pods(&self) -> Vec<Pod> {
         self.pods.borrow().iter().filter(|pod| pod.is_static()).cloned().collect()
     }
 
-    /// Whether each source has delivered its pods at least once: a pod that none has is not wanted.
+    /// Whether each source has delivered its pods at least once: then a pod that no source has is not desired.
     #[must_use]
     pub fn sources_are_ready(&self) -> bool {
         *self.sources_ready.borrow()
@@ -220,7 +220,7 @@ impl AgentView {
         }
     }
 
-    /// The pods of all sources of which something may run.
+    /// The pods of all sources that may have running containers.
     #[must_use]
     pub fn active_pods(&self) -> Vec<Pod> {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
@@ -231,7 +231,7 @@ impl AgentView {
         pods.iter().filter(is_active).cloned().collect()
     }
 
-    /// The uids of all pods of which something may run, also of those that no source has any more.
+    /// The uids of all pods that may have running containers, including those that no source has any more.
     #[must_use]
     pub fn active_uids(&self) -> Vec<PodUid> {
         let mut uids: Vec<PodUid> =
@@ -241,13 +241,13 @@ impl AgentView {
         uids
     }
 
-    /// The ResourceClaims that a container names, with all that is prepared of them.
+    /// The ResourceClaims of a container, with their prepared devices.
     #[must_use]
     pub fn claims_of(&self, pod: &Pod, container: &Container) -> Vec<PreparedClaim> {
         self.claims.0.as_ref().map(|claims| claims.claims(pod, container)).unwrap_or_default()
     }
 
-    /// The pods of all sources with their present statuses, as a PodList.
+    /// The pods of all sources with their current statuses, as a PodList.
     #[must_use]
     pub fn pod_list(&self) -> List<ApiPod> {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());
@@ -255,7 +255,7 @@ impl AgentView {
         List { items, metadata: ListMeta::default() }
     }
 
-    /// Records a warning about the pod of this uid, if it is still there.
+    /// Records a warning about the pod with this uid, if it exists.
     pub fn warn_of_pod(&self, uid: &PodUid, reason: &str, message: &str) {
         let pods = self.pods.borrow();
         if let Some(pod) = pods.iter().find(|pod| pod.uid() == uid) {
@@ -263,7 +263,7 @@ impl AgentView {
         }
     }
 
-    /// The pod of a name with its present status.
+    /// The pod with this name and its current status.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<ApiPod> {
         let (pods, reports) = (self.pods.borrow(), self.reports.borrow());

@@ -1,6 +1,6 @@
 //! One task per pod: observe, plan, execute and report until nothing of the pod is left.
 //!
-//! Updates arrive through a watch channel, so only the latest counts; a termination cannot be revoked. The worker observes
+//! Updates arrive through a watch channel, so that only the latest is applied; a termination cannot be revoked. The worker observes
 //! its pod through the snapshots of [`crate::observation::cache`]; after a change it waits for a snapshot of a later inspection.
 
 use std::sync::Arc;
@@ -62,9 +62,9 @@ use volumes::Volumes;
 pub(crate) use start_errors::jittered;
 pub(crate) use update::{PodUpdate, WorkItem};
 
-/// Why a pod ends of which nothing runs any more or will run again.
+/// The cause of the termination of a pod whose containers have all exited and are not restarted.
 const FINISHED: &str = "all containers have finished";
-/// Why a pod ends after `activeDeadlineSeconds`.
+/// The cause of the termination of a pod after `activeDeadlineSeconds`.
 const PAST_DEADLINE: &str = "active deadline exceeded";
 
 /// Runs a pod's worker until nothing of the pod is left.
@@ -73,7 +73,7 @@ pub(crate) fn run(
     item: WorkItem,
     updates: watch::Receiver<PodUpdate>,
 ) -> impl Future<Output = ()> {
-    // Made before the task, which would keep the room for the arguments as long as it runs.
+    // Created outside the task, which would otherwise keep the memory of the arguments as long as it runs.
     let mut worker = Worker::new(shared, item, updates);
     async move {
         worker.turn = worker.shared.starts.turn(&*worker.shared.clock).await;
@@ -120,30 +120,30 @@ struct Worker {
     resizing: Resizing,
     /// Changes of the health of claims' devices.
     claim_health: Option<watch::Receiver<u64>>,
-    /// Its turn to start, until it rests.
+    /// Its slot for starting, until it is idle.
     turn: Turn,
-    /// What the next round is.
+    /// The kind of the next sync.
     next_work: WorkKind,
 }
 
-/// Why and how the pod ends.
+/// Why and how the pod terminates.
 struct Ending {
-    /// Why no source has the pod any more, once that is so.
+    /// Why no source has the pod any more; `None` while one does.
     removed: Option<String>,
-    /// Why the pod ends while its source still has it.
+    /// Why the pod terminates while its source still has it.
     cause: String,
-    /// Why the agent evicts the pod, if it does.
+    /// Why the agent evicts the pod; `None` if it does not.
     eviction: Option<Eviction>,
     /// The grace period of the pod's termination, once it terminates.
     grace: Option<i64>,
 }
 
-/// What is known of the pod's containers at the runtime.
+/// The observed state of the pod's containers.
 struct Seen {
     snapshots: Snapshots,
     /// Snapshots of an older generation are stale.
     since: Generation,
-    /// What the next snapshot must show.
+    /// The changes that the next snapshot must show.
     expected: Expected,
 }
 
@@ -152,33 +152,33 @@ struct Seen {
 struct Hooks {
     /// Containers whose hook has not succeeded yet: they do not count as running.
     pending: Set<String>,
-    /// Why containers of the present plan are stopped whose hook has failed.
+    /// Why containers are stopped whose hook has failed, during the current plan.
     failed: Causes,
 }
 
-/// What others know of the pod's status.
+/// The pod's reported status.
 struct Reported {
-    /// The last status that was reported.
+    /// The last reported status.
     last: Option<Arc<PodStatus>>,
     published: Published,
-    /// How often the status was forgotten.
+    /// How often the status was removed.
     forgotten: u64,
 }
 
-/// Counters from which jitter comes.
+/// Counters that vary the jitter.
 #[derive(Default)]
 struct Seeds {
     failures: u64,
     resyncs: u64,
 }
 
-/// What a pod's sync led to.
+/// The result of a pod's sync.
 enum Synced {
-    /// The pod goes on to another phase.
+    /// The pod enters another phase.
     Phase(PhaseEvent),
     /// There may be more to do.
     Again,
-    /// There is nothing to do before this time, counted from `now`, unless something happens.
+    /// There is nothing to do before this time, unless an event occurs. `now` is the time of the sync.
     Wait { until: Option<Timestamp>, now: Timestamp },
 }
 
@@ -233,7 +233,7 @@ impl Worker {
         }
     }
 
-    /// What is seldom done has its state in a box, so that a pod at rest does not keep the room for it.
+    /// Rare phases are boxed, so that an idle pod does not keep memory for their state.
     async fn run_phases(&mut self) {
         if self.pod.is_none() {
             self.ending.removed = Some("orphaned pod".to_owned());
@@ -257,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// Brings the pod to its desired state until it has finished or must terminate.
+    /// Syncs the pod until it has finished or must terminate.
     async fn sync(&mut self) -> PhaseEvent {
         loop {
             match Box::pin(self.sync_once()).await {
@@ -271,7 +271,7 @@ impl Worker {
         }
     }
 
-    /// Looks at the pod, and does what brings it closer to its desired state.
+    /// Observes the pod, and carries out the next actions.
     async fn sync_once(&mut self) -> Synced {
         if !self.take_update() {
             return Synced::Phase(PhaseEvent::Deleted);
@@ -297,7 +297,7 @@ impl Worker {
         synced
     }
 
-    /// The same with what was seen.
+    /// Syncs the pod with this snapshot.
     async fn sync_with(&mut self, pod: Pod, snapshot: Snapshot) -> Synced {
         let observed = self.observe(&snapshot);
         self.settle(&observed);
@@ -328,7 +328,7 @@ impl Worker {
             self.event(None, &Happening::DeadlineExceeded);
             return Synced::Phase(PhaseEvent::Finished);
         }
-        // The plan may have more to do for a pod whose end another agent began: a sidecar has ended by then.
+        // If another agent began the pod's termination, the plan may still have actions, because a sidecar has ended meanwhile.
         if plan.finished || self.has_terminal_phase() {
             Box::pin(self.collect_dead_containers(&observed)).await;
             return Synced::Phase(PhaseEvent::Finished);
@@ -382,7 +382,7 @@ impl Worker {
         plan
     }
 
-    /// Notes which containers wait for their crash back-off. Each sync of a kubelet records that as an event.
+    /// Records which containers wait for their crash back-off. A kubelet records that as an event at each sync.
     fn note_crash_backoffs(&mut self, plan: &PodPlan, syncs: bool) {
         let waiting = self.start_errors.record_crash_backoffs(plan);
         for name in waiting.iter().filter(|_| syncs) {
@@ -390,7 +390,7 @@ impl Worker {
         }
     }
 
-    /// Takes the latest update. Returns whether the pod is still to run.
+    /// Applies the latest update. Returns whether the pod must still run.
     fn take_update(&mut self) -> bool {
         let update = self.updates.borrow_and_update().clone();
         let ends = update.ends();
@@ -400,7 +400,7 @@ impl Worker {
                     self.reported.published.make_due();
                 }
                 if self.pod.as_ref().is_none_or(|old| pod.is_updated_from(old)) {
-                    // Whatever failed may succeed now.
+                    // Failed actions may succeed now.
                     self.history.holds.release_all();
                     self.reported.published.make_due();
                     self.next_work = self.next_work.min(WorkKind::Update);
@@ -421,7 +421,7 @@ impl Worker {
         !ends
     }
 
-    /// Notes why no source has the pod any more, and how it was last.
+    /// Records why no source has the pod any more, and its last version.
     fn removed_from_source(&mut self, cause: String, last: Option<Pod>) {
         self.ending.removed = Some(cause);
         if last.is_some() {
@@ -443,7 +443,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 changed = self.updates.changed() => {
-                    // The sender is gone: the agent is stopping, and pods keep running.
+                    // The send side is dropped: the agent is stopping, and pods keep running.
                     if changed.is_err() {
                         std::future::pending::<()>().await;
                     }

@@ -18,12 +18,12 @@ use tasks::brief;
 /// pkg/kubelet/cm/container_manager.go CgroupV1DeprecatedWarning.
 const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
-/// How often the kernel has killed a process because the machine had no memory left. Clones share it.
+/// The number of OOM kills because the machine had no memory left. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OomCount(Arc<AtomicU64>);
 
 impl OomCount {
-    /// The number now.
+    /// The current number.
     pub(crate) fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ pub(crate) fn check_cgroup_version(version: CgroupVersion, node: &str, events: &
     }
 }
 
-/// Reports once what of the node's resolv.conf is too much for pods, to which the cluster adds its own domains.
+/// Reports once how the node's resolv.conf exceeds the limits of pods, to which the cluster adds its own domains.
 pub(crate) fn check_resolv_conf(path: &Path, in_cluster: bool, node: &str, events: &EventRecorder) {
     let problem = match brief(|| read_resolv_conf(path)) {
         Ok(text) => limit_problem(path, &text, in_cluster),

@@ -1,5 +1,5 @@
-//! The cgroups of pods and of their QoS classes, on a node whose agent makes them: before a pod's sandbox, and removed at the pod's end,
-//! after what is left in them was killed. What they are limited to decides `pod_spec::spec::cgroup::values` ◆.
+//! The cgroups of pods and of their QoS classes, on a node whose agent manages them: a pod's is created before its sandbox and
+//! removed at the pod's end, after its processes were killed. `pod_spec::spec::cgroup::values` ◆ decides the values.
 //!
 //! Source: Kubernetes 1.36, pkg/kubelet/cm: container_manager_linux.go, node_container_manager_linux.go,
 //! qos_container_manager_linux.go, pod_container_manager_linux.go.
@@ -27,10 +27,10 @@ use crate::reporting::measures::Measures;
 use crate::reporting::report::Reports;
 use tasks::blocking;
 
-/// How often the weights of classes follow their pods (periodicQOSCgroupUpdateInterval), and a failed limit is tried again.
+/// The period in which the weights of classes are updated (periodicQOSCgroupUpdateInterval), and failed limits are retried.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The cgroups of pods that this agent makes. Clones share them.
+/// The cgroups of pods that this agent manages. Clones share them.
 #[derive(Clone)]
 pub(crate) struct PodCgroups(Arc<Inner>);
 
@@ -44,28 +44,28 @@ struct Inner {
     groups: Arc<dyn ControlGroups>,
     node: Node,
     config: CgroupConfig,
-    /// The paths of the classes' cgroups: of Guaranteed pods, which is that of all pods, of Burstable and of BestEffort ones.
+    /// The paths of the classes' cgroups: Guaranteed, which is the cgroup of all pods, Burstable and BestEffort.
     classes: [String; 3],
     pods: watch::Receiver<Arc<[Pod]>>,
     reports: watch::Receiver<Arc<Reports>>,
-    /// The pods by which the classes were weighted last.
+    /// The pods from which the classes' weights were last computed.
     weighted: Mutex<Option<Arc<[Pod]>>>,
     /// The cgroups of unknown pods that could not be removed; the log has a warning about each.
     stuck: Mutex<Set<String>>,
     measures: Measures,
 }
 
-/// What the pods of a node are.
+/// The pods of a node.
 pub(crate) struct Pods {
-    /// Those of all sources.
+    /// The pods of all sources.
     pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
-    /// What is known of them.
+    /// Their reports.
     pub(crate) reports: watch::Receiver<Arc<Reports>>,
 }
 
 impl PodCgroups {
-    /// Makes the cgroups of all pods and of their classes, or finds those of an earlier agent. `None`: nobody asked for them, or the
-    /// machine does not let the agent make them: that is one warning, and the runtime makes those of pods.
+    /// Creates the cgroups of all pods and of their classes, or finds those of an earlier agent. `None`: they are not configured,
+    /// or the machine does not allow the agent to create them; then a warning is logged, and the runtime creates those of pods.
     pub(crate) fn start(
         groups: Option<Arc<dyn ControlGroups>>,
         config: &Config,
@@ -110,7 +110,7 @@ impl PodCgroups {
         Some(Self(Arc::new(inner)))
     }
 
-    /// Keeps the limits of all pods, of what is reserved, and of the classes. Never returns.
+    /// Maintains the limits of all pods, of reserved resources, and of the classes. Never returns.
     pub(crate) async fn run(
         self,
         clock: Arc<dyn Clock>,
@@ -125,14 +125,14 @@ impl PodCgroups {
         }
     }
 
-    /// Sets limits that are not set yet, and keeps those that failed.
+    /// Sets limits that are not set yet, and keeps the failed ones in `open`.
     async fn enforce(&self, open: &mut Vec<Enforced>, events: &EventRecorder) {
         let node = &self.0.node.name;
         for mut enforced in std::mem::take(open) {
             let (inner, wanted) = (Arc::clone(&self.0), enforced.clone());
             let set = blocking(move || {
                 inner.groups.set(&wanted.path, &wanted.values)?;
-                // What has no controller is not limited.
+                // Resources without a controller are not limited.
                 let lacks = inner.groups.lacks();
                 if lacks.is_empty() { Ok(()) } else { Err(io::Error::other(lacks.join("; "))) }
             });
@@ -155,21 +155,21 @@ impl PodCgroups {
         }
     }
 
-    /// Sets the weights and limits of the classes by the pods that are active now.
+    /// Sets the weights and limits of the classes from the active pods.
     async fn weigh(&self, when: Weigh) {
         let inner = Arc::clone(&self.0);
         blocking(move || inner.weigh(when)).await;
     }
 
-    /// Makes the cgroup of a pod before its sandbox, or that of a pod with a sandbox if it is gone. `quota`: whether its CPU quota is
-    /// enforced.
+    /// Creates the cgroup of a pod before its sandbox, or re-creates that of a pod with a sandbox. `quota`: whether its CPU quota
+    /// is enforced.
     pub(crate) async fn ensure(&self, pod: &Pod, has_sandbox: bool, quota: bool) -> io::Result<()> {
         let Some(path) = pod_path(pod, &self.0.node) else {
             return Ok(());
         };
         let (inner, pod) = (Arc::clone(&self.0), pod.clone());
         blocking(move || {
-            // An agent that was killed may have made the cgroup and set no values; with a sandbox it had set them.
+            // A killed agent may have created the cgroup without values; once there is a sandbox, the values were set.
             if has_sandbox && inner.groups.exists(&path) {
                 return Ok(());
             }
@@ -181,7 +181,7 @@ impl PodCgroups {
         .await
     }
 
-    /// Sets the limits of a pod that is resized.
+    /// Sets the limits of a resized pod.
     pub(crate) async fn set(&self, pod: &Pod, limits: PodLimits) -> io::Result<()> {
         let Some(path) = pod_path(pod, &self.0.node) else {
             return Ok(());
@@ -196,7 +196,7 @@ impl PodCgroups {
         blocking(move || inner.groups.set(&path, &values)).await
     }
 
-    /// Kills what is left in the cgroup of a pod, and removes it. Fails as long as killed processes are not gone.
+    /// Kills the processes in the cgroup of a pod, and removes it. Fails as long as killed processes exist.
     pub(crate) async fn destroy(&self, uid: &PodUid) -> io::Result<()> {
         let (inner, uid) = (Arc::clone(&self.0), uid.clone());
         blocking(move || {
@@ -207,8 +207,8 @@ impl PodCgroups {
         .await
     }
 
-    /// Removes the cgroups of pods that are unknown, unless other agents may have pods there. Returns whether all are removed: processes
-    /// that are killed first need time to end.
+    /// Removes the cgroups of unknown pods, unless other agents may have pods there. Returns whether all are removed: killed
+    /// processes need time to end.
     pub(crate) async fn remove_orphans(
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
@@ -239,11 +239,11 @@ impl PodCgroups {
     }
 }
 
-/// When the classes are weighted.
+/// When the weights of classes are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weigh {
     Always,
-    /// Only if the sources have other pods than the last time: many pods may start at once.
+    /// Only if the sources' pods have changed since the last update: many pods may start at the same time.
     NewPods,
 }
 
@@ -280,7 +280,7 @@ impl Inner {
         *weighted = (!failed).then_some(pods);
     }
 
-    /// Sets values of a class. One that uses more memory than it may gets no more than it uses (retrySetMemoryReserve).
+    /// Sets values of a class. If it uses more memory than its limit, its usage becomes the limit (retrySetMemoryReserve).
     fn set_class(&self, path: &str, mut values: CgroupValues) -> io::Result<()> {
         let usage = values.memory.and_then(|_| self.groups.memory_usage(path));
         if let (Some(limit), Some(usage)) = (values.memory, usage) {
@@ -297,7 +297,7 @@ impl Inner {
     fn destroy(&self, uid: &PodUid) -> io::Result<()> {
         for path in paths_of(uid, &self.node) {
             match self.groups.destroy(&path) {
-                // It was not made either.
+                // The path is invalid, so the cgroup was not created either.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 destroyed => destroyed?,
             }
@@ -343,18 +343,19 @@ impl Inner {
     }
 }
 
-/// A limit that is set once, and what events say of it.
+/// A limit that is set once, and the messages of its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enforced {
     path: String,
     values: CgroupValues,
     done: String,
     failed: String,
-    /// A failure is in the log.
+    /// Whether a failure was logged.
     is_told: bool,
 }
 
-/// ◆ The limits of all pods, and of what is reserved, as far as they are to hold. `capacity` has the number of processes as `pid`.
+/// ◆ The limits of all pods, and of reserved resources, as far as they are enforced. `capacity` has the number of processes as
+/// `pid`.
 pub(crate) fn enforced(
     config: &CgroupConfig,
     rules: &AdmissionConfig,
@@ -366,7 +367,7 @@ pub(crate) fn enforced(
     };
     let enforcement = &config.enforced;
     let reserved = [&rules.system_reserved, &rules.kube_reserved];
-    // Also without: the shares of a new cgroup are few.
+    // Set even without enforcement, because a new cgroup has few shares.
     let list = match enforcement.pods {
         true => unreserved(capacity, &reserved),
         false => capacity.clone(),
@@ -416,7 +417,7 @@ mod tests {
         Some(ReservedCgroup { path: path.to_owned(), compressible })
     }
 
-    /// Path, shares, memory and what a failure is called, of each limit.
+    /// Path, shares, memory and the message of a failure, for each limit.
     #[rstest]
     #[case::of_pods(
         NodeAllocatable::default(),

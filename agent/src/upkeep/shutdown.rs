@@ -1,6 +1,6 @@
-//! Ends pods when the machine shuts down, one priority after another, and delays the shutdown meanwhile.
+//! Ends pods when the machine shuts down, by priority, and delays the shutdown meanwhile.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go; the order decides `local_node::shutdown` ◆.
+//! Source: Kubernetes 1.36, pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go; `local_node::shutdown` ◆ decides the order.
 
 use std::fs;
 use std::io;
@@ -19,27 +19,27 @@ use crate::reporting::report::Reports;
 use crate::reporting::status::eviction::Eviction;
 use tasks::blocking;
 
-/// How long after a lost connection another one is made (dbusReconnectPeriod).
+/// The delay before a reconnection after a lost connection (dbusReconnectPeriod).
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The first of the waits for a longer delay, each twice the one before, and how many there are.
+/// The first wait for a longer maximum delay, each twice the previous one, followed by the number of waits.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const WAITS: u32 = 5;
 
-/// The task that ends pods before the machine does.
+/// The task that ends pods before the machine shuts down.
 pub(crate) struct ShutdownWatch {
     pub(crate) logind: Arc<dyn Logind>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: EventRecorder,
     pub(crate) node_name: String,
     pub(crate) periods: Vec<ShutdownPeriod>,
-    /// The pods of all sources, and what is known of them.
+    /// The pods of all sources, and their reports.
     pub(crate) pods: watch::Receiver<Arc<[Pod]>>,
     pub(crate) reports: watch::Receiver<Arc<Reports>>,
-    /// Tells the sync loop which pods to end.
+    /// Sends the pods to end to the sync loop.
     pub(crate) evictions: mpsc::UnboundedSender<(PodUid, Eviction)>,
-    /// Whether the machine shuts down: then the node is not ready, and takes no pod.
+    /// Whether the machine shuts down: then the node is not ready, and admits no pod.
     pub(crate) shutting_down: watch::Sender<bool>,
-    /// When pods were last ended so, which is kept in this file for the next agent.
+    /// When pods were last ended by a shutdown; stored in this file for the next agent.
     pub(crate) times: watch::Sender<ShutdownTimes>,
     pub(crate) state_file: PathBuf,
 }
@@ -48,7 +48,7 @@ pub(crate) struct ShutdownWatch {
 pub(crate) const STATE_FILE: &str = "graceful_node_shutdown_state";
 
 impl ShutdownWatch {
-    /// Watches until the agent ends. That there is no manager to watch is one warning.
+    /// Watches until the agent ends. If there is no manager, it logs one warning.
     pub(crate) async fn run(self) {
         let file = self.state_file.clone();
         if let Some(times) = blocking(move || read(&file)).await {
@@ -75,7 +75,7 @@ impl ShutdownWatch {
         }
     }
 
-    /// Connects, and delays shutdowns from then on.
+    /// Connects, and delays shutdowns from now on.
     async fn begin(&self) -> io::Result<(mpsc::UnboundedReceiver<bool>, InhibitLock)> {
         let wanted = requested(&self.periods);
         let logind = Arc::clone(&self.logind);
@@ -89,7 +89,7 @@ impl ShutdownWatch {
         blocking(move || Ok((logind.watch()?, logind.inhibit()?))).await
     }
 
-    /// logind reads its configuration some time later.
+    /// Waits until logind has the longer maximum delay: it reads its configuration some time later.
     async fn wait_for_delay(&self, wanted: Duration) -> io::Result<()> {
         let mut longest = Duration::ZERO;
         for wait in 0..WAITS {
@@ -105,7 +105,7 @@ impl ShutdownWatch {
         )))
     }
 
-    /// Follows shutdowns until the connection is lost.
+    /// Handles shutdowns until the connection is lost.
     async fn follow(&self, mut events: mpsc::UnboundedReceiver<bool>, lock: InhibitLock) {
         let mut lock = Some(lock);
         while let Some(begins) = events.recv().await {
@@ -119,7 +119,7 @@ impl ShutdownWatch {
                 self.keep(ShutdownTimes { start_time, end_time: None }).await;
                 self.end_pods().await;
                 self.keep(ShutdownTimes { start_time, end_time: Some(self.clock.now()) }).await;
-                // The machine goes on with the shutdown.
+                // The machine continues the shutdown.
                 drop(lock.take());
             } else if lock.is_none() {
                 let logind = Arc::clone(&self.logind);
@@ -131,7 +131,7 @@ impl ShutdownWatch {
         }
     }
 
-    /// Shows and keeps when pods were ended.
+    /// Publishes and stores the times.
     async fn keep(&self, times: ShutdownTimes) {
         self.times.send_replace(times);
         let file = self.state_file.clone();
@@ -140,7 +140,7 @@ impl ShutdownWatch {
         }
     }
 
-    /// Ends the pods that are active now, one group after another. Each is waited for no longer than it may take.
+    /// Ends the active pods, one group after another. Each group has its time limit.
     async fn end_pods(&self) {
         let active: Vec<Pod> = {
             let reports = self.reports.borrow();
@@ -151,7 +151,7 @@ impl ShutdownWatch {
             for pod in &group.pods {
                 let grace = group.grace(pod);
                 tracing::info!(pod = %pod.full_name(), grace, "ending pod before the machine shuts down");
-                // It fails only when the agent ends.
+                // The send fails only if the agent ends.
                 let _ = self.evictions.send((pod.uid().clone(), Eviction::of_shutdown(grace)));
             }
             let end = after(self.clock.now(), group.limit());
@@ -165,24 +165,24 @@ impl ShutdownWatch {
         }
     }
 
-    /// Waits until nothing of a group's pods is left running.
+    /// Waits until nothing of a group's pods runs.
     async fn ended(&self, group: &Group) {
         let mut reports = self.reports.clone();
         let all = |reports: &Arc<Reports>| {
             let ended = |pod: &Pod| reports.get(pod.uid()).is_none_or(|report| report.finished);
             group.pods.iter().all(ended)
         };
-        // It fails only when the agent ends.
+        // The wait fails only if the agent ends.
         let _ = reports.wait_for(all).await;
     }
 }
 
-/// What an earlier agent has kept. A file that cannot be read says nothing.
+/// The times stored by an earlier agent. An unreadable file counts as absent.
 fn read(file: &Path) -> Option<ShutdownTimes> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// The machine may be off at any moment: the file is whole or the one before.
+/// Writes the times atomically, because the machine may be powered off at any moment.
 fn write(file: &Path, times: ShutdownTimes) -> io::Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, serde_json::to_vec(&times)?)?;

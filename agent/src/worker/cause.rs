@@ -1,9 +1,9 @@
-//! ◆ The reasons of a plan's actions as the causes of what they change.
+//! ◆ Converts the reasons of a plan's actions to causes of changes.
 
 use crate::decide::plan::{PodPlan, SandboxStep, When};
 use crate::reporting::causes::Causes;
 
-/// The causes that a plan has for each of its actions.
+/// The causes of each of the plan's actions.
 #[must_use]
 pub(super) fn of_plan(plan: &PodPlan) -> Causes {
     let mut causes = Causes::default();

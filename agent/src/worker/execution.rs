@@ -1,4 +1,4 @@
-//! Executes a plan and reports what happens meanwhile.
+//! Executes a plan and reports its progress.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Worker {
                 Some(progress) = progress_receiver.recv() => self.heard(*progress),
                 // The finished work has dropped its sender; its last messages were received above.
                 () = &mut work => break,
-                // `take_update` takes the update itself when the work is done.
+                // `take_update` applies the update when the work is done.
                 Ok(()) = self.updates.changed() => {
                     if self.updates.borrow().ends() {
                         end_requested.cancel();

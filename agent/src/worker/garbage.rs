@@ -1,4 +1,4 @@
-//! Removes what a live pod has left behind.
+//! Removes dead containers and sandboxes of a live pod.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Worker {
         self.remove_garbage(observed, garbage).await
     }
 
-    /// Removes dead containers of a pod that has finished: a kubelet does when the last one of a name ends (Kubernetes 1.36,
+    /// Removes dead containers of a finished pod, as a kubelet does when the last one with a name ends (Kubernetes 1.36,
     /// pkg/kubelet/kubelet.go cleanUpContainersInPod).
     pub(super) async fn collect_dead_containers(&mut self, observed: &Observed) {
         let mut garbage = self.garbage(observed);
@@ -36,7 +36,7 @@ impl Worker {
         )
     }
 
-    /// Returns whether it removed anything.
+    /// Removes the garbage. Returns whether it removed anything.
     async fn remove_garbage(&mut self, observed: &Observed, garbage: Garbage) -> bool {
         if garbage.is_empty() || self.history.restart_all {
             return false;

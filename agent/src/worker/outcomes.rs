@@ -1,4 +1,4 @@
-//! Follows the execution of a plan: what was done, what failed, and what succeeded without effect.
+//! Follows the execution of a plan: successful calls, failures, and calls without effect.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::observed::{ContainerId, Observed};
 use crate::reporting::causes::Causes;
 use crate::reporting::report::ContainerPhase;
 
-/// What the next snapshot must show.
+/// The changes that the next snapshot must show.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     /// The calls that succeeded.
     done: Vec<Done>,
-    /// Containers that were created but failed to start or to stay. The exit of one that has ended is counted by the crash
-    /// back-off, which replaces the hold of its start.
+    /// Containers that were created but failed to start or to stay. If one has exited, its exit counts for the crash back-off,
+    /// which replaces the hold of its start.
     failed_attempts: Vec<(ContainerId, HoldKey)>,
 }
 
@@ -29,7 +29,7 @@ impl Expected {
 }
 
 impl Worker {
-    /// Takes a message of an execution.
+    /// Handles a message of an execution.
     pub(super) fn heard(&mut self, progress: Progress) {
         let now = self.shared.clock.now();
         self.start_errors.record(&progress);
@@ -81,7 +81,7 @@ impl Worker {
                 });
             }
             Progress::ClaimsFailed(message) => {
-                // No error of a sync to a kubelet: the next one is the usual one, or comes with an event.
+                // Not an error of a sync in a kubelet: the next sync is a regular one, or follows an event.
                 let until = after(now, self.next_resync());
                 self.failed(Failure {
                     key: HoldKey::Pod,
@@ -108,7 +108,7 @@ impl Worker {
             }
             None => self.put_off(failure.key.clone()),
         }
-        // A kubelet's next sync comes with an event or a retry.
+        // A kubelet's next sync follows an event or a retry.
         self.reported.published.not_due();
         if let Some(attempt) = failure.attempt {
             self.seen.expected.failed_attempts.push((attempt, failure.key));
@@ -130,21 +130,21 @@ impl Worker {
         self.report_again(causes);
     }
 
-    /// Puts an action off for as long as a kubelet waits after an error.
+    /// Defers an action by a kubelet's delay after an error.
     pub(super) fn put_off(&mut self, key: HoldKey) {
         let wait = self.next_retry();
         let until = after(self.shared.clock.now(), wait);
         self.history.holds.put_off(key, until);
     }
 
-    /// How long to wait after an error, with a new jitter each time.
+    /// The delay after an error, with a new jitter each time.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.seeds.failures += 1;
         let wait = self.shared.config.retry_after_error;
         jittered(wait, self.pod_ref.uid.as_str(), self.seeds.failures)
     }
 
-    /// Compares what was done with what is observed afterwards.
+    /// Compares the successful calls with the state observed afterwards.
     pub(super) fn settle(&mut self, observed: &Observed) {
         let expected = std::mem::take(&mut self.seen.expected);
         for (id, key) in expected.failed_attempts {
@@ -155,7 +155,7 @@ impl Worker {
         }
         for without_effect in effects::without_effect(&expected.done, observed) {
             let WithoutEffect { key, container, reason, message } = without_effect;
-            // Not even an event ends the wait: the call may never have an effect.
+            // Not even an event ends the hold: the call may never have an effect.
             let until = after(self.shared.clock.now(), self.next_retry());
             self.heard(Progress::Failed(Failure {
                 key,

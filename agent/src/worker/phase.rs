@@ -8,19 +8,19 @@
 /// A worker's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It brings the pod to its desired state.
+    /// The worker brings the pod to its desired state.
     Syncing,
-    /// It stops containers and sandboxes.
+    /// The worker stops containers and sandboxes.
     Terminating,
     /// Nothing runs; logs and status are kept while a source still has the pod.
     Terminated,
-    /// It removes containers, sandboxes and directories.
+    /// The worker removes containers, sandboxes and directories.
     Removing,
     /// Nothing is left; the worker exits.
     Gone,
 }
 
-/// What moves a worker to the next phase.
+/// An event that moves a worker to the next phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PhaseEvent {
     /// Every container has exited and will not be restarted.
@@ -34,7 +34,7 @@ pub(crate) enum PhaseEvent {
 }
 
 impl Phase {
-    /// Returns the next phase; an event that does not apply to the present phase is ignored.
+    /// Returns the next phase; an event that does not apply to the current phase is ignored.
     #[must_use]
     pub(crate) fn on(self, event: PhaseEvent) -> Self {
         match (self, event) {

@@ -1,4 +1,4 @@
-//! The results of a pod's probes, as its worker knows them.
+//! The results of a pod's probes, as received by its worker.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::reporting::report::ContainerPhase;
 /// The latest results, and why containers are stopped because of them.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// `None` until the probes are run.
+    /// `None` until the probes are registered.
     updates: Option<mpsc::UnboundedReceiver<ProbeUpdate>>,
     latest: Map<(String, ProbeKind), (ContainerId, ProbeResult)>,
     causes: Causes,
 }
 
 impl Probes {
-    /// Whether the probes are run.
+    /// Whether the probes are registered.
     pub(super) fn are_registered(&self) -> bool {
         self.updates.is_some()
     }
@@ -42,7 +42,7 @@ impl Probes {
         self.receive();
     }
 
-    /// Takes the results that have arrived.
+    /// Receives the results that have arrived.
     fn receive(&mut self) {
         while let Some(update) = self.updates.as_mut().and_then(|updates| updates.try_recv().ok()) {
             self.apply(update);
@@ -88,7 +88,7 @@ impl Probes {
 }
 
 impl Worker {
-    /// Lets the pod's probes run, once its status was reported.
+    /// Registers the pod's probes, once its status was reported.
     pub(super) fn run_probes(&mut self, pod: &Pod, observed: &Observed) {
         if self.probes.are_registered() || !has_probes(pod) {
             return;
@@ -106,14 +106,14 @@ impl Worker {
         self.probes.updates = Some(receiver);
     }
 
-    /// Tells the prober what is reported while nothing is published: a container that has ended is not probed.
+    /// Sends the prober the reported status between publications, because a container that has ended is not probed.
     pub(super) fn tell_prober_meanwhile(&self) {
         if let Some(last) = &self.reported.last {
             self.tell_prober(Arc::clone(last));
         }
     }
 
-    /// Tells the prober what was published.
+    /// Sends the prober the published status.
     pub(super) fn tell_prober(&self, status: Arc<PodStatus>) {
         if self.probes.are_registered() {
             self.shared.prober.set_status(self.uid(), status);

@@ -1,8 +1,8 @@
-//! Publishes a pod's status when a kubelet does: when a sync begins, with what was seen before it.
+//! Publishes a pod's status as a kubelet does: when a sync begins, with the state observed before it.
 //!
-//! What a sync does shows in the status that the next one begins with (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod and
-//! SyncTerminatingPod). Only two things are published in between: that a new sandbox is ready (OnPodSandboxReady), and what
-//! probes found (pkg/kubelet/status/status_manager.go SetContainerReadiness and SetContainerStartup).
+//! The status at the begin of the next sync shows a sync's effects (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod and
+//! SyncTerminatingPod). Only two changes are published in between: a new sandbox is ready (OnPodSandboxReady), and results of
+//! probes (pkg/kubelet/status/status_manager.go SetContainerReadiness and SetContainerStartup).
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use crate::reporting::causes::Causes;
 use crate::reporting::report::transitions::Stage;
 use crate::reporting::status::last::last_status;
 
-/// The status that was published last.
+/// The last published status.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     status: Option<Arc<PodStatus>>,
-    /// What it shows.
+    /// The observed state that it shows.
     observed: Option<Arc<Observed>>,
-    /// A sync is to begin even if nothing of the pod has changed.
+    /// Whether a sync must begin even if nothing of the pod has changed.
     due: bool,
 }
 
 impl Published {
-    /// What follows a status of an earlier worker.
+    /// Continues from a status of an earlier worker.
     pub(super) fn after(status: Option<Arc<PodStatus>>) -> Self {
         Self { status, observed: None, due: true }
     }
 
-    /// There is none any more.
+    /// Removes the status.
     pub(super) fn forget(&mut self) {
         self.status = None;
         self.observed = None;
@@ -50,23 +50,23 @@ impl Published {
         self.status.clone().unwrap_or_default()
     }
 
-    /// What the status shows, once there is one.
+    /// The observed state that the status shows; `None` before the first status.
     pub(super) fn observed(&self) -> Option<&Arc<Observed>> {
         self.observed.as_ref()
     }
 
-    /// A sync is to begin whatever is seen next.
+    /// The next observation begins a sync in any case.
     pub(super) fn make_due(&mut self) {
         self.due = true;
     }
 
-    /// No sync is to begin until something changes.
+    /// No sync begins until something changes.
     pub(super) fn not_due(&mut self) {
         self.due = false;
     }
 }
 
-/// What of a pod has started, and what has ended. Changes are what a kubelet's PLEG sends events about.
+/// The started and the ended parts of a pod. A kubelet's PLEG sends events about changes of this set.
 fn events(observed: &Observed) -> Set<(&str, bool)> {
     let containers = observed
         .containers
@@ -77,14 +77,14 @@ fn events(observed: &Observed) -> Set<(&str, bool)> {
     sandboxes.map(|seen| (seen.id.as_str(), seen.ready)).chain(containers).collect()
 }
 
-/// Whether something of the pod has started or ended. That the remains of what had ended are gone is no event.
+/// Whether a container or sandbox has started or ended. The removal of ended ones is not an event.
 fn has_event(before: &Observed, now: &Observed) -> bool {
     let (before, now) = (events(before), events(now));
     let is_gone = |id: &str| !now.contains(&(id, true)) && !now.contains(&(id, false));
     !now.is_subset(&before) || before.iter().any(|(id, runs)| *runs && is_gone(id))
 }
 
-/// Whether a status of `now` can differ from one of `before`, without what is gone.
+/// Whether a status of `now` can differ from one of `before`, apart from removals.
 fn differs(before: &Observed, now: &Observed) -> bool {
     let mut containers = now.containers.iter();
     let mut sandboxes = now.sandboxes.iter();
@@ -93,8 +93,8 @@ fn differs(before: &Observed, now: &Observed) -> bool {
         || before.probes != now.probes
 }
 
-/// Whether others have set a condition of a readiness gate to something else. No other change of a status by others is a sync
-/// (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodReconcile).
+/// Whether another component has changed a condition of a readiness gate. Other changes of the status by other components cause no
+/// sync (Kubernetes 1.36, pkg/kubelet/kubelet.go HandlePodReconcile).
 pub(super) fn gates_differ(before: &Pod, now: &Pod) -> bool {
     let status = |pod: &Pod, gate: &str| {
         let conditions = pod.api().status.as_ref()?.conditions.as_ref()?;
@@ -105,7 +105,7 @@ pub(super) fn gates_differ(before: &Pod, now: &Pod) -> bool {
     gates.any(|gate| status(before, &gate.condition_type) != status(now, &gate.condition_type))
 }
 
-/// The status of a pod whose sandbox has become ready in the middle of a sync: nothing else of it changes.
+/// The status of a pod whose sandbox became ready during a sync: nothing else of it changes.
 fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
     let mut status = status.clone();
     let conditions = status.conditions.get_or_insert_default();
@@ -128,7 +128,7 @@ fn with_ready_sandbox(status: &PodStatus, now: Timestamp) -> PodStatus {
 }
 
 impl Worker {
-    /// Starts that failed are tried again after an event. Returns whether there is one that is not published yet.
+    /// Ends the holds of failed starts after an event. Returns whether there is an event since the last published status.
     pub(super) fn hear_events(&mut self, observed: &Observed) -> bool {
         let before = self.reported.published.observed.as_ref();
         let heard = before.is_some_and(|before| has_event(before, observed));
@@ -150,7 +150,7 @@ impl Worker {
         true
     }
 
-    /// Publishes the status of what is observed. The next report has it.
+    /// Publishes the status of the observed state. The next report includes it.
     pub(super) fn publish(&mut self, observed: &Arc<Observed>, stage: Stage) {
         let Some(pod) = self.pod.clone() else { return };
         let mut present = None;
@@ -161,7 +161,7 @@ impl Worker {
         let seen = present.as_ref().unwrap_or(observed);
         let previous = self.reported.published.status.clone();
         let mut status = self.status_of(&pod, seen, previous.as_deref(), stage);
-        // Live reports go on saying what was really seen of each container.
+        // Live reports still show the observed state of each container.
         if matches!(stage, Stage::Terminated | Stage::Removed) {
             status = last_status(&pod, status);
         }
@@ -171,7 +171,7 @@ impl Worker {
         self.tell_prober(status);
     }
 
-    /// Publishes results of probes that arrive in the middle of a sync.
+    /// Publishes results of probes that arrive during a sync.
     pub(super) fn publish_probes(&mut self, stage: Stage) {
         if let Some(observed) = self.reported.published.observed.clone() {
             let observed = self.probes.add_to(observed);
@@ -179,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// Publishes that the pod's sandbox is ready, in the middle of a sync.
+    /// Publishes during a sync that the pod's sandbox is ready.
     pub(super) fn publish_sandbox_ready(&mut self) {
         let Some(before) = &self.reported.published.status else {
             return;

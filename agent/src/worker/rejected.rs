@@ -1,6 +1,6 @@
-//! The life of a pod that the node does not take: reported as failed until no source has it.
+//! The lifecycle of a pod that the node rejects: reported as failed until no source has it.
 //!
-//! Its rejection is kept in a file, so that it stays rejected when the agent is started again, whatever the node then has.
+//! Its rejection is stored in a file, so that it stays rejected after a restart of the agent, whatever resources the node then has.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,12 +29,12 @@ fn records(root: &Path) -> PathBuf {
     root.join("rejected")
 }
 
-/// Where a pod's rejection is kept.
+/// The file of a pod's rejection.
 fn record(root: &Path, uid: &PodUid) -> PathBuf {
     records(root).join(component(uid.as_str()).as_str())
 }
 
-/// Removes the records of pods that went while no agent ran: those whose name is not in `kept`.
+/// Removes the records of pods that were removed while no agent ran: those whose name is not in `kept`.
 pub(crate) fn forget_others(root: &Path, kept: &Set<OsString>) {
     let Ok(entries) = std::fs::read_dir(records(root)) else {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn forget_others(root: &Path, kept: &Set<OsString>) {
     }
 }
 
-/// The rejection of an earlier agent, if there is one that can be read.
+/// The rejection by an earlier agent, if its record can be read.
 pub(crate) fn recorded(root: &Path, uid: &PodUid) -> Option<Rejection> {
     let text = std::fs::read(record(root, uid)).ok()?;
     serde_json::from_slice(&text).ok()

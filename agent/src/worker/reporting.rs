@@ -31,7 +31,7 @@ pub(super) struct Timing {
 /// The timings of a pod's containers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timings {
-    /// A list: a map has room for eleven at least.
+    /// A list, because a map has room for eleven entries at least.
     by_container: Vec<(String, Timing)>,
 }
 
@@ -134,7 +134,7 @@ fn exit_code(said: &ContainerStatus) -> Option<i32> {
 }
 
 impl Worker {
-    /// Logs, once, that the pod runs already, because an earlier agent started it.
+    /// Logs, once, that the pod is already running, because an earlier agent started it.
     pub(super) fn log_adoption(&self, observed: &Observed) {
         if self.reported.last.is_none() && !observed.sandboxes.is_empty() {
             let running = observed.running().len();
@@ -142,16 +142,16 @@ impl Worker {
         }
     }
 
-    /// Reports the pod's present state, with the status that was published last. Orphans are not reported.
+    /// Reports the pod's current state, with the last published status. Orphans are not reported.
     pub(super) fn report(&mut self, observed: &Observed, stage: Stage, causes: Causes) {
         let Some(pod) = self.pod.clone() else { return };
         let adjusted = self.as_reported(&pod, observed);
         let observed = adjusted.as_ref().unwrap_or(observed);
         let published = self.reported.published.status();
-        // The first one goes on from what was published: a pod has one time at which it began.
+        // The first report continues from the published status, because a pod has one start time.
         let previous = self.reported.last.as_ref().or(self.reported.published.known());
         let status = self.status_of(&pod, observed, previous.map(Arc::as_ref), stage);
-        // A pod at rest keeps one status: what it shows now is what was published, perhaps a moment later.
+        // An idle pod keeps one status: the current one equals the published one, except for times.
         let status = if is_same_but_for_times(&status, &published) {
             Arc::clone(&published)
         } else {
@@ -177,8 +177,8 @@ impl Worker {
         self.reported.last = Some(status);
     }
 
-    /// The observation as the status shows it, if that differs: a container counts as running once its postStart hook has
-    /// succeeded, and the deadline is compared with the present time.
+    /// The observed state as the status shows it, if that differs: a container counts as running once its postStart hook has
+    /// succeeded, and the deadline is compared with the current time.
     fn as_reported(&self, pod: &Pod, observed: &Observed) -> Option<Observed> {
         let has_deadline = pod.spec().active_deadline_seconds.is_some();
         if self.hooks.pending.is_empty() && !has_deadline {
@@ -205,7 +205,7 @@ impl Worker {
         self.shared.status_store.publish_removed(unseen, cause);
     }
 
-    /// The status of what is observed, after `previous`.
+    /// The status of the observed state, after `previous`.
     pub(super) fn status_of(
         &self,
         pod: &Pod,
@@ -247,7 +247,7 @@ impl Worker {
             eviction.record(pod, has_ended, &mut status);
         }
         if stage == Stage::Removed || !observed.is_empty() {
-            // One that was forgotten had them too (Kubernetes 1.36, pkg/kubelet/kubelet.go preserveDataFromBeforeStopping).
+            // A removed status had them too (Kubernetes 1.36, pkg/kubelet/kubelet.go preserveDataFromBeforeStopping).
             let before = previous.or(self.reported.last.as_deref());
             keep_addresses(&mut status, before, observed);
         }
@@ -275,7 +275,7 @@ impl Worker {
     }
 }
 
-/// A pod whose sandboxes have all ended keeps its last addresses, as long as the runtime has anything of it (Kubernetes 1.36,
+/// Keeps the last addresses of a pod whose sandboxes have all ended, as long as the runtime has any part of it (Kubernetes 1.36,
 /// pkg/kubelet/pleg/generic.go).
 fn keep_addresses(status: &mut PodStatus, previous: Option<&PodStatus>, observed: &Observed) {
     let ready = observed.sandboxes.iter().any(|sandbox| sandbox.ready);

@@ -16,16 +16,16 @@ use crate::storage::volumes::PodDirs;
 /// The state of a pod's resizes.
 #[derive(Debug)]
 pub(super) struct Resizing {
-    /// What the runtime was last told.
+    /// The resources last passed to the runtime.
     pub(super) actuated: ActuatedRecord,
     /// The conditions that the status shows.
     pub(super) conditions: ResizeConditions,
-    /// How many of the granted resizes are known.
+    /// The number of handled grants.
     granted: u64,
 }
 
 impl Resizing {
-    /// The state that an earlier agent has left. The sync loop tells of a resize that is pending.
+    /// The state that an earlier agent left. The sync loop sends pending resizes.
     pub(super) fn new(item: &WorkItem, dirs: &PodDirs, node: &Node, now: Timestamp) -> Self {
         let (assumed, in_progress) = match item {
             WorkItem::Pod(pod, _) => {
@@ -41,13 +41,13 @@ impl Resizing {
     }
 }
 
-/// The generation of a pod; 0: it has none.
+/// The generation of a pod; 0 if it has none.
 pub(crate) fn generation(pod: &Pod) -> i64 {
     pod.api().metadata.generation.unwrap_or_default()
 }
 
 impl Worker {
-    /// Takes what the sync loop says of the resizes of a pod. Returns whether that is something else than before.
+    /// Applies the sync loop's state of a pod's resizes. Returns whether it changed.
     pub(super) fn take_resize(&mut self, pod: &Pod, state: ResizeState) -> bool {
         let resizing = &mut self.resizing;
         let differs =
@@ -61,7 +61,7 @@ impl Worker {
         differs
     }
 
-    /// Compares what runs with what was granted.
+    /// Compares the running containers with the granted resources.
     pub(super) fn follow_resize(&mut self, pod: &Pod, observed: &Observed) {
         let is_running = |name: &str| {
             let seen = observed.container(name);
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Notes that a resize failed. It is tried again later.
+    /// Records that a resize failed. It is retried later.
     pub(super) fn resize_failed(&mut self, message: String) {
         let Some(pod) = self.pod.clone() else { return };
         tracing::warn!(pod = %pod.full_name(), error = %message, "failed to resize pod; will retry");

@@ -1,8 +1,8 @@
-//! ◆ How long to wait before a pod is repaired: what happens to it from outside comes in several steps.
+//! ◆ How long to wait before a pod is repaired: an external change often consists of several steps.
 //!
-//! The end of a sandbox is first seen as the end of its containers, one after the other. A kubelet lists its pods once a
-//! second, so that it mostly sees the whole; an agent that repairs the pod at the first event would start a container in a
-//! sandbox that is about to end. Nor is a step published before the whole is seen.
+//! The end of a sandbox first appears as the end of its containers, one after the other. A kubelet lists its pods once a second, so
+//! that it usually observes all steps together; an agent that repaired the pod at the first event would start a container in a
+//! sandbox that is about to end. Intermediate steps are not published either.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,20 +10,21 @@ use crate::clock::after;
 use crate::decide::plan::{PodPlan, SandboxStep, When};
 use crate::observed::Observed;
 
-/// How long after the last end of a container or sandbox its pod is repaired: the mean delay until a kubelet sees it.
+/// The delay between the last end of a container or sandbox and the repair of its pod: the mean delay until a kubelet observes it.
 const SETTLE: SignedDuration = SignedDuration::from_millis(500);
 
-/// What was seen of a pod last, and when something of it was seen to end or to be gone.
+/// The last observed state of a pod, and when ends and removals were observed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settling {
-    /// The ids of containers and sandboxes, and whether each runs or is ready. A list: a map has room for eleven at least.
+    /// The ids of containers and sandboxes, and whether each runs or is ready. A list, because a map has room for eleven entries at
+    /// least.
     seen: Vec<(String, bool)>,
     last_end: Option<Timestamp>,
     last_loss: Option<Timestamp>,
 }
 
 impl Settling {
-    /// Notes what is seen at a time. Returns the ids of what is gone that had ended before.
+    /// Records an observation. Returns the ids of removed containers and sandboxes that had ended before.
     pub(super) fn see(&mut self, observed: &Observed, now: Timestamp) -> Vec<String> {
         let containers = observed.containers.iter();
         let containers = containers.map(|seen| (seen.id.to_string(), seen.state.is_running()));
@@ -48,12 +49,12 @@ impl Settling {
         remains
     }
 
-    /// Forgets what the agent itself removes: that it is gone is no news.
+    /// Removes an object that the agent itself removes, so that its removal is not observed as a loss.
     pub(super) fn forget(&mut self, id: &str) {
         self.seen.retain(|(seen, _)| seen != id);
     }
 
-    /// When the plan of a pod may be executed, and what is seen published, if that is later than `now`.
+    /// The time until which the execution of the plan, and publishing, must wait, if it is later than `now`.
     #[must_use]
     pub(super) fn until(
         &self,
@@ -66,10 +67,10 @@ impl Settling {
         let repairs = replaces_sandbox || starts_now().any(|start| start.previous_end.is_some());
         let exits = observed.containers.iter().filter_map(|seen| seen.state.exit());
         let ends = exits.map(|exit| exit.finished_at).chain(self.last_end).filter(|_| repairs);
-        // What is gone may be the first part of a pod to go.
+        // A removal may be the first step of the pod's removal.
         let loss = self.last_loss.filter(|_| repairs || starts_now().next().is_some());
         let settled = ends.chain(loss).max()?.checked_add(SETTLE).ok()?;
-        // The runtime's clock may be another one.
+        // The runtime's clock may differ.
         let latest = after(now, SETTLE.unsigned_abs());
         (now < settled).then(|| settled.min(latest))
     }
@@ -134,7 +135,7 @@ mod tests {
             |ready: bool| Observed { containers: Vec::new(), ..ended(ready, 0) };
         let nothing = Observed::nothing(at(0));
         let table = [
-            // It has not changed since it was first seen.
+            // It has not changed since it was first observed.
             (ended(true, 0), 2000, None),
             (without_container(true), 3000, Some(3500)),
             (without_container(false), 3100, Some(3600)),
@@ -150,7 +151,7 @@ mod tests {
             let settles = settling.until(&plan, &observed, at(now));
             assert_eq!(settles, expected.map(at), "{now} {observed:?}");
         }
-        // What the agent has removed itself is no reason to wait.
+        // Removals by the agent itself cause no delay.
         let mut settling = Settling::default();
         settling.see(&ended(true, 0), at(2000));
         settling.forget("c");

@@ -1,4 +1,4 @@
-//! ◆ The last failure of each container, which its status shows as the reason why it waits.
+//! ◆ The last failure of each container, which its status shows as the reason of its waiting state.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::reporting::status::StartError;
 /// The key of a failure of the whole pod.
 const POD: &str = "";
 
-/// The reason of a pod whose ResourceClaims are not prepared.
+/// The reason of a pod whose ResourceClaims cannot be prepared.
 pub(super) const CLAIMS_FAILED: &str = "FailedPrepareDynamicResources";
 
 /// The last failure of each container.
@@ -25,12 +25,12 @@ pub(crate) struct StartErrors {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedStart {
     pub(crate) error: StartError,
-    /// Every other attempt fails too.
+    /// Whether every retry fails too.
     pub(crate) refused: bool,
 }
 
 impl StartErrors {
-    /// Records a failure, or forgets one after success.
+    /// Records a failure, or removes it after a success.
     pub(crate) fn record(&mut self, progress: &Progress) {
         match progress {
             Progress::Failed(failure) => {
@@ -84,7 +84,7 @@ impl StartErrors {
         self.by_container.get(container)
     }
 
-    /// The failure of the pod as a whole, for which its containers wait. A kubelet's status does not have it.
+    /// The failure of the pod as a whole, for which its containers wait. A kubelet's status does not show it.
     pub(crate) fn of_pod(&self) -> Option<&FailedStart> {
         self.by_container.get(POD)
     }

@@ -1,8 +1,8 @@
-//! Whose turn it is to start: what pods need only while they start is more than what they keep, and a thousand at once would need it a
-//! thousand times.
+//! Limits how many pods start at the same time: a starting pod needs more memory than an idle one, and a thousand of them would
+//! need it a thousand times.
 //!
-//! A pod has its turn until it rests for the first time. A runtime that hangs holds up nobody for long: each pod goes on without a
-//! turn after a while, [`TURNS`] more in each [`PATIENCE`].
+//! A pod holds its slot until it is idle for the first time. A runtime that hangs delays no pod for long: each continues without a
+//! slot after a while, [`TURNS`] more in each [`PATIENCE`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,19 +12,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::{Clock, after};
 
-/// How many pods have a turn at the same time.
+/// The number of slots.
 const TURNS: u32 = 64;
-/// How long a pod waits for as many others.
+/// The time after which [`TURNS`] more pods continue without a slot.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The turns of all pods.
+/// The slots of all pods.
 #[derive(Debug)]
 pub(crate) struct Starts {
     turns: Arc<Semaphore>,
     waiting: AtomicU32,
 }
 
-/// A pod's turn; `None` for one that had to go on without.
+/// A pod's slot; `None` for a pod that continues without one.
 pub(super) type Turn = Option<OwnedSemaphorePermit>;
 
 impl Default for Starts {
@@ -34,7 +34,7 @@ impl Default for Starts {
 }
 
 impl Starts {
-    /// Waits for a turn, longer the more others wait.
+    /// Waits for a slot, longer the more pods wait.
     pub(super) async fn turn(&self, clock: &dyn Clock) -> Turn {
         if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
             return Some(turn);
@@ -42,7 +42,7 @@ impl Starts {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
         let until = after(clock.now(), PATIENCE * (ahead / TURNS + 1));
         let turn = tokio::select! {
-            // It fails only when it is closed, which it never is.
+            // It fails only if the semaphore is closed, which it never is.
             turn = Arc::clone(&self.turns).acquire_owned() => turn.ok(),
             () = clock.sleep_until(until) => None,
         };
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::clock::TokioClock;
 
-    /// The clock, and starts of which all turns are taken.
+    /// The clock, and starts with all slots taken.
     async fn taken() -> (TokioClock, Arc<Starts>, Vec<Turn>) {
         let clock = TokioClock::starting_at(Timestamp::UNIX_EPOCH);
         let (starts, mut turns) = (Arc::new(Starts::default()), Vec::new());
@@ -71,7 +71,7 @@ mod tests {
         (clock, starts, turns)
     }
 
-    /// Has further pods wait. Each returns whether it got a turn, and after how many milliseconds.
+    /// Lets further pods wait. Each returns whether it got a slot, and after how many milliseconds.
     fn wait(clock: TokioClock, starts: &Arc<Starts>, pods: u32) -> JoinSet<(bool, i64)> {
         let mut waiting = JoinSet::new();
         for _ in 0..pods {
@@ -102,7 +102,7 @@ mod tests {
         let (first, second) = waited.split_at(TURNS as usize);
         assert!(first.iter().all(|pod| *pod == (false, 200)), "{first:?}");
         assert!(second.iter().all(|pod| *pod == (false, 400)), "{second:?}");
-        // The next one waits no longer for those.
+        // The next pod does not wait for those any longer.
         let next = wait(clock, &starts, 1).join_all().await;
         assert_eq!(next, [(false, 600)]);
     }

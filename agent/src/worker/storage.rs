@@ -1,4 +1,4 @@
-//! Measures what a pod with limits uses of local storage, and evicts one that uses too much.
+//! Measures the local storage of a pod with limits, and evicts the pod if it exceeds them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::reporting::measures::Counted;
 use crate::reporting::status::eviction::Eviction;
 use tasks::blocking;
 
-/// How often a kubelet looks. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
+/// The period of a kubelet's measurements. Kubernetes 1.36, pkg/kubelet/kubelet.go evictionMonitoringPeriod.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// When the pod is measured.
@@ -30,7 +30,7 @@ impl Storage {
 }
 
 impl Worker {
-    /// Measures the pod if that is due. Returns whether it is evicted.
+    /// Measures the pod if it is due. Returns whether it is evicted.
     pub(super) async fn exceeds_storage(&mut self, pod: &Pod, observed: &Observed) -> bool {
         if !local_storage::is_limited(pod) {
             self.storage.next = None;
@@ -51,7 +51,7 @@ impl Worker {
         true
     }
 
-    /// What cannot be measured counts as unused, as in a kubelet.
+    /// Storage that cannot be measured counts as unused, as in a kubelet.
     async fn storage_usage(&self, pod: &Pod, observed: &Observed) -> LocalUsage {
         let (dirs, of, shared) = (self.dirs.clone(), pod.clone(), Arc::clone(&self.shared));
         let measured = blocking(move || dirs.usage(&of, &shared.in_memory)).await;

@@ -24,12 +24,12 @@ use tasks::blocking;
 
 /// The first delay before a failed removal is retried.
 const RETRY_REMOVAL: Duration = Duration::from_millis(100);
-/// The longest delay before a failed removal is retried.
+/// The maximum delay before a failed removal is retried.
 const RETRY_REMOVAL_MAX: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Stops containers and sandboxes until none is left running. Sandboxes that had ended before are stopped too: their
-    /// network is still to be released.
+    /// Stops containers and sandboxes until none is running. Sandboxes that had ended before are stopped too, because their network
+    /// must be released.
     pub(super) async fn terminate(&mut self) -> PhaseEvent {
         let mut overdue = JoinSet::new();
         let mut done = Vec::new();
@@ -62,7 +62,7 @@ impl Worker {
                 self.retry_termination(&observed).await;
                 continue;
             }
-            // What runs now and has ended when it is looked at again was stopped.
+            // Containers that run now and have ended at the next observation were stopped.
             let of_probes = self.probes.take_causes();
             if !of_probes.is_empty() && self.ending.cause == FINISHED {
                 self.ending.cause = of_probes.of_pod();
@@ -122,8 +122,7 @@ impl Worker {
                 Ok(()) = self.updates.changed() => {
                     self.take_termination_update();
                     if self.reported.published.known().is_none() {
-                        // A kubelet probes no pod whose status it does not have (Kubernetes 1.36,
-                        // pkg/kubelet/prober/worker.go doProbe).
+                        // A kubelet does not probe a pod without a status (Kubernetes 1.36, pkg/kubelet/prober/worker.go doProbe).
                         self.shared.prober.remove(self.uid());
                     }
                     continue;
@@ -144,10 +143,10 @@ impl Worker {
         self.ending.removed.clone().unwrap_or_else(|| self.ending.cause.clone())
     }
 
-    /// Takes the latest update of a pod that terminates: only its grace period counts, and whether a source still has it. A
-    /// shorter grace period does not end a stop that is running, as in a kubelet. A pod that ends by itself, by its phase or its
-    /// deadline, has what its spec says, also 0: nobody asked for its end (Kubernetes 1.36, pkg/kubelet/pod_workers.go
-    /// completeSync).
+    /// Applies the latest update of a terminating pod: only its grace period, and whether a source still has it, are used. A
+    /// shorter grace period does not end a running stop, as in a kubelet. A pod that terminates by itself, by its phase or its
+    /// deadline, has the grace period of its spec, even 0, because its end was not requested (Kubernetes 1.36,
+    /// pkg/kubelet/pod_workers.go completeSync).
     fn take_termination_update(&mut self) {
         let update = self.updates.borrow_and_update().clone();
         match update {
@@ -167,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Whether the calls of the last turn had no effect, so that repeating them at once has none either. Reports it.
+    /// Reports whether the last calls had no effect, so that repeating them immediately would have none either.
     fn repeats(&mut self, done: &[Done], observed: &Observed) -> bool {
         let without_effect = effects::without_effect(done, observed);
         for call in &without_effect {
@@ -186,9 +185,9 @@ impl Worker {
         !without_effect.is_empty()
     }
 
-    /// Waits after an error until the pod is stopped again, unless what was `observed` to run stops by itself: as after any
-    /// other error, or until the next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go
-    /// SyncKnownPods). An update is acted on at once.
+    /// Waits after an error before the pod is stopped again, unless the containers running in `observed` stop by themselves: as
+    /// after any other error, or until the next housekeeping if no source has the pod (Kubernetes 1.36, pkg/kubelet/pod_workers.go
+    /// SyncKnownPods). An update ends the wait.
     async fn retry_termination(&mut self, observed: &Observed) {
         let wait = match self.ending.removed {
             Some(_) => self.shared.config.housekeeping_period,
@@ -233,8 +232,8 @@ impl Worker {
         }
     }
 
-    /// Undoes what drivers have prepared of the pod's ResourceClaims, which are given to other pods when its last status is known
-    /// (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncTerminatingPod).
+    /// Lets drivers unprepare the pod's ResourceClaims, which other pods may get once its last status is published (Kubernetes
+    /// 1.36, pkg/kubelet/kubelet.go SyncTerminatingPod).
     async fn unprepare_claims(&mut self) {
         let Some(claims) = self.shared.claim_manager.clone() else {
             return;
@@ -250,7 +249,7 @@ impl Worker {
         }
     }
 
-    /// Removes the pod's volumes, which its last status says are gone (Kubernetes 1.36, pkg/kubelet/kubelet.go
+    /// Removes the pod's volumes, which its last status reports as removed (Kubernetes 1.36, pkg/kubelet/kubelet.go
     /// SyncTerminatedPod).
     async fn remove_volumes(&mut self) {
         for failures in 0.. {
@@ -264,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// Kills what is left in the pod's cgroup and removes it, where the agent makes those of pods.
+    /// Kills the processes in the pod's cgroup and removes it, if the agent manages pod cgroups.
     async fn remove_cgroup(&mut self) {
         let Some(cgroups) = self.shared.cgroups.clone() else {
             return;
@@ -287,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// A terminated pod ignores other updates. Returns whether a source still has it.
+    /// Applies an update of a terminated pod, which ignores all but terminations. Returns whether a source still has it.
     fn take_termination(&mut self) -> bool {
         let update = self.updates.borrow_and_update().clone();
         if let PodUpdate::Terminate { cause, last, .. } = update {
@@ -296,12 +295,12 @@ impl Worker {
         self.ending.removed.is_none()
     }
 
-    /// Removes containers and directories until none is left, and sandboxes and logs too unless they are left to garbage
-    /// collection, so that a pod that comes back before it counts its attempts on.
+    /// Removes containers and directories until none is left, and sandboxes and logs too unless garbage collection removes them, so
+    /// that a pod that is re-created before continues its attempt numbers.
     pub(super) async fn remove(&mut self) -> PhaseEvent {
         let mut failures = 0;
         let mut done = Vec::new();
-        // What is left is known; that nothing is left must be seen now.
+        // The remaining objects are known; but their absence needs a new observation.
         let seen = self.seen.snapshots.borrow().clone();
         let is_empty = seen.is_none_or(|seen| seen.observed.is_empty());
         if is_empty {

@@ -1,4 +1,4 @@
-//! Whether a pod has ended although its source still has it: by its phase, by its deadline, or because it is evicted.
+//! Whether a pod terminates although its source still has it: by its phase, by its deadline, or by eviction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use crate::clock::after;
 use crate::reporting::events::Happening;
 use crate::reporting::status::eviction::Eviction;
 
-/// How long an evicted pod may take in any case.
+/// The minimum time limit for the end of an evicted pod.
 const LEAST: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// When the pod's `activeDeadlineSeconds` are over, counted from its start time.
+    /// The end of the pod's `activeDeadlineSeconds`, counted from its start time.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.pod.as_ref()?.spec().active_deadline_seconds?;
         let started = self.reported.last.as_ref()?.start_time.as_ref()?.0;
         started.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
     }
 
-    /// Whether the pod's status says that nothing will be started again (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod).
+    /// Whether the pod's status has a terminal phase, so that nothing is started again (Kubernetes 1.36, pkg/kubelet/kubelet.go
+    /// SyncPod).
     pub(super) fn has_terminal_phase(&self) -> bool {
         let last = self.reported.last.as_ref();
         last.and_then(|last| last.phase.as_deref())
             .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"))
     }
 
-    /// Notes that the agent evicts the pod.
+    /// Records that the agent evicts the pod.
     pub(super) fn evict(&mut self, eviction: Eviction) {
         if self.ending.eviction.is_none() {
             let message = eviction.message.trim_end().trim_end_matches('.');
@@ -42,8 +43,8 @@ impl Worker {
         }
     }
 
-    /// Has an event recorded when an evicted pod takes too long to end: one and a half grace periods, and at least [`LEAST`]. Dropping
-    /// `overdue`, which keeps the task, calls it off (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
+    /// Starts a task in `overdue` that records an event when an evicted pod exceeds its time limit: one and a half grace periods,
+    /// and at least [`LEAST`]. Dropping `overdue` cancels it (Kubernetes 1.36, pkg/kubelet/pod_workers.go killPodNow).
     pub(super) fn watch_eviction(&self, overdue: &mut JoinSet<()>) {
         let (Some(_), Some(pod), true) = (&self.ending.eviction, &self.pod, overdue.is_empty())
         else {
@@ -60,7 +61,7 @@ impl Worker {
         }));
     }
 
-    /// Whether the pod's status says that its deadline is over.
+    /// Whether the pod's deadline has passed according to its status.
     pub(super) fn is_past_deadline(&self) -> bool {
         self.reported.last.as_ref().is_some_and(|last| {
             last.phase.as_deref() == Some("Failed")

@@ -1,4 +1,4 @@
-//! Keeps a pod's volumes up to date, and says when volumes that failed are tried again.
+//! Keeps a pod's volumes up to date, and schedules retries of failed volumes.
 
 use std::time::Duration;
 
@@ -16,45 +16,45 @@ use crate::reporting::events::Happening;
 use crate::shared::Shared;
 use crate::storage::volumes::{content, may_be_of_driver};
 
-/// The first delay before a volume that failed is tried again, and the longest one. Each is twice the one before. Kubernetes
+/// The first delay before a failed volume is retried, followed by the maximum. Each delay is twice the previous one. Kubernetes
 /// 1.36, pkg/util/goroutinemap/exponentialbackoff.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(122);
 
-/// How long a kubelet waits for volumes before it says which are missing. Kubernetes 1.36, pkg/kubelet/volumemanager.
+/// How long a kubelet waits for volumes before it reports the missing ones. Kubernetes 1.36, pkg/kubelet/volumemanager.
 const PATIENCE: Duration = Duration::from_secs(123);
 
-/// What a pod's volumes show, and what failed.
+/// The state of a pod's volumes.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     /// Whether any of them has files that the agent keeps up to date.
     written: bool,
     references: References,
-    /// The objects when the volumes were brought up to date last.
+    /// The objects at the last update of the volumes.
     seen: Referenced,
     changes: Option<watch::Receiver<u64>>,
-    /// What they show may have changed.
+    /// Whether their content may have changed.
     stale: bool,
-    /// When to try again, or to replace a token.
+    /// The time of the next retry or token refresh.
     refresh_at: Option<Timestamp>,
     failures: u32,
     /// Since when the pod waits for volumes.
     waiting_since: Option<Timestamp>,
-    /// How often drivers may mount their volumes again, if there are drivers.
+    /// The period in which drivers may remount their volumes, if there are drivers.
     renewal_period: Option<Duration>,
     /// Whether a driver may have mounted one of them.
     of_drivers: bool,
-    /// When drivers may mount them again; `None`: now.
+    /// When drivers may next remount them; `None`: now.
     renew_at: Option<Timestamp>,
-    /// Their PersistentVolumes may have become larger.
+    /// Whether their PersistentVolumes may have grown.
     may_grow: bool,
-    /// When those are expanded again that failed.
+    /// When failed expansions are retried.
     expand_at: Option<Timestamp>,
     expand_failures: u32,
 }
 
 impl Volumes {
-    /// Nothing is known of the pod yet.
+    /// The state before the pod is set.
     pub(super) fn new(shared: &Shared) -> Self {
         Self {
             changes: Some(shared.objects.changes()),
@@ -64,7 +64,7 @@ impl Volumes {
         }
     }
 
-    /// Takes a new version of the pod, whose fields volumes may show.
+    /// Sets a new version of the pod, whose fields volumes may show.
     pub(super) fn set_pod(&mut self, pod: &Pod) {
         let mut volumes = pod.spec().volumes.iter().flatten();
         self.written = volumes.any(content::is_written);
@@ -74,8 +74,8 @@ impl Volumes {
         (self.stale, self.may_grow) = (true, true);
     }
 
-    /// Waits until objects have changed that the pod refers to: volumes show something else. Those of other pods are no sync of this one,
-    /// which would tell of its back-off again. Cancel-safe.
+    /// Waits until objects that the pod refers to have changed, so that its volumes must be updated. Objects of other pods cause no
+    /// sync of this one, which would repeat its back-off event. Cancel-safe.
     pub(super) async fn changed(&mut self, namespace: &str, objects: &ObjectStore) {
         while let Some(changes) = &mut self.changes {
             if changes.changed().await.is_err() {
@@ -89,23 +89,23 @@ impl Volumes {
                 return;
             }
         }
-        // They never change again.
+        // There are no further changes.
         std::future::pending::<()>().await;
     }
 
-    /// Notes the objects that volumes show from now on.
+    /// Records the objects that volumes show from now on.
     fn see(&mut self, namespace: &str, objects: &ObjectMap) {
         self.seen = self.references.look_up(namespace, objects);
     }
 
-    /// When volumes are to be brought up to date without another cause.
+    /// When volumes must be updated without another cause.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         let refresh_at = self.refresh_at.filter(|_| self.written);
         let of_drivers = [self.renew_at, self.expand_at].map(|at| at.filter(|_| self.of_drivers));
         refresh_at.into_iter().chain(of_drivers.into_iter().flatten()).min()
     }
 
-    /// Whether drivers may mount their volumes again now. If so, they may next time after a period.
+    /// Whether drivers may remount their volumes now. If so, the next time is a period later.
     fn take_renewal(&mut self, now: Timestamp) -> bool {
         let Some(period) = self.renewal_period.filter(|_| self.of_drivers) else {
             return false;
@@ -117,7 +117,7 @@ impl Volumes {
         is_due
     }
 
-    /// Whether volumes of drivers may have to be expanded now.
+    /// Whether drivers may have to expand their volumes now.
     fn take_expansion(&mut self, now: Timestamp) -> bool {
         let is_due = self.may_grow || self.expand_at.is_some_and(|at| at <= now);
         let takes = self.of_drivers && is_due;
@@ -127,7 +127,7 @@ impl Volumes {
         takes
     }
 
-    /// Notes whether all of them have their size.
+    /// Records whether all of them have their size.
     fn expanded(&mut self, all: bool, now: Timestamp) {
         if all {
             self.expand_failures = 0;
@@ -141,13 +141,13 @@ impl Volumes {
         self.written && (self.stale || self.refresh_at.is_some_and(|at| at <= now))
     }
 
-    /// All volumes are prepared.
+    /// Records that all volumes are prepared.
     pub(super) fn mounted(&mut self) {
         self.failures = 0;
         self.waiting_since = None;
     }
 
-    /// A volume failed. Returns when to try again.
+    /// Records that a volume failed. Returns the time of the next retry.
     fn failed(&mut self, now: Timestamp) -> Timestamp {
         let wait = backoff(self.failures);
         self.failures += 1;
@@ -155,13 +155,13 @@ impl Volumes {
     }
 }
 
-/// How long it takes until something is tried again that has failed so often before.
+/// The delay after this many failures.
 fn backoff(failures: u32) -> Duration {
     RETRY.saturating_mul(2_u32.saturating_pow(failures)).min(RETRY_MAX)
 }
 
 impl Worker {
-    /// Notes that volumes of the pod failed before it could start. Returns when to try again.
+    /// Records that volumes of the pod failed before it could start. Returns the time of the next retry.
     pub(super) fn mount_failed(&mut self, failure: &MountFailure, now: Timestamp) -> Timestamp {
         let since = *self.volumes.waiting_since.get_or_insert(now);
         if after(since, PATIENCE) <= now {
@@ -178,11 +178,11 @@ impl Worker {
         self.volumes.failed(now)
     }
 
-    /// Brings the volumes of a pod up to date that has started.
+    /// Updates the volumes of a started pod.
     pub(super) async fn refresh_volumes(&mut self, pod: &Pod, observed: &Observed) {
         let now = self.shared.clock.now();
         if !observed.sandboxes.iter().any(|sandbox| sandbox.ready) {
-            // Those that are mounted from here on show this, and what failed is tried again when it changes.
+            // Volumes mounted from now on show these objects, and failed ones are retried when they change.
             self.volumes.see(pod.namespace(), &self.shared.objects.current());
             return;
         }

@@ -1,4 +1,4 @@
-//! What a pod's worker waits for: something to do, or a runtime that is ready for its pod.
+//! The waits of a pod's worker: for work, or for a runtime that is ready for its pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::observed::Observed;
 use crate::reporting::causes::Causes;
 use crate::reporting::events::Happening;
 
-/// How long after a look at a pod without a network it is looked at again, plus up to half of it.
+/// The period of syncs of a pod without a network, plus up to half of it.
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
-/// Waits for a change; without changes, for ever. Cancel-safe.
+/// Waits for a change; never returns without `changes`. Cancel-safe.
 async fn changed(changes: Option<&mut watch::Receiver<u64>>) {
     if let Some(changes) = changes
         && changes.changed().await.is_ok()
@@ -30,7 +30,7 @@ async fn changed(changes: Option<&mut watch::Receiver<u64>>) {
 }
 
 impl Worker {
-    /// Whether the pod asks for extended resources, which devices may be.
+    /// Whether the pod requests extended resources, which may be devices.
     fn has_devices(&self) -> bool {
         let mut containers = self.pod.iter().flat_map(Pod::init_and_apps);
         containers.any(|container| {
@@ -46,23 +46,23 @@ impl Worker {
         let clock = Arc::clone(&self.shared.clock);
         tokio::select! {
             changed = self.updates.changed() => {
-                // The sender is gone: the agent is stopping, and pods keep running.
+                // The send side is dropped: the agent is stopping, and pods keep running.
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
-                // What it has decides.
+                // The update decides whether a sync is due.
                 return;
             }
             changed = self.seen.snapshots.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }
-                // What it shows decides.
+                // The snapshot decides whether a sync is due.
                 return;
             }
             () = self.probes.changed() => {}
             () = self.volumes.changed(&self.pod_ref.namespace, &self.shared.objects) => {
-                // What failed may succeed now.
+                // Failed actions may succeed now.
                 self.history.holds.release_all();
             }
             () = async { self.shared.managers.devices_changed().await }, if self.has_devices() => {}
@@ -72,8 +72,8 @@ impl Worker {
         self.reported.published.make_due();
     }
 
-    /// Notes what is seen, and delays the start of containers whose remains another client removed: that is no event, so
-    /// that a kubelet notices when it looks at the pod again (Kubernetes 1.36, pkg/kubelet/kubelet.go isSyncPodWorthy).
+    /// Records an observation, and delays the start of containers whose remains another client removed: that is not an event, so
+    /// that a kubelet notices it only at the next sync of the pod (Kubernetes 1.36, pkg/kubelet/kubelet.go isSyncPodWorthy).
     pub(super) fn miss_remains(
         &mut self,
         pod: &Pod,
@@ -101,14 +101,14 @@ impl Worker {
         }
     }
 
-    /// How long after a sync that succeeded the pod is looked at again.
+    /// The delay between a successful sync and the next one.
     pub(super) fn next_resync(&mut self) -> Duration {
         self.seeds.resyncs += 1;
         jittered(self.shared.config.resync_period, self.pod_ref.uid.as_str(), self.seeds.resyncs)
     }
 
-    /// Why the pod cannot be brought to its desired state now, if so: the runtime is not ready, or its network, which a pod
-    /// in the node's network does not need.
+    /// Why the pod cannot be synced now, if so: the runtime is not ready, or its network, which a pod with `hostNetwork` does not
+    /// need.
     fn blocked(&self, pod: &Pod) -> Option<(String, bool)> {
         let readiness = self.shared.readiness.borrow();
         let of_runtime = readiness.runtime.clone().map(|why| (why, false));
@@ -118,8 +118,8 @@ impl Worker {
 
     /// Waits while the runtime is not ready for the pod. Returns whether it waited.
     ///
-    /// Without the runtime no pod is looked at. Without its network a kubelet goes on looking at the pod, about each second
-    /// (Kubernetes 1.36, pkg/kubelet/pod_workers.go completeWork), so that its status, probes and deadline are seen to.
+    /// Without the runtime no pod is synced. Without its network a kubelet still syncs the pod, about every second (Kubernetes
+    /// 1.36, pkg/kubelet/pod_workers.go completeWork), so that its status, probes and deadline are handled.
     pub(super) async fn wait_for_runtime(
         &mut self,
         pod: &Pod,
@@ -150,7 +150,7 @@ impl Worker {
         }
         tokio::select! {
             changed = readiness.changed() => {
-                // The watcher is gone: the agent is stopping, and pods keep running.
+                // The send side is dropped: the agent is stopping, and pods keep running.
                 if changed.is_err() {
                     std::future::pending::<()>().await;
                 }

@@ -48,7 +48,7 @@ fn config(input: &Value) -> EvictionConfig {
 fn shown(thresholds: &[&Threshold]) -> Value {
     let value = |value: &ThresholdValue| match value {
         ThresholdValue::Quantity { text, .. } => json!({"quantity": text}),
-        // The files have what is left of NaN as a 64-bit integer.
+        // The files have the 64-bit integer that results from NaN.
         ThresholdValue::Percentage(share) if share.is_nan() => {
             json!({"percentage": -922_337_203_685_477.6})
         }
@@ -85,7 +85,7 @@ fn judge_thresholds(case: &Case) -> Result<(), String> {
         Err(error) => {
             let theirs = case.expected["error"].as_str();
             let theirs = theirs.ok_or(format!("refused ({error}): {}", case.expected))?;
-            // Parsers of numbers say it in words of their own.
+            // Parsers of numbers have their own messages.
             let parser = matches!(
                 error,
                 ConfigError::Percentage(_) | ConfigError::Quantity(_) | ConfigError::Duration(_)

@@ -106,7 +106,7 @@ fn judge_credentials(case: &Case) -> Result<(), String> {
     }
 }
 
-/// The agent's part of a case: it can be restarted, and reports events.
+/// The agent's part of a case, which can be restarted and reports events.
 struct Node {
     registry: Arc<Registry>,
     clock: Arc<TokioClock>,
@@ -141,13 +141,13 @@ impl Node {
         self.objects.set(objects);
     }
 
-    /// Starts the agent anew, with what is on disk.
+    /// Restarts the agent with the records on disk.
     fn restart(&mut self) {
         let root = self.root.path();
         self.images = images(&self.registry, &self.clock, root, &self.config, &self.objects);
     }
 
-    /// The records and intents on disk, without what depends on the time.
+    /// The records and intents on disk, without times.
     fn documents(&self) -> (Value, Value) {
         let read = |name: &str| {
             let directory = self.root.path().join("image_manager").join(name);
@@ -340,7 +340,8 @@ fn judge_sequence(case: &Case) -> Result<(), String> {
     })
 }
 
-/// Durations in events become `<d>`. The cases' runtime fails inspections without a gRPC status, which a client of gRPC cannot see.
+/// Replaces durations in events by `<d>`. The cases' runtime fails inspections without a gRPC status, which a gRPC client cannot
+/// see.
 fn normalized(mut ours: Value) -> Value {
     let plain = |text: &str| text.replace("rpc error: code = Unknown desc = ", "");
     for event in ours["events"].as_array_mut().into_iter().flatten() {

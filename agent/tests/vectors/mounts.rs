@@ -1,4 +1,4 @@
-//! container-mounts: the mounts of a container, and what is made in its volumes for them.
+//! container-mounts: the mounts of a container, and the directories that are created in its volumes for them.
 //!
 //! Each case has its volumes in a temporary directory that stands for the root of the node's file system.
 

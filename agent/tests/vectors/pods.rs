@@ -1,4 +1,4 @@
-//! Reads what the sets have in common: pods, and what a runtime reports.
+//! Reads the common parts of the sets: pods, and a runtime's reports.
 
 use agent::labels;
 use agent::observed::{

@@ -1,4 +1,4 @@
-//! cpu-conversions and qos-cgroup: what becomes of resources.
+//! cpu-conversions and qos-cgroup: the conversion of resources to kernel settings.
 
 use agent::pod_spec::spec::{cgroup, cpu, qos};
 use api::qos::{QosClass, qos_class};

@@ -1,4 +1,4 @@
-//! static-pod-dirs: what a kubelet hears of a directory or a file of manifests as it changes.
+//! static-pod-dirs: a kubelet's updates from a directory or a file of manifests as it changes.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Links to the logs of all containers in one directory, where log collectors look for them.
+//! Links to the logs of all containers in one directory, for log collectors.
 //!
 //! `POD_NAMESPACE_CONTAINER-ID.log` (Kubernetes 1.36, pkg/kubelet/kuberuntime/legacy.go).
 
@@ -11,11 +11,11 @@ use api::pod::Pod;
 
 use crate::observed::ContainerId;
 
-/// The greatest length of a file's name, in bytes.
+/// The maximum length of a file name, in bytes.
 const LONGEST_NAME: usize = 255;
 const SUFFIX: &str = ".log";
 
-/// The link's name. One that would be too long is cut before its suffix.
+/// The link's name. A name that is too long is cut before its suffix.
 pub(crate) fn name(pod: &Pod, container: &str, id: &ContainerId) -> OsString {
     let mut name = format!("{}_{}_{container}-{id}", pod.name(), pod.namespace());
     let mut end = name.len().min(LONGEST_NAME - SUFFIX.len());
@@ -27,11 +27,11 @@ pub(crate) fn name(pod: &Pod, container: &str, id: &ContainerId) -> OsString {
     name.into()
 }
 
-/// Makes a link to a log that exists.
+/// Creates a link to an existing log.
 ///
 /// # Errors
 ///
-/// The directory or the link could not be made.
+/// If the directory or the link cannot be created.
 pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<()> {
     if !log.exists() {
         return Ok(());
@@ -43,7 +43,7 @@ pub(crate) fn make(directory: &Path, name: &OsString, log: &Path) -> io::Result<
     }
 }
 
-/// Removes the links whose logs are gone. What is no link is left alone. Blocks on the file system.
+/// Removes the links whose logs no longer exist. Other files are kept. Blocks on the file system.
 pub(crate) fn remove_dangling(directory: &Path) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,

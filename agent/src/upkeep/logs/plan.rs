@@ -1,19 +1,19 @@
 //! ◆ Decides which rotated files of a log to remove and to compress before the next rotation.
 //!
-//! | file | then |
+//! | file | action |
 //! |---|---|
-//! | `LOG.TIME.tmp` | removed: what a compression left that did not end |
-//! | `LOG.TIME` beside `LOG.TIME.gz` | removed: it was compressed already |
+//! | `LOG.TIME.tmp` | removed: the rest of an interrupted compression |
+//! | `LOG.TIME` beside `LOG.TIME.gz` | removed: it is already compressed |
 //! | the oldest, beyond the limit | removed |
 //! | `LOG.TIME` | compressed |
 //! | `LOG.TIME.gz` | kept |
 
-/// The end of a compressed log's name.
+/// The suffix of compressed logs.
 pub(super) const COMPRESSED: &str = ".gz";
-/// The end of the name of a file that is being written.
+/// The suffix of files that are being written.
 pub(super) const UNFINISHED: &str = ".tmp";
 
-/// What to do with the rotated files.
+/// The actions for the rotated files.
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -23,8 +23,8 @@ pub(super) struct Plan {
     pub(super) compress: Vec<String>,
 }
 
-/// Plans for the rotated files `names`. `max_files` counts the log that is written to and the one that becomes a rotated one
-/// now; names end with their time, so that they sort by it.
+/// Plans the actions for the rotated files `names`. `max_files` includes the current log and the one that is rotated now; names end
+/// with their time, so that they sort by it.
 pub(super) fn make_room(mut names: Vec<String>, max_files: usize) -> Plan {
     names.sort();
     let in_use = |name: &String| {

@@ -21,9 +21,9 @@ use crate::read::text;
 struct State {
     /// Images by name.
     present: BTreeMap<String, Image>,
-    /// What a pull gives, by name.
+    /// The results of pulls, by name.
     entries: BTreeMap<String, Value>,
-    /// What the next pull of any name gives.
+    /// The result of the next pull of any name.
     next: Option<Value>,
     inspection_errors: BTreeMap<String, CriError>,
     pulls: Vec<Value>,
@@ -78,7 +78,7 @@ impl Registry {
         self.0.lock().unwrap()
     }
 
-    /// Replaces what every name gives.
+    /// Replaces the results of all names.
     pub(super) fn replace(&self, entries: &Value) {
         let entries = entries.as_object().into_iter().flatten();
         self.state().entries = entries.map(|(name, entry)| (name.clone(), entry.clone())).collect();
@@ -107,7 +107,7 @@ impl Registry {
         }
     }
 
-    /// Sets what a step of image-backoff says, for whatever name it asks for.
+    /// Sets the results of a step of image-backoff, for any name.
     pub(super) fn script(&self, step: &Value) {
         let mut state = self.state();
         state.present.clear();
@@ -166,14 +166,14 @@ impl Cri for Registry {
         if let Some(next) = next {
             tokio::time::sleep(Duration::from_secs_f64(next["takes"].as_f64().unwrap())).await;
             if let Some(error) = next["error"].as_str() {
-                // As it is, with or without a code.
+                // The error stays unchanged, with or without a code.
                 return failed(Code::Unknown, error);
             }
             let pulled = image(text(&next["ref"]), next["size"].as_u64().unwrap());
             let reference = pulled.id.clone();
             let mut state = self.state();
             state.present.insert(name.clone(), pulled);
-            // The step's error is that of the inspection before a pull.
+            // The step's error belongs to the inspection before a pull.
             state.inspection_errors.clear();
             return Ok(reference);
         }
