@@ -1,7 +1,7 @@
-//! ◆ Which volume a claim is bound to: a PersistentVolume that fits, or a directory of its own. Pure.
+//! ◆ Which volume a claim is bound to: a matching PersistentVolume, or its own directory. Pure.
 //!
 //! Source: Kubernetes 1.36, component-helpers/storage/volume/pv_helpers.go and pkg/controller/volume/persistentvolume/index.go. The
-//! directory stands for what the provisioner of a storage class makes: every class has one.
+//! directory stands for the volume that a storage class's provisioner creates: every class has one.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use crate::quantity::Quantity;
 use crate::selector::{self, matches_selector};
 use crate::totals::amount;
 
-/// The namespace and the name of a claim. `Display` writes `default/data`.
+/// The namespace and the name of a claim. `Display` formats it as `default/data`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimName {
     /// `metadata.namespace`.
@@ -31,7 +31,7 @@ impl ClaimName {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The name that a claim has.
+    /// The name of a claim object.
     #[must_use]
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or("default");
@@ -45,24 +45,24 @@ impl fmt::Display for ClaimName {
     }
 }
 
-/// What a claim is bound to.
+/// The binding of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// The PersistentVolume of this name.
     Volume(String),
-    /// A directory of its own.
+    /// Its own directory.
     Directory,
 }
 
-/// Why a claim is bound to nothing.
+/// Why a claim is not bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbound {
-    /// The volume that it names does not exist.
+    /// The volume in the claim's `volumeName` does not exist.
     #[error(
         "its volumeName {0:?} refers to no existing PersistentVolume: add this PersistentVolume, or leave volumeName out"
     )]
     NoVolume(String),
-    /// The volume that it names is another claim's.
+    /// The volume in the claim's `volumeName` is bound to another claim.
     #[error(
         "its volumeName refers to PersistentVolume {volume:?}, which is bound to claim {claim}"
     )]
@@ -72,23 +72,23 @@ pub enum Unbound {
         /// The other claim.
         claim: ClaimName,
     },
-    /// The volume that it names, or whose claimRef names it, does not fit.
+    /// The volume in `volumeName`, or with a claimRef to the claim, does not match.
     #[error(
         "PersistentVolume {volume:?} is reserved for this claim, but cannot be bound: {mismatch}"
     )]
     Mismatch {
         /// The volume.
         volume: String,
-        /// Why it does not fit.
+        /// Why it does not match.
         mismatch: Mismatch,
     },
-    /// No volume fits, and it wants no new one.
+    /// No volume matches, and the claim requests no new one.
     #[error(
         "no PersistentVolume matches, and crib creates no volume for a claim whose storageClassName is empty: add a PersistentVolume, or \
          leave storageClassName out"
     )]
     NoClass,
-    /// No volume fits, and a new one would not match.
+    /// No volume matches, and a new one would not match either.
     #[error(
         "no PersistentVolume matches its selector, and crib creates no volume for a claim with a selector: add a PersistentVolume, or leave \
          selector out"
@@ -96,19 +96,19 @@ pub enum Unbound {
     Selector,
 }
 
-/// Why a volume does not fit a claim.
+/// Why a volume does not match a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// It is too small.
     #[error("its capacity is smaller than what the claim requests")]
     Capacity,
-    /// It lacks a mode.
+    /// It lacks an access mode.
     #[error("it lacks one of the claim's accessModes")]
     AccessModes,
     /// The classes differ.
     #[error("its storageClassName differs")]
     Class,
-    /// The modes differ.
+    /// The volume modes differ.
     #[error("its volumeMode differs")]
     VolumeMode,
     /// The claim's selector does not match its labels.
@@ -116,13 +116,13 @@ pub enum Mismatch {
     Selector,
 }
 
-/// The claims of volumes, by the volumes' names.
+/// The bound claims, by the volumes' names.
 pub type Bound = Map<String, ClaimName>;
 
-/// Decides what a claim is bound to, given the claims of volumes that are bound already.
+/// Decides the binding of a claim, given the claims that are already bound to volumes.
 ///
 /// # Errors
-/// Why it is bound to nothing.
+/// Why it is not bound.
 pub fn bind(
     claim: &PersistentVolumeClaim,
     volumes: &[impl AsRef<PersistentVolume>],
@@ -145,7 +145,7 @@ pub fn bind(
         };
         return match owner(volume) {
             Some(other) if other != own => Err(Unbound::Taken { volume: name, claim: other }),
-            // The selector is for the choice of a volume, and this one is chosen.
+            // The selector only applies to the choice of a volume, and this volume is already chosen.
             _ => meant(volume, mismatches(claim, volume).find(not_of_selector)),
         };
     }
@@ -169,10 +169,10 @@ pub fn bind(
     }
 }
 
-/// What claims are bound to.
+/// The bindings of claims.
 pub type Bindings = Map<ClaimName, Result<Binding, Unbound>>;
 
-/// What all claims are bound to, in the order of their names, those first that name a volume.
+/// The bindings of all claims, in the order of their names, those with `volumeName` first.
 #[must_use]
 pub fn bind_all(
     mut claims: Vec<Arc<PersistentVolumeClaim>>,
@@ -197,8 +197,8 @@ pub fn bind_all(
     (all, bound)
 }
 
-/// Why a claim that gets a directory of its own got none of the volumes: a sentence for each that it could have been meant for. `bound`
-/// are the claims of volumes.
+/// Why a claim that gets its own directory matches none of the volumes: a sentence for each that may have been intended for it.
+/// `bound` are the claims of volumes.
 #[must_use]
 pub fn unfitting(
     claim: &PersistentVolumeClaim,
@@ -212,7 +212,7 @@ pub fn unfitting(
         let reason = match (owner, mismatches(claim, volume).next()) {
             (None, mismatch) => mismatch?.to_string(),
             (Some(owner), None) => format!("it is bound to claim {owner}"),
-            // It is another claim's, and no loss.
+            // The volume belongs to another claim, and would not match either.
             (Some(_), Some(_)) => return None,
         };
         Some(format!("{name:?}: {reason}"))
@@ -224,14 +224,14 @@ fn not_of_selector(mismatch: &Mismatch) -> bool {
     *mismatch != Mismatch::Selector
 }
 
-/// The claim that a volume's `claimRef` names.
+/// The claim in a volume's `claimRef`.
 fn reserved_for(volume: &PersistentVolume) -> Option<ClaimName> {
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let namespace = claim.namespace.as_deref().filter(|name| !name.is_empty());
     Some(ClaimName::new(namespace.unwrap_or("default"), claim.name.clone().unwrap_or_default()))
 }
 
-/// Why a volume does not fit a claim; nothing if it does.
+/// Why a volume does not match a claim; nothing if it does.
 fn mismatches(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,

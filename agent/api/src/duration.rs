@@ -1,8 +1,8 @@
-//! ◆ Durations as Go writes and reads them, in messages and in configuration files.
+//! ◆ Durations in Go's format, in messages and in configuration files.
 
 use std::time::Duration;
 
-/// The duration, as in `15ms` and `1m2.5s`; what is less than a second, to the millisecond.
+/// Formats a duration, as in `15ms` and `1m2.5s`; below a second it is rounded to milliseconds.
 pub fn go_duration(duration: Duration) -> String {
     let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     if seconds == 0 && nanos >= 1_000_000 {
@@ -62,7 +62,7 @@ fn scaled(number: &str, unit: u128) -> Option<i64> {
         return None;
     }
     let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() };
-    // More digits than these are less than a nanosecond of an hour.
+    // Further digits are less than a nanosecond of an hour.
     let fraction = &fraction[..fraction.len().min(15)];
     let power = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let whole = digits(whole)?.checked_mul(unit)?;

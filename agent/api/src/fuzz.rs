@@ -20,7 +20,7 @@ pub fn targets() -> Vec<Target> {
     ]
 }
 
-/// Problems have a place in the text. A pod is one again when it is written as JSON.
+/// Problems have a position in the text. A pod that is written as JSON parses to the same pod.
 fn manifest(data: &[u8]) {
     for strictness in [Strictness::Strict, Strictness::Lenient] {
         let parsed = parse("m.yaml", text(data), strictness);
@@ -49,7 +49,7 @@ fn manifests() -> Vec<Vec<u8>> {
     ])
 }
 
-/// What an API server writes back is the same amount, and is written back as it is.
+/// The canonical text has the same amount, and is its own canonical text.
 fn amount(data: &[u8]) {
     let Ok(quantity) = quantity::Quantity::parse(text(data)) else {
         assert!(quantity::canonical(text(data)).is_err());
@@ -59,7 +59,7 @@ fn amount(data: &[u8]) {
         return;
     };
     let again = quantity::Quantity::parse(&written.text).expect("a canonical text is a quantity");
-    // Beyond 64 bits the value depends on the spelling, as in Kubernetes.
+    // Beyond 64 bits the value depends on the format, as in Kubernetes.
     let is_in_range = text(data).len() < 12 && !text(data).contains(['e', 'E', 'P', 'T']);
     if is_in_range {
         assert_eq!(again.value(), quantity.value(), "{}", written.text);
@@ -98,7 +98,7 @@ fn crons() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Whole numbers of nanoseconds, as Go has them: a negative one is the other one's opposite.
+/// Whole numbers of nanoseconds, as in Go: negation negates the value.
 fn duration(data: &[u8]) {
     let text = text(data);
     if !text.starts_with(['+', '-'])
@@ -113,7 +113,7 @@ fn durations() -> Vec<Vec<u8>> {
     bytes(&["1h2m3.5s", "0", "100ms", "1.5h", "2562047h47m16.854775807s", ".5us", "3µs", "9ns"])
 }
 
-/// The numbers of a list are found in it again.
+/// The numbers of a parsed list occur in it.
 fn index(data: &[u8]) {
     let Some(numbers) = indexes::parse(text(data)) else {
         return;

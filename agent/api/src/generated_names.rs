@@ -1,12 +1,12 @@
-//! ◆ Names and uids that are generated, and hashes of templates. Pure: random numbers come from a seed.
+//! ◆ Generated names and uids, and hashes of templates. Pure: random numbers come from a seed.
 
-/// The letters and digits of generated names: no vowels, so that they make no words.
+/// The letters and digits of generated names: no vowels, so that they form no words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The longest name without its five generated characters.
+/// The maximum length of a name without its five generated characters.
 const LONGEST_PREFIX: usize = 58;
 
-/// Makes names that differ.
+/// Generates distinct names.
 #[derive(Debug)]
 pub struct GeneratedNames {
     seed: u64,
@@ -14,19 +14,19 @@ pub struct GeneratedNames {
 }
 
 impl GeneratedNames {
-    /// Names that depend on `seed`.
+    /// Creates a generator whose names depend on `seed`.
     pub fn new(seed: u64) -> Self {
         Self { seed, made: 0 }
     }
 
-    /// `prefix`, shortened where that is needed, and five characters.
+    /// `prefix`, shortened if necessary, and five characters.
     pub fn generate(&mut self, prefix: &str) -> String {
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
         generated_name(prefix, &format!("{seed}\0{made}"))
     }
 
-    /// A uid that no other object has.
+    /// A uid that differs from those of all other objects.
     pub fn uid(&mut self, owner: &str, name: &str) -> String {
         self.made += 1;
         let (seed, made) = (self.seed, self.made);
@@ -34,7 +34,7 @@ impl GeneratedNames {
     }
 }
 
-/// `prefix`, shortened where that is needed, and five characters that depend on it and on `seed`.
+/// `prefix`, shortened if necessary, and five characters that depend on it and on `seed`.
 pub fn generated_name(prefix: &str, seed: &str) -> String {
     let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
     let mut number = hash(format!("{seed}\0{prefix}").as_bytes());
@@ -50,13 +50,13 @@ pub fn generated_name(prefix: &str, seed: &str) -> String {
 /// A hash of a template, as a label and a part of names.
 pub fn template_hash(template: &str) -> String {
     let hash = hash(template.as_bytes());
-    // Ten digits at most, as of a hash of 32 bits, each as one of the letters of names.
+    // At most ten digits, as of a 32-bit hash, each replaced by a letter of generated names.
     let digits = (hash % (1 << 32)).to_string();
     let letter = |digit: u8| LETTERS.get(usize::from(digit % 27)).copied();
     digits.bytes().filter_map(letter).map(char::from).collect()
 }
 
-/// FNV-1a of 128 bits, which stays the same between versions and machines.
+/// FNV-1a, 128 bits: the same in all versions and on all machines.
 pub fn hash(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
         (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)

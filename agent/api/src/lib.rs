@@ -1,22 +1,22 @@
-//! What an API server knows of objects: manifests are decoded, defaulted and validated; labels are selected, quantities
-//! summed, objects patched. Pure: no tasks, files, processes or clocks.
+//! The part of an API server that concerns single objects: it decodes, defaults and validates manifests, matches labels, computes
+//! quantities, and patches objects. Pure: no tasks, files, processes or clocks.
 //!
-//! | module | what |
+//! | module | responsibility |
 //! |---|---|
-//! | [`manifest`] | YAML to objects, all errors at once, each with file, line and path |
-//! | `manifest::validate` | what a manifest may say: a file for each kind, a folder for pods |
-//! | `manifest::fields` ◆ | which fields have an effect: one table, from which docs/manifests.md is written |
+//! | [`manifest`] | converts YAML to objects; reports all errors, each with file, line and path |
+//! | `manifest::validate` | validates manifests: a file for each kind, a folder for pods |
+//! | `manifest::fields` ◆ | which fields have an effect: one table, from which docs/manifests.md is generated |
 //! | `manifest::static_pod` | manifests as a kubelet reads static pods |
-//! | `manifest::schedule` ◆ | cron expressions and when they are due next; time zones are part of the program |
-//! | `manifest::workload` | objects with controllers, and what may change of them |
+//! | `manifest::schedule` ◆ | cron expressions and their next times; time zones are part of the program |
+//! | `manifest::workload` | objects with controllers, and which of their fields may change |
 //! | [`manifest_set`] ◆ | the objects of all manifests together |
 //! | [`claims`] ◆ | which volume a claim is bound to |
-//! | [`pod`], [`pod_update`] ◆ | an accepted pod, and what may change of it |
+//! | [`pod`], [`pod_update`] ◆ | an accepted pod, and which of its fields may change |
 //! | [`patch`] ◆ | JSON merge patches and strategic merge patches |
-//! | [`quantity`], [`totals`], [`qos`], [`selector`], [`duration`] ◆ | values, and what is computed from them |
+//! | [`quantity`], [`totals`], [`qos`], [`selector`], [`duration`] ◆ | values, and computations with them |
 //! | [`generated_names`] ◆ | names and uids from a seed; stable hashes |
 //!
-//! No runtime, agent or terminal is known here: the store, the agent and the commands use it.
+//! This package uses no runtime, agent or terminal: the store, the agent and the commands use it.
 
 pub mod claims;
 pub mod duration;

@@ -1,4 +1,4 @@
-//! Parses manifests into pods, or reports every problem at once, each with its position.
+//! Parses manifests into pods, or reports all problems, each with its position.
 
 mod decode;
 mod defaults;
@@ -52,9 +52,9 @@ pub use workload::{Workload, WorkloadObject};
 /// How unknown fields are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// A problem.
+    /// As a problem.
     Strict,
-    /// A warning.
+    /// As a warning.
     Lenient,
 }
 
@@ -68,20 +68,20 @@ pub struct Parsed {
     pub objects: Vec<Object>,
     /// The objects that create pods, in the order of the text.
     pub workloads: Vec<Workload>,
-    /// What is not run: other kinds of objects, and hooks of helm for other events than an installation.
+    /// Objects that are not run: other kinds, and hooks of helm for events other than an installation.
     pub skipped: Vec<Skipped>,
-    /// How many objects the text has, with the items of lists, whatever became of them.
+    /// The number of objects in the text, including the items of lists, whatever the result of each.
     pub documents: usize,
-    /// A list without items was found, which is no mistake.
+    /// Whether a list without items was found, which is not an error.
     pub has_empty_list: bool,
     /// The errors, in the order of the text.
     pub problems: Vec<Problem>,
-    /// Fields that are not applied, or look like mistakes.
+    /// Fields that are not applied, or may be mistakes.
     pub warnings: Vec<Problem>,
-    /// Fields for which there is nothing that they could change, each with what is missing.
+    /// Fields without effect because this implementation lacks what they configure, each with what is missing.
     pub no_effect: Vec<Problem>,
-    /// The pods, and the objects that create pods, whose manifests name no termination grace period, so that it is the default:
-    /// `pod default/web`, `deployment default/web`.
+    /// The pods, and the objects that create pods, without a termination grace period in their manifests, so that the default
+    /// applies: `pod default/web`, `deployment default/web`.
     pub without_grace: Vec<String>,
 }
 
@@ -95,16 +95,16 @@ impl Parsed {
     }
 }
 
-/// The most duplicate keys of a text that are reported one by one.
+/// The maximum number of duplicate keys of a text that are reported individually.
 const MAX_DUPLICATES: usize = 100;
 
-/// The longest part of a line that a problem shows, in characters.
+/// The maximum length of the part of a line that a problem shows, in characters.
 const EXCERPT: usize = 120;
-/// The longest line that a problem keeps, in bytes: there may be very many problems of a line.
+/// The maximum length of a line that a problem stores, in bytes: many problems may be on one line.
 const LONGEST_LINE: usize = 8192;
 
-/// An error or warning in a manifest. `Display` writes `file:line:column: path: message`, then
-/// the line with a caret under the position.
+/// An error or warning in a manifest. `Display` writes `file:line:column: path: message`, then the line with a caret under the
+/// position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file name given to [`parse`].
@@ -119,7 +119,7 @@ pub struct Problem {
     pub message: String,
     /// The offending line; empty if it is very long.
     pub text: String,
-    /// The full name of the claim or PersistentVolume that is not supported, if that is the problem: it is one for pods that
+    /// The full name of the claim or PersistentVolume that is not supported, if that is the problem: it is a problem for pods that
     /// use the object.
     pub object: Option<String>,
 }
@@ -153,8 +153,8 @@ fn problem_at(file: &str, line: &str, place: Position, path: &str, message: &str
     }
 }
 
-/// Returns the excerpt of a line and the padding before the caret: at most [`EXCERPT`] characters around `column`, without
-/// control characters, which could steer a terminal.
+/// Returns the excerpt of a line and the padding before the caret: at most [`EXCERPT`] characters around `column`, without control
+/// characters, which could control the terminal.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let at = column.saturating_sub(1);
     let from = if line.chars().count() <= EXCERPT { 0 } else { at.saturating_sub(EXCERPT / 2) };
@@ -176,7 +176,7 @@ fn excerpt(line: &str, column: usize) -> (String, String) {
 }
 
 /// Parses a manifest: YAML (1.1, like kubectl) or JSON, one or several documents, pods, objects that create pods or that pods refer
-/// to, and lists of them. Other kinds are returned by name.
+/// to, and lists of them. Other kinds are returned in [`Parsed::skipped`].
 ///
 /// `file` is only used in messages and to derive the pods' uids. All problems are returned, not only the first.
 pub fn parse(file: &str, text: &str, strictness: Strictness) -> Parsed {
@@ -234,7 +234,7 @@ pub fn admit(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
     (pod, errors)
 }
 
-/// The same for a pod that an API server admits, which names the account of one that names none before it validates.
+/// Like [`admit`], for a pod that an API server admits: it sets the default service account before it validates.
 fn admit_with_account(mut pod: ApiPod) -> (ApiPod, Vec<FieldError>) {
     if pod.spec.is_some() {
         service_account(&mut pod);
@@ -247,14 +247,14 @@ struct Loader<'a> {
     lines: Vec<&'a str>,
     strictness: Strictness,
     parsed: Parsed,
-    /// Where documents that are skipped begin, and where they end.
+    /// The begins and ends of skipped documents.
     left_out: Vec<(Position, Position)>,
     generated: Generated,
-    /// Whether the last template names no termination grace period.
+    /// Whether the last template has no termination grace period.
     template_names_no_grace: bool,
 }
 
-/// Whether the default of `terminationGracePeriodSeconds` will be that of a pod; before defaults are applied.
+/// Whether the default of `terminationGracePeriodSeconds` will apply to a pod; call it before defaults are applied.
 fn names_no_grace(spec: Option<&PodSpec>) -> bool {
     spec.is_some_and(|spec| spec.termination_grace_period_seconds.is_none())
 }
@@ -288,7 +288,7 @@ impl Loader<'_> {
         }
         let names_no_grace = names_no_grace(pod.spec.as_ref());
         let (mut pod, errors) = admit_with_account(pod);
-        // An API server creates a pod without one, whatever was sent: that of `kubectl get -o yaml` is of another pod.
+        // An API server discards the status of a created pod: that in the output of `kubectl get -o yaml` is another pod's.
         pod.status = None;
         if pod.metadata.uid.is_none() {
             pod.metadata.uid = Some(uid(self.file, self.parsed.pods.len(), &pod));
@@ -301,8 +301,8 @@ impl Loader<'_> {
         self.parsed.pods.push(pod);
     }
 
-    /// Decodes an object and reports what did not decode, or is not supported. The flag says whether all other errors have
-    /// causes of their own.
+    /// Decodes an object and reports values that cannot be decoded, or are not supported. The flag is whether all other errors have
+    /// independent causes.
     fn decoded<T>(&mut self, node: &Node, path: &str) -> Option<(T, bool)>
     where
         T: DeserializeOwned + Serialize,
@@ -310,7 +310,7 @@ impl Loader<'_> {
         let (found, findings) = decode::decode::<T>(node);
         let sound = self.findings(findings, path);
         let found = found?;
-        // Before anything is defaulted: only what the author wrote counts.
+        // Checked before defaults are applied, so that only the author's fields are reported.
         self.unsupported(node, path, support::of_table(&TypedValue::of(&found)));
         Some((found, sound))
     }
@@ -332,7 +332,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Reports what did not decode. Returns whether all other errors have causes of their own.
+    /// Reports values that could not be decoded. Returns whether all other errors have independent causes.
     fn findings(&mut self, findings: Vec<decode::Finding>, path: &str) -> bool {
         let mut sound = true;
         for finding in findings {

@@ -1,4 +1,4 @@
-//! What claims are bound to.
+//! Bindings of claims.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// An object with the members of another one, which replace its own.
+/// The object `object` with the members `members`, which replace its own.
 fn with(mut object: Value, members: &Value) -> Value {
     object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     object
@@ -45,7 +45,7 @@ fn to(volume: &str) -> Result<Binding, Unbound> {
 const DIRECTORY: Result<Binding, Unbound> = Ok(Binding::Directory);
 
 #[rstest]
-// Without a volume that fits.
+// Without a matching volume.
 #[case(json!({}), json!([]), DIRECTORY)]
 #[case(json!({"storageClassName": "fast"}), json!([]), DIRECTORY)]
 #[case(json!({"storageClassName": ""}), json!([]), Err(Unbound::NoClass))]
@@ -57,17 +57,17 @@ const DIRECTORY: Result<Binding, Unbound> = Ok(Binding::Directory);
 #[case(json!({}), json!([{"volumeMode": "Block"}]), DIRECTORY)]
 #[case(json!({}), json!([{"claimRef": {"namespace": "default", "name": "other"}}]), DIRECTORY)]
 #[case(json!({}), json!([{"claimRef": {"namespace": "other", "name": "data"}}]), DIRECTORY)]
-// One that fits.
+// A matching volume.
 #[case(json!({}), json!([{}]), to("a"))]
 #[case(json!({"storageClassName": ""}), json!([{}]), to("a"))]
 #[case(json!({"storageClassName": "manual"}), json!([{"storageClassName": "manual"}]), to("a"))]
 #[case(json!({"volumeMode": "Filesystem"}), json!([{}]), to("a"))]
 #[case(json!({"selector": {"matchLabels": {"tier": "b"}}}), json!([{}, {}]), to("b"))]
 #[case(json!({"selector": {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["a"]}]}}), json!([{}, {}]), to("b"))]
-// The best one: the fewest modes, then the smallest.
+// The best match: the fewest modes, then the smallest.
 #[case(json!({}), json!([{"capacity": {"storage": "3Gi"}}, {"capacity": {"storage": "2Gi"}}]), to("b"))]
 #[case(json!({}), json!([{"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}, {"capacity": {"storage": "9Gi"}}]), to("b"))]
-// One that is meant for the claim.
+// A volume that is reserved for the claim.
 #[case(json!({}), json!([{}, {"claimRef": {"name": "data"}}]), to("b"))]
 #[case(json!({}), json!([{"claimRef": {"namespace": "default", "name": "data"}, "storageClassName": "x"}]), to("a"))]
 #[case(json!({}), json!([{"claimRef": {"name": "data"}, "capacity": {"storage": "1"}}]), mismatch(Mismatch::Capacity))]

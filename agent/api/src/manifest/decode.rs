@@ -1,8 +1,8 @@
 //! Decodes a tree into a typed value and records every mismatch instead of stopping at the first.
 //!
-//! The deserializer knows the path and position of every value, and the field names of every struct. It records a value of
-//! the wrong type and replaces it with an empty one. It records a value that the type itself rejects (for example a
-//! malformed time), omits it, and starts again.
+//! The deserializer tracks the path and position of every value, and the field names of every struct. It records a value of the
+//! wrong type and replaces it with an empty one. It records a value that the type itself rejects (for example a malformed time),
+//! omits it, and starts again.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -86,7 +86,7 @@ impl de::Error for Refused {
     }
 }
 
-/// Where a value is: it becomes text only for a problem.
+/// The path of a value: it is formatted only for a problem.
 #[derive(Clone, Copy)]
 enum Path<'a> {
     Root,
@@ -110,7 +110,7 @@ impl Path<'_> {
     }
 }
 
-/// Reads a value. Types have a copy of each generic function, so these only choose what the visitor gets.
+/// Reads a value. Each type has a copy of each generic function, so these functions only select the input of the visitor.
 #[derive(Clone, Copy)]
 struct Reader<'de, 'a> {
     node: &'de Node,
@@ -118,7 +118,7 @@ struct Reader<'de, 'a> {
     notes: &'a Notes,
 }
 
-/// Describes a value as its author sees it.
+/// Describes a value in its author's terms.
 fn describe(node: &Node) -> String {
     match &node.value {
         Value::Sequence(_) => "a list".to_owned(),
@@ -158,7 +158,7 @@ impl<'de> Reader<'de, '_> {
         self.notes.note(self.node.place, self.path, message);
     }
 
-    /// An integer from `least` to `most`; null is 0, as it is for Go.
+    /// An integer from `least` to `most`; null is 0, as in Go.
     fn integer(&self, least: i128, most: i128) -> i128 {
         match self.meaning() {
             Some(Plain::Null) => 0,
@@ -218,7 +218,7 @@ impl<'de> Reader<'de, '_> {
         }
     }
 
-    /// A quantity, which may be written as a number although its type expects a string.
+    /// A quantity, which may be a number in the text although its type expects a string.
     fn quantity(&self) -> String {
         let text = match self.meaning() {
             Some(Plain::Text(text)) => text.to_owned(),
@@ -275,7 +275,7 @@ macro_rules! integers {
     )*};
 }
 
-/// Values that are read as those of another kind; the other arguments say what the type expects.
+/// Values that are read like those of another kind; the other arguments describe the expected type.
 macro_rules! alike {
     ($($method:ident($($expected:ty),*) => $other:ident),* $(,)?) => {$(
         fn $method<V: Visitor<'de>>(
@@ -388,7 +388,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     }
 }
 
-/// The known name that is close to `key`.
+/// The known name that is similar to `key`.
 pub(super) fn nearest_name<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

@@ -23,7 +23,7 @@ pub(super) fn apply(pod: &mut Pod) {
     apply_spec(pod.spec.get_or_insert_default());
 }
 
-/// Names the account of a pod that names none, as the admission of an API server does: static pods have none.
+/// Sets the default service account of a pod without one, as the admission of an API server does: static pods have none.
 ///
 /// Source: Kubernetes 1.36, plugin/pkg/admission/serviceaccount/admission.go.
 pub fn service_account(pod: &mut Pod) {

@@ -1,4 +1,4 @@
-//! Endpoints and EndpointSlices in manifests: addresses behind Services that have no selector.
+//! Endpoints and EndpointSlices in manifests: addresses of Services without a selector.
 
 use std::net::IpAddr;
 
@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The label of an EndpointSlice that names its Service.
+/// The label of an EndpointSlice with the name of its Service.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 
-/// The EndpointSlices that stand for Endpoints. Kubernetes 1.36, pkg/controller/endpointslicemirroring.
+/// The EndpointSlices that mirror Endpoints. Kubernetes 1.36, pkg/controller/endpointslicemirroring.
 pub fn mirrors(endpoints: &Endpoints) -> Vec<EndpointSlice> {
     let metadata = &endpoints.metadata;
     let labels = metadata.labels.as_ref();
@@ -44,7 +44,7 @@ pub fn mirrors(endpoints: &Endpoints) -> Vec<EndpointSlice> {
     slices.filter(is_filled).collect()
 }
 
-/// Whether a slice stands for Endpoints.
+/// Whether a slice mirrors Endpoints.
 pub fn is_mirror(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(MANAGED_BY)).map(String::as_str) == Some(MIRRORING)

@@ -1,4 +1,4 @@
-//! ◆ What is done about each field of a manifest: one table, by which manifests are checked and docs/manifests.md is written.
+//! ◆ How each field of a manifest is supported: one table, from which manifests are checked and docs/manifests.md is generated.
 
 mod containers;
 mod objects;
@@ -6,25 +6,25 @@ mod pods;
 mod storage;
 mod workloads;
 
-/// What is done about a field.
+/// How a field is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It has its effect; the text adds something.
+    /// It has its effect; the text is an additional remark.
     Done(&'static str),
-    /// It is accepted without a word, because nothing that it could change exists here; the text says what is missing.
+    /// It is silently accepted, because nothing that it could change exists here; the text names what is missing.
     NoEffect(&'static str),
     /// It has no effect, and the text is a warning.
     Warned(&'static str),
-    /// The pod is refused; the text says why.
+    /// The pod is rejected; the text is the reason.
     Refused(&'static str),
 }
 
-/// Fields of which the same holds.
+/// Fields with the same support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// Their names in manifests, such as `hostNetwork`, separated by spaces.
     pub names: &'static str,
-    /// What is done about them.
+    /// How they are supported.
     pub support: Support,
 }
 
@@ -33,20 +33,20 @@ pub struct Fields {
 pub struct Type {
     /// Its name in the API.
     pub name: &'static str,
-    /// The fields that have their effect and need no word, separated by spaces.
+    /// The fields that have their effect without a remark, separated by spaces.
     pub done: &'static str,
     /// The other fields.
     pub others: &'static [Fields],
 }
 
-/// The types that manifests consist of, from pods to the details of their parts.
+/// The types in manifests, from pods to the details of their parts.
 pub fn types() -> impl Iterator<Item = &'static Type> {
     [pods::TYPES, containers::TYPES, storage::TYPES, workloads::TYPES, objects::TYPES]
         .into_iter()
         .flatten()
 }
 
-/// What is done about a field; `None` if the type is not in the table, or has no such field.
+/// How a field is supported; `None` if the type is not in the table, or has no such field.
 #[must_use]
 pub fn support(type_name: &str, field: &str) -> Option<Support> {
     let found = types().find(|known| known.name == type_name)?;

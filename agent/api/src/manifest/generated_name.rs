@@ -1,7 +1,7 @@
-//! ◆ Names of objects that give `metadata.generateName` and no name. Pure.
+//! ◆ Names of objects with `metadata.generateName` and no name. Pure.
 //!
 //! Source: Kubernetes 1.36, apiserver/pkg/storage/names/generate.go. Its five characters are random; here they depend on the file,
-//! so that a file that is read again has the same objects.
+//! so that rereading a file yields the same objects.
 
 use compact::Map;
 
@@ -9,11 +9,11 @@ use super::tree::{Entry, Node, Value};
 use super::{Loader, is_empty};
 use crate::generated_names::generated_name;
 
-/// How many names of each kind and prefix were generated.
+/// The number of generated names for each kind and prefix.
 pub(super) type Generated = Map<(String, String), usize>;
 
 impl Loader<'_> {
-    /// Gives an object a name if it has only a prefix for one.
+    /// Sets the name of an object that has only `generateName`.
     pub(super) fn generate_name(&mut self, kind: &str, node: &mut Node) {
         let Value::Mapping(fields) = &mut node.value else {
             return;
@@ -84,7 +84,7 @@ mod tests {
         format!("apiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\n{rest}\n---\n")
     }
 
-    /// The names of all that was read.
+    /// The names of all parsed objects.
     fn names(parsed: &Parsed) -> Vec<String> {
         assert_eq!(parsed.problems, []);
         let pods = parsed.pods.iter().map(|pod| pod.name().to_owned());
@@ -96,7 +96,7 @@ mod tests {
         pods.chain(workloads).chain(objects).collect()
     }
 
-    /// Whether a name is the prefix and five of the characters.
+    /// Whether a name is the prefix and five generated characters.
     fn is_generated(name: &str, prefix: &str) -> bool {
         let suffix = name.strip_prefix(prefix).unwrap_or_default();
         suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
@@ -170,7 +170,7 @@ mod tests {
     fn name_depends_on_file_kind_and_number_only() {
         let pod = document("Pod", "{generateName: a-}");
         let first = names(&strict("m.yaml", &pod));
-        // What is beside it, and what else is in it, makes no difference.
+        // Other documents, and other fields of the document, do not change the name.
         let changed = pod.replace("image: i", "image: other");
         for beside in ["Pod", "ConfigMap"] {
             let other = document(beside, "{generateName: b-}");

@@ -1,8 +1,8 @@
-//! ◆ Whether an image is named by the tag `latest`, on which its pull policy depends.
+//! ◆ Whether an image has the tag `latest`, on which its pull policy depends.
 //!
 //! Source: Kubernetes 1.36, pkg/util/parsers, and the grammar of references of the distribution project.
 
-/// The longest path of a repository.
+/// The maximum length of a repository's path.
 const MAX_PATH: usize = 255;
 
 /// Whether a reference has the tag `latest`, or neither a tag nor a digest. A malformed one has no tag.
@@ -10,7 +10,7 @@ pub(super) fn is_latest(image: &str) -> bool {
     tag(image).is_some_and(|tag| tag == "latest")
 }
 
-/// The tag of a valid reference; `latest` without tag and digest, empty with a digest alone.
+/// The tag of a valid reference; `latest` without tag and digest, empty with only a digest.
 fn tag(image: &str) -> Option<&str> {
     // 64 hex digits are the id of an image.
     if image.len() == 64 && image.bytes().all(is_hex) {

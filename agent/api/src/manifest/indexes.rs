@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// The highest index that a policy can name.
+/// The maximum index in a policy.
 const HIGHEST: u32 = 100_000;
 
-/// The indexes that `text` names; `None` if it is malformed, or they do not rise.
+/// The indexes in `text`; `None` if it is malformed, or they do not ascend.
 #[must_use]
 pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     let mut indexes = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! ◆ JSON for a parser of YAML, which reads all of JSON but tabs and surrogates. Pure.
+//! ◆ Converts JSON for a YAML parser, which supports all of JSON except tabs and surrogates. Pure.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ pub(super) fn is_json(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with('{')
 }
 
-/// A part of a text, and where it begins: the lines before it, and the characters before it in its line.
+/// A part of a text, and its position: the number of lines before it, and of characters before it in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     pub(super) text: &'a str,
@@ -16,14 +16,13 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// A text that has no other part.
+    /// A text that is one part.
     pub(super) fn whole(text: &'a str) -> Self {
         Self { text, lines: 0, columns: 0 }
     }
 }
 
-/// The objects of a JSON text that follow each other with nothing between them, which YAML does not allow; another text is
-/// one part.
+/// Splits a JSON text with several objects without separators, which YAML does not allow; any other text is one part.
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
     let mut part = Part::whole(text);
     let mut parts = Vec::new();
@@ -43,7 +42,7 @@ pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Where an object begins that follows another one.
+/// The position of an object that follows another one.
 fn next_object(json: &str) -> Option<usize> {
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
     for (at, c) in json.char_indices() {
@@ -67,8 +66,8 @@ fn next_object(json: &str) -> Option<usize> {
     None
 }
 
-/// JSON allows tabs as indentation and writes characters as pairs of surrogates, YAML does not: replace the tabs by spaces,
-/// which keeps all positions, and the pairs by their characters.
+/// JSON allows tabs as indentation and escapes characters as pairs of surrogates, YAML does not: tabs are replaced by spaces, which
+/// preserves all positions, and pairs by their characters.
 pub(super) fn for_yaml(text: &str) -> Cow<'_, str> {
     if !is_json(text) {
         return Cow::Borrowed(text);
@@ -82,7 +81,7 @@ pub(super) fn for_yaml(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// JSON whose escaped surrogates are characters; one without its other half is the replacement character.
+/// JSON with escaped surrogates replaced by characters; an unpaired one becomes the replacement character.
 fn without_surrogates(json: &str) -> String {
     let mut replaced = String::with_capacity(json.len());
     let mut rest = json;
@@ -92,7 +91,7 @@ fn without_surrogates(json: &str) -> String {
         let length = match (escaped_unit(escape), escaped_unit(escape.get(6..).unwrap_or(""))) {
             (Some(high), Some(low)) if is_pair(high, low) => 12,
             (Some(unit), _) if (0xd800..0xe000).contains(&unit) => 6,
-            // The character after the backslash is no escape of its own.
+            // The character after the backslash does not begin another escape.
             (Some(_) | None, _) => {
                 let end = escape.chars().take(2).map(char::len_utf8).sum();
                 replaced.push_str(escape.get(..end).unwrap_or(escape));

@@ -1,4 +1,4 @@
-//! ◆ Which kinds of documents a manifest may have, and what is done with the others. Pure.
+//! ◆ The kinds of documents that a manifest may contain, and how other kinds are handled. Pure.
 
 use super::object::Object;
 use super::tree::{Node, Position, Value};
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 20] = [
     ("ClusterTrustBundle", "certificates.k8s.io/v1beta1"),
 ];
 
-/// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelt.
+/// The other kinds of the API groups of [`KINDS`]. A kind of such a group that is in neither list is misspelled.
 const OTHERS: [(&str, &str); 10] = [
     ("Binding", "v1"),
     ("ComponentStatus", "v1"),
@@ -58,15 +58,15 @@ pub struct Skipped {
     pub file: String,
     /// Its first line, from 1.
     pub line: usize,
-    /// The events of a helm release that it waits for, if that is why it is skipped.
+    /// The events of a helm release that its hook waits for, if it is skipped for that reason.
     pub helm_hook: Option<String>,
 }
 
-/// What a document is.
+/// The class of a document.
 enum Found<'n> {
     /// An object that is decoded.
     Known(&'n str),
-    /// A list; its items have this kind if they name none.
+    /// A list; items without a kind have this kind.
     List(Option<&'n str>),
     /// An object that is not run.
     Other,
@@ -86,7 +86,7 @@ impl Loader<'_> {
         self.node(root, "", None);
     }
 
-    /// An object, or a list of them, at `path`. It is of kind `default` if it names none.
+    /// An object, or a list of objects, at `path`. Without a kind it is of kind `default`.
     fn node(&mut self, node: &Node, path: &str, default: Option<&str>) {
         let found = self.kind(node, path, default);
         self.parsed.documents += usize::from(!matches!(found, Some(Found::List(_))));
@@ -196,7 +196,7 @@ impl Loader<'_> {
         });
     }
 
-    /// Checks apiVersion and kind. The items of a typed list are of kind `default` if they have none.
+    /// Checks apiVersion and kind. Items of a typed list without a kind are of kind `default`.
     fn kind<'n>(
         &mut self,
         node: &'n Node,
@@ -252,7 +252,7 @@ impl Loader<'_> {
         self.problem(node.place, field, &missing);
     }
 
-    /// What an object of this kind and version is.
+    /// Classifies an object by its kind and version.
     fn classify<'n>(
         &mut self,
         kind: &'n str,
@@ -269,7 +269,7 @@ impl Loader<'_> {
                     None => Found::Known(kind),
                 });
             }
-            // Another group may have a kind of the same name, but an old version of this one is a mistake.
+            // Another group may have a kind with the same name, but an old version of this group is an error.
             let old = [
                 "apps/",
                 "batch/",
@@ -304,7 +304,7 @@ impl Loader<'_> {
     }
 }
 
-/// The API version of a kind that is decoded, or of a list of them.
+/// The API version of a supported kind, or of a list of it.
 fn version_of(kind: &str) -> Option<&'static str> {
     if kind == "List" {
         return Some("v1");
@@ -314,19 +314,19 @@ fn version_of(kind: &str) -> Option<&'static str> {
     known.map(|(_, version)| *version)
 }
 
-/// The kind of the items of a typed list, as `Pod` of `PodList`.
+/// The kind of the items of a typed list, such as `Pod` for `PodList`.
 fn item_kind(kind: &str) -> Option<&str> {
     let item = kind.strip_suffix("List")?;
     KINDS.iter().any(|(known, _)| *known == item).then_some(item)
 }
 
-/// The kinds in words.
+/// The supported kinds, for messages.
 fn names() -> String {
     let kinds: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
     format!("{}, List", kinds.join(", "))
 }
 
-/// The annotation by which helm holds an object back until an event of a release.
+/// The annotation with which helm delays an object until an event of a release.
 fn helm_hook(node: &Node) -> Option<&str> {
     let metadata = &node.get("metadata")?.value;
     let annotations = &metadata.get("annotations")?.value;
@@ -338,7 +338,7 @@ fn with_kind(node: &Node, kind: &str) -> Node {
     with_type(node, version_of(kind).unwrap_or("v1"), kind)
 }
 
-/// Adds this apiVersion and this kind, unless it has its own.
+/// Adds this apiVersion and this kind, unless the object has its own.
 fn with_type(node: &Node, version: &str, kind: &str) -> Node {
     let mut node = node.clone();
     let place = node.place;

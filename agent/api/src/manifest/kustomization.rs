@@ -1,4 +1,4 @@
-//! ◆ Kustomizations, which `kubectl kustomize` builds and which need not give a kind. Pure.
+//! ◆ Kustomizations, which `kubectl kustomize` builds, and which may omit their kind. Pure.
 //!
 //! Source: kustomize 5, api/types/kustomization.go and api/konfig/general.go.
 
@@ -7,20 +7,20 @@ use std::path::Path;
 use super::is_empty;
 use super::tree::{Node, Value};
 
-/// The kind that a document has without one.
+/// The default kind of a document.
 pub(super) const KIND: &str = "Kustomization";
-/// The API version that a document has without one.
+/// The default API version of a document.
 pub(super) const VERSION: &str = "kustomize.config.k8s.io/v1beta1";
 
 const GROUP: &str = "kustomize.config.k8s.io/";
 const FILES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// The fields that other documents do not have at their top.
+/// The top-level fields that no other document has.
 const FIELDS: &str = "bases buildMetadata commonAnnotations commonLabels components configMapGenerator configurations crds generatorOptions \
     generators helmChartInflationGenerator helmCharts helmGlobals imageTags images labels namePrefix nameSuffix namespace openapi patches \
     patchesJson6902 patchesStrategicMerge replacements replicas resources secretGenerator sortOptions transformers validators vars";
 
-/// Whether the document of a file is a kustomization that lacks its kind or its API version.
+/// Whether the document of a file is a kustomization without a kind or an API version.
 pub(super) fn is_kustomization(file: &str, document: &Node) -> bool {
     let Value::Mapping(fields) = &document.value else {
         return false;

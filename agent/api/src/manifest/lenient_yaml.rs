@@ -1,31 +1,31 @@
-//! ◆ YAML that kubectl reads and YAML 1.2 does not allow, made valid without a change of its meaning. Pure.
+//! ◆ Makes YAML valid that kubectl accepts and YAML 1.2 does not allow, without a change of its meaning. Pure.
 //!
-//! kubectl's parser (libyaml's, in Go) does not look at the indentation of what is in brackets or quotes, and takes a tab for a space
-//! between a key and its value. The parser here stops there and says where, so that only what it stopped at is altered.
+//! kubectl's parser (libyaml's, in Go) ignores the indentation inside brackets and quotes, and accepts a tab as a space between a
+//! key and its value. The parser here stops there and reports the position, so that only this position is altered.
 
 use compact::Map;
 use saphyr_parser::{Marker, ScanError};
 
-/// What is put before a line that is not indented far enough: more than any manifest indents.
+/// The indentation added to a line that is not indented far enough: more than any manifest has.
 const INDENT: usize = 64;
-/// How much is read again for repairs, in bytes: a limit for texts that need very many.
+/// The limit of rereading for repairs, in bytes, for texts that need very many.
 const MOST_READ: usize = 16 << 20;
 
-/// What was put into a text so far.
+/// The insertions into a text so far.
 #[derive(Default)]
 pub(super) struct Repairs {
-    /// Spaces before lines, by their numbers from 1.
+    /// The number of inserted spaces, by line number from 1.
     inserted: Map<usize, usize>,
     read: usize,
 }
 
 impl Repairs {
-    /// How many characters of a line before a place in it are not the author's.
+    /// The number of inserted characters at the begin of a line.
     pub(super) fn before(&self, line: usize) -> usize {
         self.inserted.get(&line).copied().unwrap_or(0)
     }
 
-    /// The text without what the parser stopped at; `None` if kubectl would stop there too.
+    /// Repairs the position at which the parser stopped; `None` if kubectl would stop there too.
     pub(super) fn repair(&mut self, text: &str, error: &ScanError) -> Option<String> {
         self.read += text.len();
         if self.read > MOST_READ {
@@ -53,7 +53,7 @@ impl Repairs {
         }
     }
 
-    /// Puts spaces before the lines that begin at these offsets.
+    /// Inserts spaces before the lines that begin at these offsets.
     fn indent(&mut self, text: &str, lines: &[(usize, usize)]) -> String {
         let mut indented = String::with_capacity(text.len() + lines.len() * INDENT);
         let mut done = 0;
@@ -68,7 +68,7 @@ impl Repairs {
     }
 }
 
-/// The byte that the parser means.
+/// The byte offset of the parser's position.
 fn offset(text: &str, at: &Marker) -> Option<usize> {
     let mut offset = 0;
     for _ in 1..at.line() {
@@ -79,13 +79,13 @@ fn offset(text: &str, at: &Marker) -> Option<usize> {
     Some(offset + in_line)
 }
 
-/// How many bytes of its line are before an offset.
+/// The number of bytes before an offset in its line.
 fn column_bytes(text: &str, offset: usize) -> usize {
     let before = text.get(..offset).unwrap_or_default();
     before.len() - before.rfind('\n').map_or(0, |end| end + 1)
 }
 
-/// Where the further lines of a quoted scalar begin, and their numbers. Empty ones are left out: they are line breaks of the text.
+/// The offsets and numbers of the continuation lines of a quoted scalar. Empty lines are skipped: they are line breaks of the text.
 fn lines_of_quoted(text: &str, start: usize, line: usize) -> Option<Vec<(usize, usize)>> {
     let mut rest = text.get(start..)?.char_indices().peekable();
     let (_, quote) = rest.next().filter(|(_, quote)| matches!(quote, '\'' | '"'))?;
@@ -99,7 +99,7 @@ fn lines_of_quoted(text: &str, start: usize, line: usize) -> Option<Vec<(usize, 
                     lines.push((start + index + 1, line));
                 }
             }
-            // An escaped line break is one all the same.
+            // An escaped line break still ends the line.
             '\\' if quote == '"' => drop(rest.next_if(|(_, escaped)| *escaped != '\n')),
             c if c == quote => {
                 let doubled = quote == '\'' && rest.next_if(|(_, next)| *next == quote).is_some();

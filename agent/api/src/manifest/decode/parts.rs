@@ -1,4 +1,4 @@
-//! The parts of a list or mapping, read one after the other: what is refused is left out.
+//! The items of a list and the fields of a mapping, read one after the other; rejected ones are skipped.
 
 use std::iter::Enumerate;
 use std::slice::Iter;
@@ -16,7 +16,7 @@ pub(super) struct Items<'de, 'a> {
 }
 
 impl<'de> Items<'de, '_> {
-    /// The next item that was not refused.
+    /// The next item that was not rejected.
     fn next(&mut self) -> Option<Reader<'de, '_>> {
         let Reader { path, notes, .. } = &self.reader;
         self.items
@@ -39,13 +39,13 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
         }
     }
 
-    /// A list gets no more room than it needs: those of containers stay for as long as their pod.
+    /// The exact size, because lists of containers stay in memory as long as their pod.
     fn size_hint(&self) -> Option<usize> {
         Some(self.items.len())
     }
 }
 
-/// The fields of a mapping, of which the known ones are read and the others noted.
+/// The fields of a mapping: known ones are read, unknown ones are recorded.
 pub(super) struct Fields<'de, 'a> {
     pub(super) reader: Reader<'de, 'a>,
     pub(super) entries: Iter<'de, Entry>,
@@ -55,7 +55,7 @@ pub(super) struct Fields<'de, 'a> {
 }
 
 impl<'de> Fields<'de, '_> {
-    /// The key of the next field that is known and was not refused.
+    /// The key of the next known field that was not rejected.
     fn next_key(&mut self) -> Option<&'de str> {
         let Reader { path, notes, .. } = &self.reader;
         for entry in self.entries.by_ref() {
@@ -111,7 +111,7 @@ fn read<'de, S: DeserializeSeed<'de>>(
 }
 
 impl Reader<'_, '_> {
-    /// Records a rejection once, at its own path, and has another round without the value.
+    /// Records a rejection once, at its own path, and requests another round without the value.
     fn refuse(&self, Refused(message): &Refused) {
         // Only the innermost rejected value is recorded; the enclosing ones propagate the error.
         if !self.notes.again.replace(true) {

@@ -1,4 +1,4 @@
-//! Defaults of requests and limits, and how quantities are rewritten.
+//! Defaults of requests and limits, and the rewriting of quantities.
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -95,7 +95,7 @@ fn in_thousandths(text: &str) -> Option<String> {
     (rounded != quantity).then(|| rounded.to_string())
 }
 
-/// Writes a quantity as the API server does. An invalid one is left to validation.
+/// Rewrites a quantity as the API server does. An invalid one is left to validation.
 pub(super) fn rewrite(quantity: &mut ApiQuantity) {
     if let Ok(canonical) = quantity::canonical(&quantity.0) {
         quantity.0 = canonical.text;

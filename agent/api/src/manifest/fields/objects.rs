@@ -1,4 +1,4 @@
-//! ◆ The fields of objects that pods refer to, or live in.
+//! ◆ The fields of objects that pods refer to, and of namespaces.
 
 use super::{Type, all, done, no_effect, some, warned};
 

@@ -1,4 +1,4 @@
-//! Which kinds are decoded, skipped and refused.
+//! Which kinds are decoded, skipped and rejected.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use rstest::rstest;
