@@ -1,4 +1,4 @@
-//! ◆ The objects of all manifests together: what is wrong with one beside the others, or what an API server warns of. Pure.
+//! ◆ The objects of all manifests together: conflicts between them, and an API server's warnings. Pure.
 
 pub mod extended_resources;
 pub mod fractional_bytes;
@@ -8,7 +8,7 @@ pub mod reserved_names;
 use crate::manifest::Workload;
 use crate::pod::Pod;
 
-/// The bare pods (`pod default/web`), and an example of those of each object that makes pods (`deployment default/web`).
+/// The bare pods (`pod default/web`), and one example pod of each object that creates pods (`deployment default/web`).
 pub fn named_pods<'a>(
     pods: &'a [Pod],
     workloads: &'a [Workload],

@@ -1,5 +1,5 @@
-//! ◆ Patches of objects: JSON merge patches and strategic merge patches are applied, and computed from two or three
-//! versions of an object. Pure.
+//! ◆ Patches of objects: applies JSON merge patches and strategic merge patches, and computes them from two or three versions of an
+//! object. Pure.
 //!
 //! Objects and patches are JSON values. The caller decodes and validates the result: it may have null fields, and fields
 //! that its type does not have.
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 /// A JSON object.
 type Object = Map<String, Value>;
 
-/// A patch that cannot be applied, or objects of which no patch can be computed.
+/// Why a patch cannot be applied or computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", self.prefix())]
 pub struct PatchError {
@@ -24,13 +24,13 @@ pub struct PatchError {
     problem: PatchProblem,
 }
 
-/// What is wrong with a patch, or with the object that it is applied to.
+/// What is wrong with a patch, or with its object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchProblem {
     /// An object or a patch is not a JSON object.
     #[error("expected an object")]
     NotObject,
-    /// A directive of a list belongs to a field that is not a list.
+    /// A directive for a list is used for a field that is not a list.
     #[error("expected a list")]
     NotList,
     /// The elements of a list have different JSON types, or the first one is null.
@@ -45,7 +45,7 @@ pub enum PatchProblem {
     /// An element of a list does not have the merge key.
     #[error("element without merge key {0:?}")]
     MissingMergeKey(String),
-    /// `$patch` has a value that is unknown, or that has no meaning in this place.
+    /// `$patch` has an unknown value, or one that is not valid in this place.
     #[error("unknown $patch directive {0}")]
     UnknownDirective(String),
     /// `$retainKeys` is not a list, or the patch sets a field that is not in it.
@@ -69,13 +69,13 @@ impl PatchError {
         &self.path
     }
 
-    /// What is wrong.
+    /// The problem.
     #[must_use]
     pub fn problem(&self) -> &PatchProblem {
         &self.problem
     }
 
-    /// The HTTP status with which an API server refuses the patch.
+    /// The HTTP status with which an API server rejects the patch.
     ///
     /// Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go,
     /// `interpretStrategicMergePatchError`.
@@ -96,13 +96,13 @@ impl PatchError {
         }
     }
 
-    /// The error of a field of an object.
+    /// Adds a field to the error's path.
     fn within(self, field: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         Self { path: format!("{field}{dot}{}", self.path), ..self }
     }
 
-    /// The error of an element of a list, which has `value` as its merge key.
+    /// Adds an element of a list, whose merge key is `value`, to the error's path.
     fn within_element(self, key: &str, value: &Value) -> Self {
         self.within(&format!("[{key}={value}]"))
     }

@@ -58,7 +58,7 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// Returns the policy of that name; Always, the API's default, for an absent one.
+    /// Returns the policy with this name; Always, the API's default, if it is absent.
     fn of(name: Option<&str>) -> Self {
         match name {
             Some("OnFailure") => Self::OnFailure,
@@ -86,7 +86,7 @@ struct Inner {
     ephemeral: Vec<Container>,
 }
 
-/// A pod to run. [`crate::manifest::parse`] returns validated ones; clones share one allocation. Two are equal if their API
+/// A pod to run. [`crate::manifest::parse`] returns validated ones; clones share one allocation. Pods are equal if their API
 /// objects are.
 #[derive(Clone, Debug)]
 pub struct Pod(Arc<Inner>);
@@ -98,7 +98,7 @@ impl PartialEq for Pod {
 }
 
 impl Pod {
-    /// Whether both are one object in memory, which is quicker to see than whether they are equal.
+    /// Whether both share one allocation, which is a faster check than equality.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -140,7 +140,7 @@ impl Pod {
         Self::new(api).with_origin(self.origin())
     }
 
-    /// The file or URL that the pod was read from; may be empty. It is no part of the pod.
+    /// The file or URL that the pod was read from; may be empty. Equality ignores it.
     pub fn origin(&self) -> &str {
         &self.0.origin
     }
@@ -152,7 +152,7 @@ impl Pod {
 
     /// The spec; empty if the object has none.
     pub fn spec(&self) -> &PodSpec {
-        /// Of a pod without one.
+        /// The spec of a pod without one.
         static EMPTY: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
         self.0.api.spec.as_ref().unwrap_or(&EMPTY)
     }
@@ -216,7 +216,7 @@ impl Pod {
         init.chain(apps).chain(ephemeral)
     }
 
-    /// The volumes that a container uses (Kubernetes 1.36, pkg/volume/util GetPodVolumeNames): others are not prepared.
+    /// The volumes that a container uses (Kubernetes 1.36, pkg/volume/util GetPodVolumeNames): other volumes are not prepared.
     pub fn mounted_volumes(&self) -> impl Iterator<Item = &Volume> {
         let mut used = Set::new();
         for (_, container) in self.all_containers() {
@@ -229,7 +229,7 @@ impl Pod {
         volumes.filter(move |volume| used.contains(volume.name.as_str()))
     }
 
-    /// Whether a container mounts the volume of this name, and whether one has it as a block device.
+    /// Whether a container mounts the volume with this name, and whether one uses it as a block device.
     pub fn uses_of_volume(&self, name: &str) -> (bool, bool) {
         let (mut is_mounted, mut is_device) = (false, false);
         for (_, container) in self.all_containers() {
@@ -246,7 +246,7 @@ impl Pod {
         self.init_containers().iter().chain(self.containers())
     }
 
-    /// The container of that name; names are unique across the three lists.
+    /// The container with this name; names are unique across the three lists.
     pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
         self.all_containers().find(|(_, container)| container.name == name)
     }
@@ -266,19 +266,19 @@ impl Pod {
         self.spec().termination_grace_period_seconds.unwrap_or(30)
     }
 
-    /// Whether the pod is being deleted at the API server (`metadata.deletionTimestamp`).
+    /// Whether the pod is being deleted in the API server (`metadata.deletionTimestamp`).
     pub fn is_deleted(&self) -> bool {
         self.0.api.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether its source says that it has ended: an API server keeps the status that an agent gave the pod.
+    /// Whether it has ended according to its source: an API server stores the status that an agent reported.
     pub fn has_ended(&self) -> bool {
         let status = self.0.api.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     }
 
-    /// Whether anything changed that a source decides: a new status is no update.
+    /// Whether any field that its source controls has changed: a new status is not an update.
     pub fn is_updated_from(&self, old: &Self) -> bool {
         let (new, old_meta) = (&self.0.api.metadata, &old.0.api.metadata);
         self.spec() != old.spec()
@@ -288,7 +288,7 @@ impl Pod {
             || new.deletion_grace_period_seconds != old_meta.deletion_grace_period_seconds
     }
 
-    /// Its source, as a kubelet names it: `api`, `file` or `http` (annotation `kubernetes.io/config.source`).
+    /// Its source by the kubelet's name: `api`, `file` or `http` (annotation `kubernetes.io/config.source`).
     pub fn source(&self) -> Option<&str> {
         let mut annotations = self.annotations();
         let source = annotations.find(|(key, _)| *key == "kubernetes.io/config.source");

@@ -1,4 +1,4 @@
-//! ◆ What may change of a pod that exists. Pure.
+//! ◆ Which fields of an existing pod may change. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go ValidatePodUpdate and ValidatePodResize.
 
@@ -12,7 +12,8 @@ use crate::totals::Kind;
 /// The annotation of pods that stand for static ones.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether a pod may become the other one: but for images, the deadline, tolerations, and CPU and memory they are the same.
+/// Whether a pod may be changed to the other one: except for images, the deadline, tolerations, and CPU and memory they must be
+/// equal.
 #[must_use]
 pub fn may_change(old: &Pod, new: &Pod) -> bool {
     let fixed = |pod: &Pod| {
@@ -34,11 +35,11 @@ pub fn may_change(old: &Pod, new: &Pod) -> bool {
     fixed(old) == fixed(new) && !loses_resources(old, new) && qos_class(old) == qos_class(new)
 }
 
-/// The pod with another ephemeral container, or what is wrong with that (ValidatePodEphemeralContainersUpdate): it is named and
-/// has an image like a container, and its target is one of the pod.
+/// The pod with a further ephemeral container. Checks it (ValidatePodEphemeralContainersUpdate): its name and image must be valid
+/// as a container's, and its target must be a container of the pod.
 ///
 /// # Errors
-/// The container is not one for this pod.
+/// If the container is not valid for this pod.
 pub fn with_ephemeral_container(
     pod: &Pod,
     mut container: EphemeralContainer,
@@ -52,11 +53,11 @@ pub fn with_ephemeral_container(
     if !target.is_empty() && possible.all(|possible| possible.name != target) {
         return Err(format!("{field}.targetContainerName: {target:?} not found"));
     }
-    // The check below would name the init container's field.
+    // The check below would report the init container's field.
     if spec.init_containers.iter().flatten().any(|init| init.name == container.name) {
         return Err(format!("{field}.name: duplicate value {:?}", container.name));
     }
-    // As a container it gets the defaults of one, and must be valid as one; names are those of all containers.
+    // It is defaulted and validated like an app container; its name must be unique among all containers.
     let first = spec.containers.len();
     let all = before.iter().map(as_container).chain([as_container(&container)]);
     spec.containers.extend(all);

@@ -3,8 +3,8 @@
 //! Source: Kubernetes 1.36, apimachinery/pkg/api/resource: a decimal number, then a decimal suffix (`n u m k M G T P E`),
 //! a binary one (`Ki Mi Gi Ti Pi Ei`), an exponent (`e3`, `E3`) or nothing. Fractions of a billionth are rounded up.
 //!
-//! Kubernetes has two representations, and conversions of either to 64 bits overflow in their own way. They matter for
-//! amounts beyond 64 bits, and for the rounding of negative ones, so `Form` says which representation an amount has.
+//! Kubernetes has two representations, whose conversions to 64 bits overflow differently. They matter for amounts beyond 64 bits,
+//! and for the rounding of negative ones; `Form` records the representation of an amount.
 
 mod decimal;
 mod integer;
@@ -19,10 +19,10 @@ use scan::{Parts, Problem, Scale};
 
 pub use scan::Format;
 
-/// A quantity, in billionths of its unit, and how it is written. Two are equal if their amounts are.
+/// A quantity, in billionths of its unit, and its format. Quantities are equal if their amounts are.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
-    /// Saturates, for order and for sums.
+    /// Saturated, for comparisons and sums.
     nanos: i128,
     form: Form,
     format: Format,
@@ -33,7 +33,7 @@ pub struct Quantity {
 enum Form {
     /// A 64-bit integer and a power of ten.
     Integer(Integer),
-    /// A decimal number of any length, which is what its conversions give.
+    /// A decimal number of any length, as the results of its conversions.
     Decimal {
         /// In whole units.
         value: i64,
@@ -44,7 +44,7 @@ enum Form {
 
 const NANO: i128 = 1_000_000_000;
 
-/// Kubernetes holds a number of at most this many digits without its slow decimal arithmetic.
+/// The maximum number of digits for which Kubernetes does not need its slow decimal arithmetic.
 const FAST_DIGITS: usize = 18;
 
 /// Not a quantity.
@@ -58,7 +58,7 @@ pub struct QuantityError {
 }
 
 impl QuantityError {
-    /// What the API server says of it.
+    /// The API server's message.
     pub fn api_message(&self) -> &'static str {
         match self.problem {
             Problem::Form => {
@@ -70,12 +70,12 @@ impl QuantityError {
     }
 }
 
-/// A quantity as the API server writes it back.
+/// A quantity as the API server rewrites it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canonical {
-    /// The text: the given one if it is canonical or nearly, as in `1500m`.
+    /// The text: the given one if it is canonical or nearly canonical, as in `1500m`.
     pub text: String,
-    /// The amount, if it was written as a whole number of units that 64 bits hold.
+    /// The amount, if it was written as a whole number of units that fits into 64 bits.
     pub exact_integer: Option<i64>,
 }
 
@@ -112,12 +112,12 @@ impl Quantity {
         Self { nanos: integer.nanos(), form: Form::Integer(integer), format }
     }
 
-    /// How it is written.
+    /// Its format.
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// In whole units, rounded away from zero; beyond 64 bits what Kubernetes makes of it.
+    /// In whole units, rounded away from zero; beyond 64 bits the same result as in Kubernetes.
     pub fn value(self) -> i64 {
         match self.form {
             Form::Integer(integer) => integer.scaled(0),
@@ -125,7 +125,7 @@ impl Quantity {
         }
     }
 
-    /// In thousandths of a unit, rounded away from zero; beyond 64 bits what Kubernetes makes of it.
+    /// In thousandths of a unit, rounded away from zero; beyond 64 bits the same result as in Kubernetes.
     pub fn milli_value(self) -> i64 {
         match self.form {
             Form::Integer(integer) => integer.scaled(-3),
@@ -133,7 +133,7 @@ impl Quantity {
         }
     }
 
-    /// Rounded away from zero to thousandths; one that is too great to have a smaller part stays as it is.
+    /// Rounded away from zero to thousandths; an amount too large to have a smaller part is unchanged.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         const UNIT: i128 = NANO / 1000;
@@ -157,7 +157,7 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// The sum of two, written as this one, or as the other if this is zero.
+    /// The sum, in this quantity's format, or in the other's if this is zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let nanos = self.nanos.saturating_add(other.nanos);
@@ -172,7 +172,7 @@ impl Quantity {
         }
     }
 
-    /// The difference, written as this one, or as the other if this is zero.
+    /// The difference, in this quantity's format, or in the other's if this is zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let form = match other.form {
@@ -231,7 +231,7 @@ pub fn canonical(text: &str) -> Result<Canonical, QuantityError> {
     Ok(Canonical { text: own_text(text, &parts)?, exact_integer: None })
 }
 
-/// The text made from the amount.
+/// The text formatted from the amount.
 fn own_text(text: &str, parts: &Parts<'_>) -> Result<String, QuantityError> {
     match parts.scale {
         // Decimal numbers are not limited, so their digits stay text.
@@ -262,7 +262,7 @@ fn from_decimal(parts: &Parts<'_>) -> Quantity {
     let signed = if parts.negative { -magnitude } else { magnitude };
     let binary = parts.format == Format::BinarySi;
     let most = i128::from(i64::MAX) * NANO;
-    // Kubernetes limits binary quantities to 64 bits, and holds the limit as a whole number of units.
+    // Kubernetes limits binary quantities to 64 bits, and represents the limit as a whole number of units.
     if binary && magnitude > most {
         let value = if parts.negative { -i64::MAX } else { i64::MAX };
         return Quantity {
@@ -280,7 +280,7 @@ fn from_decimal(parts: &Parts<'_>) -> Quantity {
     Quantity {
         nanos: signed,
         form,
-        // Kubernetes writes a binary fraction of a unit with a decimal suffix.
+        // Kubernetes formats a binary fraction of a unit with a decimal suffix.
         format: if binary && magnitude < NANO && magnitude != 0 {
             Format::DecimalSi
         } else {
@@ -289,7 +289,7 @@ fn from_decimal(parts: &Parts<'_>) -> Quantity {
     }
 }
 
-/// The decimal number of these billionths.
+/// The decimal form of these billionths.
 fn decimal_form(nanos: i128) -> Form {
     if nanos < i128::from(i64::MAX) {
         return narrow_form(nanos as i64);
@@ -298,8 +298,8 @@ fn decimal_form(nanos: i128) -> Form {
     Form::Decimal { value: up(NANO), milli: up(NANO / 1000) }
 }
 
-/// The decimal number of less than 2^63 − 1 billionths, of which Kubernetes takes the low 64 bits: of a negative one of
-/// any size. It adds one to a quotient that is not exact, to a negative one too, so that -1.5000000001 is 0.
+/// The decimal form of fewer than 2^63 − 1 billionths. Kubernetes takes the low 64 bits of a negative number of any size, and adds
+/// one to every inexact quotient, even to a negative one, so that -1.5000000001 becomes 0.
 fn narrow_form(nanos: i64) -> Form {
     let up = |unit: i64| nanos / unit + i64::from(nanos % unit != 0);
     Form::Decimal { value: up(1_000_000_000), milli: up(1_000_000) }
@@ -318,7 +318,7 @@ fn parts(text: &str) -> Result<Parts<'_>, QuantityError> {
 /// A number that Kubernetes parses as an integer and a power of ten.
 struct Fast {
     integer: Integer,
-    /// The given text counts as canonical.
+    /// Whether the given text counts as canonical.
     keeps_text: bool,
 }
 
@@ -328,7 +328,7 @@ fn fast(parts: &Parts<'_>) -> Option<Fast> {
     let (power, factor, most) = match parts.scale {
         Scale::Ten(power) => (power, 1, FAST_DIGITS),
         Scale::Two(power) if parts.fraction.is_empty() => {
-            // 2^10 takes three digits.
+            // A factor of 2^10 takes three digits.
             let taken = usize::try_from(power * 3 / 10).ok()?;
             (0, 1_i64 << power, 14_usize.checked_sub(taken)?)
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// Whether a selector matches labels. An empty one matches all.
+/// Whether a selector matches labels. An empty selector matches all.
 pub fn matches_selector(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let mut pairs = selector.match_labels.iter().flatten();
     let mut expressions = selector.match_expressions.iter().flatten();

@@ -1,4 +1,4 @@
-//! ◆ Requests and limits of a whole pod: those of its containers together, or those of `spec.resources`.
+//! ◆ Requests and limits of a whole pod: the total of its containers, or those of `spec.resources`.
 //!
 //! Source: Kubernetes 1.36, component-helpers/resource/helpers.go.
 
@@ -13,7 +13,7 @@ use crate::quantity::Quantity;
 /// Quantities by the name of their resource.
 pub type Amounts = BTreeMap<String, ApiQuantity>;
 
-/// Which of the two lists.
+/// One of the two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `requests`.
@@ -37,7 +37,7 @@ pub fn amount(quantity: &ApiQuantity) -> Quantity {
     Quantity::parse(&quantity.0).unwrap_or(Quantity::ZERO)
 }
 
-/// Whether a pod as a whole can request the resource.
+/// Whether a pod can request the resource at pod level.
 pub fn is_for_pods(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
@@ -59,8 +59,7 @@ fn raise(most: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// The containers' amounts together: all app containers and sidecars, or an init container with the sidecars before it,
-/// whichever is more.
+/// The containers' total: all app containers and sidecars, or an init container with the sidecars before it, whichever is more.
 pub fn of_containers(spec: &PodSpec, kind: Kind) -> Amounts {
     let list = |container: &'_ Container| kind.of(container.resources.as_ref()).cloned();
     let mut total = Amounts::new();
@@ -84,8 +83,8 @@ pub fn of_containers(spec: &PodSpec, kind: Kind) -> Amounts {
     total
 }
 
-/// The pod's amounts: those of its containers, replaced by what it has as a whole, with its overhead. Overhead raises
-/// limits but makes none.
+/// The pod's amounts: those of its containers, replaced by its pod-level ones, with its overhead. Overhead raises existing limits,
+/// but sets none.
 pub fn of_pod(spec: &PodSpec, kind: Kind) -> Amounts {
     let mut total = of_containers(spec, kind);
     let own = kind.of(spec.resources.as_ref()).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What the store costs: microseconds a write, and memory of 1,000 pods. `cargo bench -p cluster`
+//! The cost of the store: microseconds per write, and memory of 1,000 pods. `cargo bench -p cluster`
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const PODS: usize = 1000;
 
 fn main() {
-    // The names of a test filter and the like do not matter.
+    // Arguments such as a test filter are ignored.
     let store = Store::new(1);
     let now = Timestamp::UNIX_EPOCH;
     let key = |number: usize| Key::pod("default", &format!("web-{number}"));
@@ -45,7 +45,7 @@ fn main() {
     });
 }
 
-/// Does something with each pod, and prints what one takes.
+/// Runs `act` for each pod, and prints the time for one.
 fn measure(what: &str, mut act: impl FnMut(usize)) {
     let begun = Instant::now();
     (0..PODS).for_each(&mut act);

@@ -1,7 +1,7 @@
-//! ◆ What a change of the manifests does to the objects that they have: kept, updated, replaced or removed. Pure.
+//! ◆ The effects of changed manifests on their objects: kept, updated, replaced or removed. Pure.
 //!
-//! The same for pods and for objects with controllers. Which changes an object may have is an API server's knowledge
-//! (`api::pod_update::may_change`, [`Workload::may_become`]); `kubectl apply` refuses the others, here the object is replaced.
+//! Pods and objects with controllers are treated alike. `api` decides which changes an object may have, as an API server does
+//! (`api::pod_update::may_change`, [`Workload::may_become`]); `kubectl apply` rejects the others, here the object is replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,31 @@ use api::manifest::Workload;
 use api::pod::Pod;
 use api::pod_update::may_change;
 
-/// Why the pods end of an object that no manifest has any more, or that was replaced.
+/// Why the pods of an object terminate that is no longer in a manifest, or was replaced.
 pub(crate) const REMOVED: &str = "its manifest was removed";
 pub(crate) const REPLACED: &str = "replaced, because its manifest changed";
 
 /// An object of a manifest.
 pub trait ManifestObject: Clone {
-    /// Kind, namespace and name, as sentences name it: `pod default/web`.
+    /// Kind, namespace and name, as in messages: `pod default/web`.
     fn name(&self) -> String;
     /// `metadata.uid`.
     fn uid(&self) -> &str;
-    /// The same with another uid.
+    /// The same object with another uid.
     #[must_use]
     fn with_uid(&self, uid: &str) -> Self;
-    /// How this object becomes another one of its name and uid.
+    /// The change from this object to another one with its name and uid.
     fn change(&self, to: &Self) -> Change;
 }
 
-/// How an object becomes another one.
+/// The change from one object to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing that a manifest decides differs.
+    /// No field that a manifest controls differs.
     None,
-    /// By an update.
+    /// An update.
     Update,
-    /// Only as a new object.
+    /// A replacement by a new object.
     Replace,
 }
 
@@ -89,20 +89,20 @@ impl ManifestObject for Workload {
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct Applied<T> {
-    /// All of them. Those that are kept or updated have their earlier uid.
+    /// All objects. Kept and updated ones have their previous uid.
     pub all: Vec<T>,
-    /// The earlier ones that are not among them, each with the reason.
+    /// The previous objects that are not in `all`, each with the reason.
     pub ended: Vec<(T, &'static str)>,
-    /// The new ones among them.
+    /// The new objects in `all`.
     pub started: Vec<T>,
-    /// The updated ones among them.
+    /// The updated objects in `all`.
     pub updated: Vec<T>,
-    /// What was done, each in a sentence.
+    /// The messages about the changes.
     pub news: Vec<String>,
 }
 
-/// Compares the objects of manifests with those of `before`. `used` are the uids of all that there ever were. One that `is_over` is
-/// not updated but replaced.
+/// Compares the objects of manifests with those of `before`. `used` are the uids of all objects so far. An object that `is_over` is
+/// replaced instead of updated.
 pub fn apply<T: ManifestObject>(
     before: &[T],
     after: Vec<T>,
@@ -164,7 +164,7 @@ impl<T: Clone> Applied<T> {
     }
 }
 
-/// The object with its own uid or, when an object had that already, one with a number.
+/// The object with its own uid or, if an earlier object had it, with a number appended.
 fn with_unused_uid<T: ManifestObject>(object: T, used: &BTreeSet<String>) -> T {
     if !used.contains(object.uid()) {
         return object;
@@ -209,7 +209,7 @@ mod tests {
         parsed(&replaced(&text, change)).workloads[0].clone()
     }
 
-    /// A text with a `PART => REPLACEMENT`.
+    /// A text after the replacement `PART => REPLACEMENT`.
     fn replaced(text: &str, change: &str) -> String {
         match change.split_once(" => ") {
             Some((from, to)) => text.replace(from, to),

@@ -1,6 +1,6 @@
-//! The controller of claims: watches claims and volumes in the store, and has them name each other when they are bound.
+//! The controller of claims: watches claims and volumes in the store, and binds them to each other.
 //!
-//! A claim that no volume fits gets a directory, which is shown as a volume that a provisioner made.
+//! A claim without a matching volume gets a directory, which is shown as a volume from a provisioner.
 //!
 //! Source: Kubernetes 1.36, bindVolumeToClaim and bindClaimToVolume of pkg/controller/volume/persistentvolume/pv_controller.go.
 
@@ -19,11 +19,11 @@ use crate::object::Object;
 use crate::store::Store;
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The controller has chosen the other half, which is not in the object's manifest.
+/// Set if the controller chose the other half of the binding, which is not in the object's manifest.
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// Where the directory of a claim is, or will be.
+/// The path of a claim's directory, which need not exist.
 pub type Directories = Box<dyn Fn(&ClaimName) -> PathBuf + Send>;
 
 /// Binds the claims of a store.
@@ -32,18 +32,18 @@ pub(crate) struct Claims {
     claims: Followed,
     volumes: Followed,
     directories: Directories,
-    /// The claims of volumes.
+    /// The bound claims, by volume.
     bound: Bound,
-    /// The claims and volumes as they are to be, with their statuses.
+    /// The claims and volumes with their bindings and statuses.
     wanted: Vec<Value>,
 }
 
 impl Claims {
-    /// Follows the store from its beginning.
+    /// Creates the controller, which watches the store from its beginning.
     ///
     /// # Errors
     ///
-    /// Never, unless the store changes by more than it remembers meanwhile.
+    /// Never, unless more changes happen meanwhile than the store records.
     pub(crate) fn new(store: &Store, directories: Directories) -> Result<Self, Error> {
         Ok(Self {
             claims: Followed::new(store, Kind::of("v1", "PersistentVolumeClaim"))?,
@@ -55,11 +55,11 @@ impl Claims {
         })
     }
 
-    /// Takes what has changed.
+    /// Applies the changes since the last call.
     ///
     /// # Errors
     ///
-    /// An object that is no valid claim or volume: all stay as they are until it changes.
+    /// If an object is not a valid claim or volume: then nothing is updated until it changes.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         let changed = self.claims.changes(&self.store)?.len();
         if changed + self.volumes.changes(&self.store)?.len() > 0 {
@@ -70,13 +70,13 @@ impl Claims {
         Ok(())
     }
 
-    /// All claims and volumes as they are to be, with their statuses; volumes that stand for directories among them.
+    /// All claims and volumes with their bindings and statuses, including the volumes that stand for directories.
     pub(crate) fn wanted(&self) -> &[Value] {
         &self.wanted
     }
 }
 
-/// A claim or a volume as its manifest has it: without what the controller has written.
+/// Removes the controller's fields from a claim or a volume, as in its manifest.
 pub fn without_binding(value: &mut Value) {
     let Some(annotations) = value["metadata"]["annotations"].as_object_mut() else {
         return;
@@ -93,7 +93,7 @@ pub fn without_binding(value: &mut Value) {
     }
 }
 
-/// Objects as their manifests have them.
+/// Objects as in their manifests.
 fn unbound<'o>(objects: impl Iterator<Item = &'o Arc<Object>>) -> Result<Vec<Value>, Error> {
     let unbound = |object: &Arc<Object>| {
         let mut value = object.value.clone();
@@ -104,7 +104,7 @@ fn unbound<'o>(objects: impl Iterator<Item = &'o Arc<Object>>) -> Result<Vec<Val
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
-        // Others may have written what is no claim.
+        // Other clients may have written an invalid claim.
         let checked = match &*object.key.kind.name {
             "PersistentVolume" => typed_volume(&value).err(),
             _ => typed_claim(&value).err(),
@@ -136,7 +136,7 @@ fn name_of_made(claim: &ClaimName) -> String {
     generated_name(&format!("pvc-{}-{}-", claim.namespace, claim.name), &claim.to_string())
 }
 
-/// The claims and volumes of manifests with what they are bound to, the volumes that stand for directories, and the claims of volumes.
+/// The claims and volumes of manifests with their bindings, the volumes that stand for directories, and the bound claims.
 fn bound(
     claims: &[Value],
     volumes: &[Value],
@@ -202,7 +202,7 @@ fn annotate(value: &mut Value, name: &str, text: &str) {
     value["metadata"]["annotations"][name] = json!(text);
 }
 
-/// The directory of a claim as the volume that was made for it.
+/// The directory of a claim as a provisioned volume.
 fn provisioned(name: &ClaimName, claim: &Value, directory: &Path) -> Value {
     let spec = &claim["spec"];
     let mut volume = json!({
@@ -223,7 +223,7 @@ fn provisioned(name: &ClaimName, claim: &Value, directory: &Path) -> Value {
     volume
 }
 
-/// What a volume says of its claim.
+/// The `claimRef` of a volume.
 fn reference(claim: &ClaimName) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -272,7 +272,7 @@ mod tests {
         (store, claims)
     }
 
-    /// What there is to be: name, phase, volume of a claim, claim of a volume, capacity of a claim.
+    /// The wanted objects: name, phase, volume of a claim, claim of a volume, capacity of a claim.
     fn shown(wanted: &[Value]) -> Vec<String> {
         let one = |object: &Value| {
             let text = |pointer: &str| {
@@ -288,7 +288,7 @@ mod tests {
         all
     }
 
-    /// Writes what there is to be, as the manager of all controllers does.
+    /// Writes the wanted objects, as the manager of all controllers does.
     fn write(store: &Store, wanted: Vec<Value>) {
         for mut object in wanted {
             object.as_object_mut().unwrap().remove("status");

@@ -1,7 +1,7 @@
-//! ◆ Decodes the manifest of a static pod as a kubelet does, and makes it this node's pod. Pure.
+//! ◆ Decodes the manifest of a static pod as a kubelet does, and converts it to this node's pod. Pure.
 //!
-//! Source: Kubernetes 1.36, pkg/kubelet/config/common.go. Unknown fields are ignored and only the first document counts, as
-//! in the kubelet's decoder; what a static pod may refer to is in `references`.
+//! Source: Kubernetes 1.36, pkg/kubelet/config/common.go. Unknown fields are ignored and only the first document is used, as in the
+//! kubelet's decoder; `references` finds references that a static pod must not have.
 
 mod localize;
 mod references;
@@ -27,20 +27,20 @@ const CORE_KINDS: &str = "Binding ComponentStatus ComponentStatusList ConfigMap 
     ResourceQuota ResourceQuotaList Secret SecretList SerializedReference Service \
     ServiceAccount ServiceAccountList ServiceList ServiceProxyOptions Status";
 
-/// The size from which a kubelet rejects a manifest, in bytes.
+/// The size from which on a kubelet rejects a manifest, in bytes.
 pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// Where a manifest was read.
+/// The origin of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<'a> {
-    /// A file of this path.
+    /// A file with this path.
     File(&'a str),
     /// An HTTP URL.
     Url(&'a str),
 }
 
 impl Location<'_> {
-    /// How messages name it: a URL without its credentials and query, which may be secret.
+    /// The location in messages: a URL without its credentials and query, which may be secret.
     pub fn shown(&self) -> Cow<'_, str> {
         let url = match self {
             Self::File(path) => return Cow::Borrowed(path),
@@ -63,7 +63,7 @@ pub enum ErrorClass {
     TooLarge,
     /// It is neither YAML nor JSON.
     Syntax,
-    /// `apiVersion` and `kind` are absent, or name no core object.
+    /// `apiVersion` and `kind` are absent, or are not those of a core object.
     Kind,
     /// A value has the wrong type.
     Decode,
@@ -113,7 +113,7 @@ pub fn supported_pod(
     supported(location, manifest.single()?)
 }
 
-/// Like [`supported_pod`], for the manifest of one pod, or a PodList. A bad pod makes the whole list fail.
+/// Like [`supported_pod`], for the manifest of one pod, or a PodList. One invalid pod makes the whole list fail.
 pub fn supported_pods(
     location: Location<'_>,
     node_name: &str,
@@ -250,13 +250,13 @@ impl<'a> Manifest<'a> {
         }))
     }
 
-    /// The kind, if it is one of the core API group.
+    /// The kind, if it belongs to the core API group.
     fn kind<'n>(&self, root: &'n Node) -> Result<&'n str, Rejected> {
         let wrong = |path: &str, message: &str| self.at(ErrorClass::Kind, root, path, message);
         let Value::Mapping(entries) = &root.value else {
             return Err(wrong("", "expected a Pod: an object with apiVersion and kind"));
         };
-        // The kubelet looks these two up without regard to case.
+        // The kubelet looks these two up case-insensitively.
         let text = |key: &str| {
             let value = root.get(key).map(|entry| &entry.value).or_else(|| {
                 let mut folded = entries.iter();
@@ -353,7 +353,7 @@ fn as_pod(node: &Node) -> Node {
     node
 }
 
-/// The first number that JSON cannot write.
+/// The position of the first number that JSON cannot represent.
 fn not_finite(node: &Node) -> Option<Position> {
     match &node.value {
         Value::Scalar { text, plain: true } => match plain(text) {
@@ -378,12 +378,12 @@ fn as_text(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether the kubelet takes the text for JSON.
+/// Whether the kubelet treats the text as JSON.
 fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// The text of a manifest: UTF-8, or UTF-16 with a byte order mark. JSON may have bad bytes in its strings.
+/// The text of a manifest: UTF-8, or UTF-16 with a byte order mark. JSON may have invalid bytes in its strings.
 fn text(bytes: &[u8]) -> Result<Cow<'_, str>, &'static str> {
     let utf16 = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         if !bytes.len().is_multiple_of(2) {

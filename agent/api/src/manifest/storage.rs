@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims and PersistentVolumes in manifests, and the claims that StatefulSets make.
+//! PersistentVolumeClaims and PersistentVolumes in manifests, and the claims that StatefulSets create.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -33,7 +33,7 @@ impl Loader<'_> {
     }
 }
 
-/// The full name of a claim or a PersistentVolume, as [`Object::full_name`] has it; `None` for other objects.
+/// The full name of a claim or a PersistentVolume, as in [`Object::full_name`]; `None` for other objects.
 pub(super) fn full_name(node: &Node) -> Option<String> {
     let text = |node: &Node, field: &str| {
         let value = node.get(field).map(|entry| &entry.value).filter(|value| !is_empty(value));
@@ -52,13 +52,13 @@ pub(super) fn full_name(node: &Node) -> Option<String> {
     }
 }
 
-/// The name of the claim that a StatefulSet makes from a template for a pod.
+/// The name of the claim that a StatefulSet creates from a template for a pod.
 fn claim_name(template: &PersistentVolumeClaim, pod: &str) -> String {
     let template = template.metadata.name.as_deref().unwrap_or_default();
     format!("{template}-{pod}")
 }
 
-/// The claims that a StatefulSet makes for its pod of this name. Kubernetes 1.36, getPersistentVolumeClaims.
+/// The claims that a StatefulSet creates for its pod with this name. Kubernetes 1.36, getPersistentVolumeClaims.
 pub fn claims_of_pod(set: &StatefulSet, pod: &str) -> Vec<PersistentVolumeClaim> {
     let spec = set.spec.clone().unwrap_or_default();
     let templates = spec.volume_claim_templates.into_iter().flatten();
@@ -72,7 +72,7 @@ pub fn claims_of_pod(set: &StatefulSet, pod: &str) -> Vec<PersistentVolumeClaim>
     claims.collect()
 }
 
-/// Has a pod of this name mount the claims of its StatefulSet: each replaces the volume of its template's name.
+/// Adds the claims of a StatefulSet to the volumes of its pod with this name: each replaces the volume with its template's name.
 pub fn mount_claims(spec: &mut PodSpec, templates: &[PersistentVolumeClaim], pod: &str) {
     for template in templates {
         let volume = Volume {

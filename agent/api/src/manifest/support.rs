@@ -1,4 +1,4 @@
-//! ◆ Finds the fields of a valid object that have no effect or cannot be honoured; none is ignored silently.
+//! ◆ Finds the fields of a valid object that have no effect or are not supported; none is ignored silently.
 
 use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::{
@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::{
 use super::fields::{Support, support};
 use super::typed_value::TypedValue;
 
-/// What a field that is not supported means for its object.
+/// The effect of an unsupported field on its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// Nothing: there is nothing that the field could change.
+    /// None: there is nothing that the field could change.
     NoEffect,
-    /// Something is different from what the author wrote.
+    /// The object behaves differently from what the author wrote.
     Warning,
     /// The object cannot be run.
     Fatal,
 }
 
-/// A field that is not supported.
+/// An unsupported field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unsupported {
     pub(super) field: String,
@@ -34,7 +34,7 @@ pub(super) fn of_pod(pod: &Pod) -> Vec<Unsupported> {
     found
 }
 
-/// The fields that the table does not call done.
+/// The fields that the table does not list as supported.
 pub(super) fn of_table(object: &TypedValue) -> Vec<Unsupported> {
     let mut found = Vec::new();
     walk(object, &mut |path, type_name, field| {
@@ -50,7 +50,7 @@ pub(super) fn of_table(object: &TypedValue) -> Vec<Unsupported> {
     found
 }
 
-/// What depends on values in the volumes of a pod's spec, which is at `at`.
+/// Unsupported values in the volumes of a pod's spec, which is at `at`.
 pub(super) fn of_media(at: &str, spec: &PodSpec) -> Vec<Unsupported> {
     let volumes = spec.volumes.iter().flatten().enumerate();
     volumes
@@ -64,13 +64,13 @@ pub(super) fn of_media(at: &str, spec: &PodSpec) -> Vec<Unsupported> {
 
 const BLOCK: &str = "block devices are not supported: use volumeMode Filesystem";
 
-/// What depends on values of a claim's spec, which is at `at`.
+/// Unsupported values of a claim's spec, which is at `at`.
 pub(super) fn of_claim(at: &str, spec: &PersistentVolumeClaimSpec) -> Vec<Unsupported> {
     let block = of_mode(at, spec.volume_mode.as_deref());
     block.into_iter().collect()
 }
 
-/// What depends on values of a persistent volume's spec.
+/// Unsupported values of a persistent volume's spec.
 pub(super) fn of_persistent_volume(spec: &PersistentVolumeSpec) -> Vec<Unsupported> {
     let block = of_mode("spec", spec.volume_mode.as_deref());
     block.into_iter().collect()
@@ -84,7 +84,7 @@ fn of_mode(at: &str, mode: Option<&str>) -> Option<Unsupported> {
     })
 }
 
-/// What depends on values of the claims that a StatefulSet makes.
+/// Unsupported values of the claim templates of a StatefulSet.
 pub(super) fn of_claim_templates(spec: &StatefulSetSpec) -> Vec<Unsupported> {
     let templates = spec.volume_claim_templates.iter().flatten().enumerate();
     let mut found: Vec<Unsupported> = templates
@@ -107,7 +107,7 @@ pub(super) fn of_claim_templates(spec: &StatefulSetSpec) -> Vec<Unsupported> {
     found
 }
 
-/// What depends on the claim of an ephemeral volume.
+/// Unsupported values of the claim of an ephemeral volume.
 fn of_ephemeral(at: &str, volume: &Volume) -> Vec<Unsupported> {
     let template = volume.ephemeral.as_ref();
     let template = template.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
@@ -128,23 +128,23 @@ fn of_medium(at: &str, volume: &Volume) -> Option<Unsupported> {
     })
 }
 
-/// What a visitor says of a field.
+/// The decision of a visitor about a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Look into its value.
+    /// Visit its value.
     Enter,
-    /// Leave its value alone.
+    /// Do not visit its value.
     Skip,
 }
 
-/// Calls `visit` with the path, the type and the name of each field that `object` gives.
+/// Calls `visit` with the path, the type and the name of each field that is set in `object`.
 fn walk(object: &TypedValue, visit: &mut Visit<'_>) {
     visit_value(object, "", visit);
 }
 
 type Visit<'a> = dyn FnMut(&str, &'static str, &'static str) -> Next + 'a;
 
-/// Visits the fields of a value; those of maps have none in Kubernetes' types.
+/// Visits the fields of a value; maps in Kubernetes' types contain none.
 fn visit_value(whole: &TypedValue, path: &str, visit: &mut Visit<'_>) {
     match whole {
         TypedValue::List(items) => {

@@ -42,7 +42,7 @@ fn valid_pod_is_defaulted() {
     assert_eq!(pod.containers()[0].image_pull_policy.as_deref(), Some("Always"));
 }
 
-/// What kubectl's parser takes and YAML 1.2 does not: the text of a label's, an annotation's and an argument's value.
+/// YAML that kubectl's parser accepts and YAML 1.2 does not allow: the value of a label, an annotation and an argument.
 #[rstest]
 #[case::bracket_below_its_key("    args: [\n      \"a\",\n    ]\n", "", "a")]
 #[case::brackets_without_indentation("    args: [\n\"a\",\n b\n]\n", "", "a b")]
@@ -86,7 +86,7 @@ fn repaired_yaml_keeps_its_positions_and_other_errors() {
     let never = places("    args: [\n  a\n");
     assert_eq!(never.len(), 1, "{never:?}");
     assert!(never[0].contains("not valid YAML: "), "{never:?}");
-    // Repairs end: each costs one reading of the whole.
+    // Repairs are limited, because each one requires rereading the whole text.
     let many = "[\n0".repeat(60) + &"\n]".repeat(60);
     assert!(places(&format!("    x: {many}\n")).len() < 3);
 }
@@ -177,7 +177,7 @@ fn values_of_one_list_in_brackets_have_a_limit() {
     assert_eq!(found, [expected]);
 }
 
-/// Each problem would keep a copy of it.
+/// Each problem would store a copy of the line.
 #[test]
 fn very_long_line_is_not_shown() {
     let text = format!("{{\"u\": 1, \"long\": \"{}\"}}", "y".repeat(10_000));
@@ -194,7 +194,7 @@ fn many_duplicate_keys_are_counted() {
     assert_eq!(found[100], "pod.yaml:109:5: 900 more duplicate keys from here on");
 }
 
-/// kubectl takes the last one.
+/// kubectl uses the last one.
 #[test]
 fn duplicate_keys_are_reported() {
     let twice = format!("{GOOD}    image: other\n");
@@ -206,7 +206,7 @@ fn duplicate_keys_are_reported() {
     assert_eq!(lenient.pods[0].containers()[0].image.as_deref(), Some("other"));
 }
 
-/// In what is not run they do no harm, also deep in it, twice in one another, and in an item of a list.
+/// In skipped documents they are no error, even if nested deeply, repeated, or in an item of a list.
 #[rstest]
 #[case::document("{skipped}\n---\n{pod}")]
 #[case::last("{pod}\n---\n{skipped}")]
@@ -324,7 +324,7 @@ fn fields_without_effect_are_warned_of(#[case] addition: &str, #[case] paths: &[
     assert_eq!(warned, paths);
 }
 
-/// What nothing depends on is noted for those who ask, at the place that the author wrote, not where it is defaulted.
+/// Fields without effect are reported separately, at the position that the author wrote, not where they are defaulted.
 #[test]
 fn fields_that_change_nothing_are_noted() {
     let parsed = strict(&format!("{GOOD}  schedulerName: other\n"));

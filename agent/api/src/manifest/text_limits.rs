@@ -1,18 +1,18 @@
-//! ◆ What is refused of a text before it is parsed. The parser keeps all tokens of the outermost brackets before it reports the first of
-//! them, so that a limit of the values that it reports bounds no memory. Pure.
+//! ◆ Limits of a text that are checked before it is parsed. The parser stores all tokens of the outermost brackets before it
+//! reports the first of them, so that a limit of reported values does not bound its memory. Pure.
 
 use super::json::is_json;
 
-/// The most commas of a text. Lists and objects in brackets have one for each value.
+/// The maximum number of commas of a text. Lists and objects in brackets have one per value.
 pub(super) const MAX_COMMAS: usize = 1_000_000;
 
-/// Where the object with which a JSON text begins has more than `most` values; `None` for another text.
+/// The offset at which the object at the begin of a JSON text exceeds `most` values; `None` for another text.
 pub(super) fn excess_value(text: &str, most: usize) -> Option<usize> {
     if !is_json(text) {
         return None;
     }
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
-    // None of these is greater than the number of values.
+    // None of these exceeds the number of values.
     let (mut commas, mut brackets, mut strings) = (0_usize, 0_usize, 0_usize);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -43,7 +43,7 @@ pub(super) fn excess_value(text: &str, most: usize) -> Option<usize> {
     None
 }
 
-/// Where a text has more than [`MAX_COMMAS`].
+/// The offset at which a text exceeds [`MAX_COMMAS`].
 pub(super) fn excess_comma(text: &str) -> Option<usize> {
     text.match_indices(',').nth(MAX_COMMAS).map(|(at, _)| at)
 }

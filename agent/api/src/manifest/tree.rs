@@ -11,11 +11,11 @@ use super::lenient_yaml::Repairs;
 use super::scalar::{Plain, plain as meaning};
 use super::text_limits::{MAX_COMMAS, excess_comma, excess_value};
 
-/// How deep values may be nested; a pod needs about a dozen levels.
+/// The maximum nesting depth of values; a pod needs about a dozen levels.
 const MAX_DEPTH: usize = 64;
-/// The most values of a text with its aliases expanded; guards against alias bombs.
+/// The maximum number of values of a text with its aliases expanded; guards against alias bombs.
 const MAX_VALUES: usize = 200_000;
-/// The most memory that the copies of anchored values take, in bytes: one long value may have many aliases.
+/// The maximum memory of the copies of anchored values, in bytes: one long value may have many aliases.
 const MAX_COPIED: usize = 64 << 20;
 
 /// A position in the text: line and column in characters, both from 1.
@@ -25,7 +25,7 @@ pub(super) struct Position {
     pub(super) column: usize,
 }
 
-/// A value and the position where it begins.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) place: Position,
@@ -36,7 +36,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     Scalar {
         text: String,
-        /// Written without quotes and without a `!!str` tag: it may be a number, a boolean or null.
+        /// Whether it is written without quotes and without a `!!str` tag, so that it may be a number, a boolean or null.
         plain: bool,
     },
     Sequence(Vec<Node>),
@@ -51,23 +51,23 @@ pub(super) struct Entry {
     pub(super) value: Node,
 }
 
-/// The two policies of the decoder. Of equal keys the last one counts.
+/// The two policies of the decoder. Of equal keys the last one is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// For an author's manifest: every document counts.
+    /// For an author's manifest: every document is used.
     Author,
-    /// As a kubelet reads static pods: the first document counts.
+    /// As a kubelet reads static pods: the first document is used.
     Kubelet,
 }
 
-/// What is in a text.
+/// The content of a text.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// The documents that count.
+    /// The documents that are used.
     pub(super) documents: Vec<Node>,
-    /// What stopped the parser.
+    /// The errors that stopped the parser.
     pub(super) errors: Vec<SyntaxError>,
-    /// Keys that an object has already.
+    /// Repeated keys of objects.
     pub(super) duplicates: Vec<SyntaxError>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct SyntaxError {
     pub(super) message: String,
 }
 
-/// Parses the documents that count. A syntax error stops the parser; the documents before it are still returned.
+/// Parses the documents that are used. A syntax error stops the parser; the documents before it are still returned.
 pub(super) fn read(text: &str, policy: Policy) -> Contents {
     let overlays = policy == Policy::Kubelet && is_json(text);
     let mut builder = Builder { overlays, ..Builder::default() };
@@ -96,7 +96,7 @@ pub(super) fn read(text: &str, policy: Policy) -> Contents {
     builder.contents
 }
 
-/// Why a collection is no key. A template that was not rendered looks like one.
+/// Why a collection cannot be a key. An unrendered template looks like one.
 const NO_KEY: &str = "a list or an object cannot be a key: render a template with {{ … }} first, for example with helm template";
 
 /// A collection that is still open.
@@ -116,7 +116,7 @@ enum Open {
     },
 }
 
-/// What ends the reading of a text.
+/// What stops the parser.
 enum Stop {
     Scan(ScanError),
     Here(SyntaxError),
@@ -130,17 +130,17 @@ struct Builder {
     values: usize,
     /// The bytes of all copies of anchored values so far.
     copied: usize,
-    /// The value of an equal key goes over the first one: Go decodes JSON so.
+    /// Whether the value of an equal key is merged over the first one, as Go decodes JSON.
     overlays: bool,
-    /// The lines before what is parsed, and the characters before it in its line.
+    /// The number of lines before the parsed part, and of characters before it in its line.
     part: (usize, usize),
-    /// What was put into it.
+    /// The repairs of the part.
     repairs: Repairs,
 }
 
 impl Builder {
-    /// Takes the documents of a text, until there are enough or one is not valid. What kubectl allows beyond YAML is repaired, and
-    /// then the text is read anew.
+    /// Parses the documents of a text, until there are enough or one is invalid. Deviations from YAML that kubectl allows are
+    /// repaired, and then the text is parsed again.
     fn read(&mut self, text: &str, policy: Policy) -> ControlFlow<()> {
         if let Some(error) = self.excess(text) {
             self.contents.errors.push(error);
@@ -175,7 +175,7 @@ impl Builder {
         }
     }
 
-    /// What is too much for the parser.
+    /// The error of a text that exceeds the limits of the parser.
     fn excess(&self, text: &str) -> Option<SyntaxError> {
         if let Some(offset) = excess_value(text, MAX_VALUES) {
             return Some(too_many_values(self.place_of_byte(text, offset)));
@@ -186,7 +186,7 @@ impl Builder {
         })
     }
 
-    /// The place of a byte of the part that is to be read.
+    /// The position of a byte of the part that is to be parsed.
     fn place_of_byte(&self, text: &str, offset: usize) -> Position {
         let (lines, columns) = self.part;
         let before = text.get(..offset).unwrap_or_default();
@@ -267,7 +267,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A copy of an anchored value. Its size is checked first, because a copy may take all memory.
+    /// Copies an anchored value. Its size is checked first, because copies may exhaust the memory.
     fn alias(&mut self, anchor: usize, place: Position) -> Result<Node, SyntaxError> {
         let Some(node) = self.anchors.get(&anchor) else {
             return Err(SyntaxError { place, message: self.dangling(anchor).to_owned() });
@@ -319,7 +319,7 @@ impl Builder {
             return Err(too_many_values(node.place));
         }
         if anchor != 0 {
-            // Anchors inside each other keep a copy each.
+            // Each of several nested anchors keeps a copy.
             self.copied += bytes(&node);
             if self.copied > MAX_COPIED {
                 return Err(too_long_copies(node.place));
@@ -340,7 +340,7 @@ impl Builder {
                     };
                     let message = format!("duplicate key {key:?}, first given on line {line}");
                     self.contents.duplicates.push(SyntaxError { place: key_place, message });
-                    // In its place: there may be very many.
+                    // Replaced in place: there may be very many.
                     let below = std::mem::replace(&mut entry.value, node);
                     if self.overlays {
                         let nothing = Node { place: key_place, value: Value::Sequence(Vec::new()) };
@@ -384,7 +384,7 @@ fn key_text(text: String, plain: bool) -> String {
 
 const MERGE: &str = "<<";
 
-/// Merge key: `<<: *defaults` adds the entries of other mappings that are absent here.
+/// Merge key: `<<: *defaults` adds those entries of other mappings that are absent here.
 fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
     let (merges, mut own): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(|entry| entry.key == MERGE);
@@ -411,7 +411,7 @@ fn merge(entries: Vec<Entry>) -> Result<Vec<Entry>, SyntaxError> {
     Ok(own)
 }
 
-/// The value of a key that JSON has twice: Go decodes the second object over the first.
+/// The value of a key that a JSON object has twice: Go decodes the second value over the first.
 fn overlaid(first: Node, second: Node) -> Node {
     match (first.value, second.value) {
         (Value::Mapping(mut below), Value::Mapping(above)) => {
@@ -479,7 +479,7 @@ fn too_long_copies(place: Position) -> SyntaxError {
 }
 
 impl Node {
-    /// The mapping's entry with that key.
+    /// The mapping's entry with this key.
     pub(super) fn get(&self, key: &str) -> Option<&Entry> {
         match &self.value {
             Value::Mapping(entries) => entries.iter().find(|entry| entry.key == key),
@@ -487,7 +487,7 @@ impl Node {
         }
     }
 
-    /// The place of the last value in it.
+    /// The position of the last value in it.
     pub(super) fn last_place(&self) -> Position {
         let within = match &self.value {
             Value::Scalar { .. } => None,

@@ -1,6 +1,6 @@
 //! ◆ Objects as data: their values with the names of Kubernetes' types.
 //!
-//! This is the one serializer of these types here: each of their few hundred types has a copy of its functions.
+//! The only serializer of these types in this package: each of their few hundred types has a copy of its generic functions.
 
 use std::fmt::{Display, Error};
 
@@ -19,7 +19,7 @@ pub(super) enum TypedValue {
     Struct {
         /// The name of the type.
         name: &'static str,
-        /// The fields that have a value, in the type's order.
+        /// The fields that are set, in the type's order.
         fields: Vec<(&'static str, TypedValue)>,
     },
 }
@@ -31,7 +31,7 @@ impl TypedValue {
         value.unwrap_or(Self::Null)
     }
 
-    /// Whether the value is given: a text, list or map with something in it, an object, or anything else.
+    /// Whether the value is set: a non-empty text, list or map, an object, or any other value.
     pub(super) fn is_given(&self) -> bool {
         match self {
             Self::Null => false,
@@ -112,7 +112,7 @@ macro_rules! numbers {
     )*};
 }
 
-/// Values that give the same whatever they are.
+/// Methods with a constant result.
 macro_rules! constant {
     ($($method:ident($($given:ty),*) -> $ok:ty = $value:expr),* $(,)?) => {$(
         fn $method(self, $(_: $given),*) -> Result<$ok, Error> {
@@ -141,7 +141,7 @@ impl Serializer for Builder {
         serialize_none() -> TypedValue = Ok(TypedValue::Null),
         serialize_unit() -> TypedValue = Ok(TypedValue::Null),
         serialize_unit_struct(&'static str) -> TypedValue = Ok(TypedValue::Null),
-        // No type of Kubernetes has these.
+        // Kubernetes' types contain none of these.
         serialize_tuple(usize) -> Self::SerializeTuple = Err(Error),
         serialize_tuple_struct(&'static str, usize) -> Self::SerializeTupleStruct = Err(Error),
         serialize_tuple_variant(&'static str, u32, &'static str, usize) -> Self::SerializeTupleVariant = Err(Error),
@@ -268,7 +268,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Not part of the generic function, which every type of a field has a copy of.
+    /// Separate from the generic function, of which every field type has a copy.
     fn push(&mut self, key: &'static str, value: Result<TypedValue, Error>) -> Result<(), Error> {
         self.fields.push((key, value?));
         Ok(())

@@ -52,7 +52,7 @@ pub struct FieldError {
     pub field: String,
     /// The kind of error.
     pub rule: Rule,
-    /// The value, if showing it helps.
+    /// The value, if it helps to show it.
     pub value: String,
     /// What was expected.
     pub detail: String,
@@ -76,7 +76,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// What a format check expected, for a string that fails it.
+/// A format check, which returns what was expected if the string fails it.
 type Form = fn(&str) -> Option<&'static str>;
 
 /// Collects errors.
@@ -126,7 +126,7 @@ impl Check {
         }
     }
 
-    /// The same for an optional string.
+    /// Like `one_of`, for an optional string.
     fn maybe_one_of(&mut self, field: impl Into<String>, value: Option<&str>, known: &[&str]) {
         if let Some(value) = value {
             self.one_of(field, value, known);
@@ -149,7 +149,7 @@ impl Check {
         }
     }
 
-    /// The same for an optional string.
+    /// Like `formed`, for an optional string.
     fn maybe_formed(&mut self, field: impl Into<String>, value: Option<&str>, form: Form) {
         if let Some(value) = value {
             self.formed(field, value, form);
@@ -267,7 +267,7 @@ fn spec(check: &mut Check, pod: &Pod, spec: &PodSpec) {
     check_create(check, spec);
 }
 
-/// A pod with a user namespace of its own cannot share others with the node.
+/// A pod with its own user namespace cannot share other namespaces with the node.
 fn user_namespace(check: &mut Check, spec: &PodSpec) {
     if spec.host_users != Some(false) {
         return;
@@ -312,7 +312,7 @@ fn duplicate(check: &mut Check, seen: &mut Set<String>, field: String, value: &s
     }
 }
 
-/// Checks what a pod may not have when it is created.
+/// Checks fields that a pod must not have when it is created.
 fn check_create(check: &mut Check, spec: &PodSpec) {
     let ephemeral = spec.ephemeral_containers.as_ref();
     if ephemeral.is_some_and(|containers| !containers.is_empty()) {

@@ -1,4 +1,4 @@
-//! Objects in manifests whose pods a controller creates.
+//! Objects in manifests for which a controller creates pods.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet, StatefulSetSpec};
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::pod::Pod;
 
-/// Where the template is in the objects.
+/// The path of the template in the objects.
 const TEMPLATE: &str = "spec.template";
 
-/// An object whose pods a controller creates, defaulted and validated.
+/// An object for which a controller creates pods, defaulted and validated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// What it is.
+    /// The object.
     pub object: WorkloadObject,
     /// The file that it was read from.
     pub origin: String,
@@ -31,23 +31,23 @@ pub struct Workload {
 /// An object of one of the kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadObject {
-    /// Pods that work until enough of them have succeeded.
+    /// Pods that run until enough of them have succeeded.
     Job(Job),
     /// Jobs at the times of a schedule.
     CronJob(Box<CronJob>),
-    /// Pods that never end, through a ReplicaSet.
+    /// Pods that run forever, through a ReplicaSet.
     Deployment(Deployment),
-    /// Pods that never end.
+    /// Pods that run forever.
     ReplicaSet(ReplicaSet),
-    /// Pods that never end, chosen by equal labels.
+    /// Pods that run forever, with a selector of equal labels.
     ReplicationController(ReplicationController),
     /// One pod on the node.
     DaemonSet(DaemonSet),
-    /// Pods with numbers that never end.
+    /// Numbered pods that run forever.
     StatefulSet(StatefulSet),
 }
 
-/// The same for an object of any kind.
+/// Applies an expression to an object of any kind.
 macro_rules! each {
     ($object:expr, $of:ident => $value:expr) => {
         match $object {
@@ -63,13 +63,13 @@ macro_rules! each {
 }
 
 impl Workload {
-    /// Its metadata; with a uid.
+    /// The object's metadata, with a uid.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         each!(&self.object, object => &object.metadata)
     }
 
-    /// Its API version and kind.
+    /// The object's API version and kind.
     #[must_use]
     pub fn kind(&self) -> (&'static str, &'static str) {
         match &self.object {
@@ -102,7 +102,7 @@ impl Workload {
         format!("{kind} {}/{}", self.namespace(), self.name())
     }
 
-    /// What its pods are made from.
+    /// The template of its pods.
     #[must_use]
     pub fn template(&self) -> Option<&PodTemplateSpec> {
         match &self.object {
@@ -122,13 +122,13 @@ impl Workload {
         each!(&self.object, object => to_json(object))
     }
 
-    /// What its pods are made from, as JSON.
+    /// The template of its pods as JSON.
     #[must_use]
     pub fn template_json(&self) -> String {
         TypedValue::of(&self.template()).json()
     }
 
-    /// What its pods are made from.
+    /// The template of its pods.
     pub fn template_mut(&mut self) -> Option<&mut PodTemplateSpec> {
         match &mut self.object {
             WorkloadObject::Job(job) => job.spec.as_mut().map(|spec| &mut spec.template),
@@ -143,12 +143,12 @@ impl Workload {
         }
     }
 
-    /// Gives it another uid.
+    /// Sets the uid.
     pub fn set_uid(&mut self, uid: Option<String>) {
         each!(&mut self.object, object => object.metadata.uid = uid);
     }
 
-    /// Whether an object that exists may be changed to the other one.
+    /// Whether an existing object may be changed to the other one.
     ///
     /// Source: Kubernetes 1.36, pkg/apis/batch/validation/validation.go and pkg/apis/apps/validation/validation.go.
     #[must_use]
@@ -180,7 +180,7 @@ impl Workload {
         }
     }
 
-    /// A pod as its template describes one, with the object's name. It is not to be run.
+    /// A pod made from the template, with the object's name. It must not be run.
     #[must_use]
     pub fn example(&self) -> Pod {
         let template = self.template().cloned().unwrap_or_default();
@@ -199,7 +199,7 @@ fn first_ordinal(spec: &StatefulSetSpec) -> i32 {
     ordinals.and_then(|ordinals| ordinals.start).unwrap_or(0)
 }
 
-/// What cannot change of a Job that exists.
+/// The immutable fields of a Job.
 fn fixed_of_job(job: &Job) -> Option<JobSpec> {
     let spec = job.spec.clone()?;
     Some(JobSpec {
@@ -212,7 +212,7 @@ fn fixed_of_job(job: &Job) -> Option<JobSpec> {
     })
 }
 
-/// What cannot change of a StatefulSet that exists.
+/// The immutable fields of a StatefulSet.
 fn fixed_of_stateful_set(set: &StatefulSet) -> Option<StatefulSetSpec> {
     let spec = set.spec.clone()?;
     Some(StatefulSetSpec {
@@ -302,7 +302,7 @@ impl Loader<'_> {
                 let spec = object.spec.get_or_insert_default();
                 loader.unsupported(node, path, support::of_claim_templates(spec));
                 storage::default_templates(spec.volume_claim_templates.as_mut());
-                // Containers may mount what the controller adds. The claims of the first pod stand for those of all.
+                // Containers may mount volumes that the controller adds. The claims of the first pod stand for those of all pods.
                 let first = format!("{name}-{}", first_ordinal(spec));
                 let templates = spec.volume_claim_templates.clone().unwrap_or_default();
                 let pod_spec = spec.template.spec.get_or_insert_default();
@@ -314,7 +314,7 @@ impl Loader<'_> {
         );
     }
 
-    /// Decodes an object and gives it a namespace and a uid; `check` completes it, and says what is wrong with it.
+    /// Decodes an object and sets its namespace and uid; `check` completes it, and returns its errors.
     fn workload<T>(
         &mut self,
         node: &Node,
@@ -343,7 +343,7 @@ impl Loader<'_> {
         self.parsed.workloads.push(workload);
     }
 
-    /// Defaults and validates the pods that a template describes; `at` is the template's path in its object.
+    /// Defaults and validates the pods of a template; `at` is the template's path in its object.
     fn template(
         &mut self,
         node: &Node,
@@ -352,7 +352,7 @@ impl Loader<'_> {
         template: &mut PodTemplateSpec,
     ) -> Vec<FieldError> {
         let mut metadata = template.metadata.clone().unwrap_or_default();
-        // The controller names the pods.
+        // The controller sets the names of the pods.
         metadata.name = Some("pod".to_owned());
         metadata.generate_name = None;
         metadata.namespace = None;

@@ -1,4 +1,4 @@
-//! ◆ Which resources of devices are requested that this machine's containers are not given, in words. Pure.
+//! ◆ Warnings about requested device resources that this machine does not provide. Pure.
 
 use compact::Set;
 
@@ -7,7 +7,7 @@ use crate::pod::Pod;
 
 use super::named_pods;
 
-/// One sentence for each such resource, as `nvidia.com/gpu`. A cluster's scheduler finds a node that has them.
+/// One sentence for each such resource, as `nvidia.com/gpu`. In a cluster, the scheduler finds a node that has them.
 pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let mut requested = Set::new();
     for (name, pod) in named_pods(pods, workloads) {

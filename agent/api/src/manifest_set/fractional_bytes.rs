@@ -1,4 +1,4 @@
-//! ◆ Amounts of memory or disk that are less than a byte, or have a fraction of one, in words: `100m` is a tenth of a byte. Pure.
+//! ◆ Warnings about amounts of memory or disk with a fraction of a byte: `100m` is a tenth of a byte. Pure.
 
 use crate::manifest::Workload;
 use crate::pod::Pod;
@@ -6,7 +6,7 @@ use crate::quantity::Quantity;
 
 use super::named_pods;
 
-/// One sentence for each, as an API server warns of it (Kubernetes 1.36, pkg/api/pod/warnings.go).
+/// One sentence for each, as in an API server's warnings (Kubernetes 1.36, pkg/api/pod/warnings.go).
 pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let mut said = Vec::new();
     for (name, pod) in named_pods(pods, workloads) {
@@ -33,13 +33,13 @@ pub fn warnings(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
 }
 
 fn has_fraction(amount: &str) -> bool {
-    // A larger amount is far above a byte.
+    // Larger amounts are far above a byte.
     const LARGEST: i64 = i64::MAX / 1000;
     let parsed = Quantity::parse(amount).ok();
     parsed.is_some_and(|amount| amount.value() < LARGEST && amount.milli_value() % 1000 != 0)
 }
 
-/// `m` are thousandths, and most often typed for `Mi`.
+/// The amount that was probably intended: `m` means thousandths, and is often a typo for `Mi`.
 fn meant(amount: &str) -> String {
     let thousandths = amount.strip_suffix('m');
     thousandths.map_or_else(String::new, |number| format!(": did you mean {number}Mi?"))

@@ -1,4 +1,4 @@
-//! ◆ Objects that a controller in the same manifests makes: `kubectl get all -o yaml` prints both. Pure.
+//! ◆ Objects that a controller in the same manifests creates: `kubectl get all -o yaml` prints both. Pure.
 
 use compact::Set;
 
@@ -6,7 +6,8 @@ use crate::manifest::Workload;
 use crate::pod::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Leaves out pods, and objects that make pods, whose controller is in the manifests too: it makes them anew. Returns what to say.
+/// Removes pods, and objects that create pods, whose controller is in the manifests too, because it creates them again. Returns the
+/// messages.
 pub fn leave_out(pods: &mut Vec<Pod>, workloads: &mut Vec<Workload>) -> Vec<String> {
     let makers: Set<String> = workloads.iter().map(Workload::full_name).collect();
     let maker = |namespace: &str, metadata: &ObjectMeta| {

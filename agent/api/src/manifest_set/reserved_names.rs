@@ -4,7 +4,7 @@ use crate::manifest::{Workload, WorkloadObject};
 use crate::pod::Pod;
 use k8s_openapi::api::apps::v1::StatefulSet;
 
-/// Each such pod, in a sentence: the set would wait for it to go for ever.
+/// A sentence for each such pod: the set would wait for its removal forever.
 pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     let taken = |pod: &Pod| {
         let owner = workloads.iter().find(|workload| {
@@ -33,7 +33,7 @@ pub fn problems(pods: &[Pod], workloads: &[Workload]) -> Vec<String> {
     pods.iter().filter_map(taken).collect()
 }
 
-/// Whether a StatefulSet of this name has a pod of that name.
+/// Whether a StatefulSet with this name has a pod with that name.
 #[must_use]
 pub fn has_pod(set: &StatefulSet, name: &str, pod: &str) -> bool {
     let ordinal = pod.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));

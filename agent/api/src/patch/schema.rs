@@ -1,6 +1,6 @@
 //! ◆ How strategic merge patches treat the fields of a type.
 
-/// The fields of a type that have a patch strategy or a merge key, or that lead to fields that have one.
+/// The fields of a type that have a patch strategy or a merge key, or that contain such fields.
 ///
 /// Other fields have the default strategy.
 pub(super) struct TypeSchema(pub(super) &'static [FieldSchema]);
@@ -18,7 +18,7 @@ pub(super) struct FieldSchema {
     pub(super) fields: &'static TypeSchema,
 }
 
-/// What a patch does with the value of a field: the tag `patchStrategy` of Kubernetes' types.
+/// How a patch changes the value of a field: the tag `patchStrategy` of Kubernetes' types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// Merges objects and replaces lists.
@@ -30,7 +30,7 @@ pub(super) enum Strategy {
 }
 
 impl TypeSchema {
-    /// The field with this name. A name that the type does not have gets the default strategy; Kubernetes refuses it.
+    /// The field with this name. A name that the type does not have gets the default strategy; Kubernetes rejects it.
     pub(super) fn field(&self, name: &str) -> FieldSchema {
         let found = self.0.iter().find(|field| field.name == name);
         found.copied().unwrap_or(object("", &UNTAGGED))

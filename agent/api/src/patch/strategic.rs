@@ -38,7 +38,7 @@ pub struct Schema(&'static TypeSchema);
 
 #[cfg(test)]
 impl Schema {
-    /// The schema of a type that is no kind.
+    /// The schema of a type that is not a kind.
     pub(super) const fn of_type(fields: &'static TypeSchema) -> Self {
         Self(fields)
     }
@@ -61,7 +61,7 @@ pub fn schema_of(api_version: &str, kind: &str) -> Option<Schema> {
 /// Applies a patch to an object. A null object or patch counts as an empty one.
 ///
 /// # Errors
-/// A directive is malformed, or an element of a list that is merged lacks the merge key. The object stays as it is.
+/// If a directive is malformed, or an element of a merged list lacks the merge key. The object stays unchanged.
 ///
 /// Source: `StrategicMergePatch`.
 pub fn apply(schema: Schema, object: &mut Value, patch: &Value) -> Result<(), PatchError> {
@@ -76,21 +76,21 @@ pub fn apply(schema: Schema, object: &mut Value, patch: &Value) -> Result<(), Pa
 /// Null counts as an empty object.
 ///
 /// # Errors
-/// An element of a list that is merged lacks the merge key, or is no object.
+/// If an element of a merged list lacks the merge key, or is not an object.
 ///
 /// Source: `CreateTwoWayMergePatch`.
 pub fn between(schema: Schema, original: &Value, modified: &Value) -> Result<Value, PatchError> {
     diff(&fields(original)?, &fields(modified)?, schema.0, Changes::All).map(Value::Object)
 }
 
-/// Computes the patch that `kubectl apply` sends for the object `current`: it removes what is in `original`, the
-/// configuration that was applied last, but not in `modified`, and sets what is in `modified` but not in `current`.
+/// Computes the patch that `kubectl apply` sends for the object `current`: it removes fields that are in `original`, the last
+/// applied configuration, but not in `modified`, and sets fields that are in `modified` but not in `current`.
 ///
 /// Conflicts are overwritten, as `kubectl apply` does by default. Null counts as an empty object: without a last
 /// configuration nothing is removed.
 ///
 /// # Errors
-/// An element of a list that is merged lacks the merge key, or is no object.
+/// If an element of a merged list lacks the merge key, or is not an object.
 ///
 /// Source: `CreateThreeWayMergePatch`.
 pub fn three_way(
@@ -116,7 +116,7 @@ fn fields(value: &Value) -> Result<Object, PatchError> {
     }
 }
 
-/// The field that a directive such as `$setElementOrder/finalizers` is about.
+/// The field of a directive such as `$setElementOrder/finalizers`.
 fn field_of<'n>(name: &'n str, directive: &str) -> Option<&'n str> {
     name.strip_prefix(directive)?.strip_prefix('/').filter(|field| !field.is_empty())
 }

@@ -76,13 +76,13 @@ impl Decimal {
         let number = kept.bytes().fold(0_u64, |number, digit| {
             number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))
         });
-        // Ten to the 64th and beyond has no low bits.
+        // Ten to the power of 64 and beyond has no low bits.
         let tens = 10_u64.wrapping_pow(u32::try_from(exponent.clamp(0, 64)).unwrap_or(0));
         let more = u64::from(dropped.bytes().any(|digit| digit != b'0'));
         number.wrapping_mul(tens).wrapping_add(more) as i64
     }
 
-    /// The digits without trailing zeros and a power of ten that a suffix exists for, a multiple of three.
+    /// The digits without trailing zeros, and a power of ten for which a suffix exists, a multiple of three.
     fn canonical(mut self) -> (String, i64) {
         while self.digits.ends_with('0') {
             self.digits.pop();
@@ -100,7 +100,7 @@ fn increment(digits: &mut String) {
     let nines = digits.len() - digits.trim_end_matches('9').len();
     digits.truncate(digits.len() - nines);
     match digits.pop().and_then(|digit| digit.to_digit(10)) {
-        // Not nine, so one digit more.
+        // Not nine, so that adding one yields one digit.
         Some(digit) => digits.push_str(&(digit + 1).to_string()),
         None => digits.push('1'),
     }
@@ -117,7 +117,7 @@ pub(super) fn decimal_text(negative: bool, number: Decimal, format: Format) -> S
     let suffix = match format {
         Format::DecimalExponent if exponent == 0 => String::new(),
         Format::DecimalExponent => format!("e{exponent}"),
-        // Beyond the greatest suffix Kubernetes writes none.
+        // Kubernetes writes no suffix beyond the greatest one.
         Format::DecimalSi | Format::BinarySi => DECIMAL
             .iter()
             .find(|(_, power)| i64::from(*power) == exponent)

@@ -1,9 +1,9 @@
-//! ◆ Numbers that Kubernetes holds as a 64-bit integer and a power of ten.
+//! ◆ Numbers that Kubernetes represents as a 64-bit integer and a power of ten.
 //!
 //! Source: Kubernetes 1.36, apimachinery/pkg/api/resource: int64Amount and the arithmetic of math.go.
 
-/// The powers of ten that Kubernetes multiplies with in one step, of whose product it takes the low 64 bits. It gives 0 for
-/// a product by another power that does not fit.
+/// The powers of ten with which Kubernetes multiplies in one step, taking the low 64 bits of the product. A product with another
+/// power that overflows is 0.
 const ONE_STEP: [u32; 5] = [1, 2, 3, 6, 9];
 
 /// `number × 10^power`.
@@ -14,7 +14,7 @@ pub(super) struct Integer {
 }
 
 impl Integer {
-    /// In units of a power of ten, rounded away from zero; an overflow is that of Kubernetes.
+    /// In units of a power of ten, rounded away from zero; overflows yield the same result as in Kubernetes.
     pub(super) fn scaled(self, unit: i32) -> i64 {
         let shift = i64::from(self.power) - i64::from(unit);
         let steps = u32::try_from(shift.unsigned_abs()).unwrap_or(u32::MAX);

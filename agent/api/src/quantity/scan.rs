@@ -1,9 +1,9 @@
 //! ◆ Splits the text of a quantity into sign, digits and suffix.
 //!
-//! Source: Kubernetes 1.36, apimachinery/pkg/api/resource: parseQuantityString and suffix.go. The number may lack digits
-//! before or after the point, or altogether: `.5`, `5.` and `Ki` are quantities.
+//! Source: Kubernetes 1.36, apimachinery/pkg/api/resource: parseQuantityString and suffix.go. The number may lack digits before or
+//! after the point, or both: `.5`, `5.` and `Ki` are quantities.
 
-/// How a quantity is written.
+/// The format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// With a decimal suffix: `100m`, `5`, `2G`.
@@ -28,9 +28,9 @@ impl Format {
 /// Why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// A character is out of place.
+    /// A character is not allowed in its place.
     Form,
-    /// There is no digit where one is needed.
+    /// A required digit is missing.
     Number,
     /// The suffix is unknown.
     Suffix,
@@ -48,7 +48,7 @@ pub(super) enum Scale {
 /// The parts of a quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts<'a> {
-    /// Below zero.
+    /// Whether it is negative.
     pub(super) negative: bool,
     /// Digits before the point, without leading zeros; `0` if there are none.
     pub(super) whole: &'a str,
@@ -58,7 +58,7 @@ pub(super) struct Parts<'a> {
     pub(super) has_digits: bool,
     /// The multiplier.
     pub(super) scale: Scale,
-    /// How it is written.
+    /// The format.
     pub(super) format: Format,
 }
 
@@ -76,7 +76,7 @@ pub(super) const DECIMAL: [(&str, i32); 10] = [
     ("E", 18),
 ];
 
-/// The binary suffixes; each is 1024 times the one before.
+/// The binary suffixes; each is 1024 times the previous one.
 pub(super) const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Splits off the leading characters that `test` accepts.
@@ -122,6 +122,6 @@ fn scale(suffix: &str) -> Option<(Scale, Format)> {
         return Some((Scale::Two(power), Format::BinarySi));
     }
     let power: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    // Kubernetes keeps the low 32 bits.
+    // Kubernetes takes the low 32 bits.
     Some((Scale::Ten(power as i32), Format::DecimalExponent))
 }

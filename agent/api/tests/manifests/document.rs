@@ -1,11 +1,11 @@
-//! docs/manifests.md, written from the table.
+//! docs/manifests.md, generated from the table.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use api::manifest::fields::{self, Support, Type};
 
-/// Where the document is.
+/// The path of the document.
 pub(crate) fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manifests.md")
 }

@@ -1,4 +1,4 @@
-//! Compares the table of what is done about each field with the fields that Kubernetes 1.36 has, and keeps docs/manifests.md.
+//! Compares the table of supported fields with the fields of Kubernetes 1.36, and keeps docs/manifests.md up to date.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a table that is wrong has to fail the test")]
 
 mod document;
@@ -11,7 +11,7 @@ use schema::Schema;
 /// Environment variable that makes the test update docs/manifests.md.
 const UPDATE_DOCUMENT: &str = "CRIB_UPDATE_DOCS";
 
-/// The types that values of `roots` consist of, as far as their fields have an effect.
+/// The types of the values in `roots`, as far as their fields have an effect.
 fn reached(schema: &Schema, roots: &[&'static str]) -> Set<&'static str> {
     let mut reached = Set::new();
     let mut left = roots.to_vec();

@@ -1,4 +1,4 @@
-//! The types and fields of Kubernetes' objects, as k8s-openapi has them: it tells each deserializer their names.
+//! The types and fields of Kubernetes' objects in k8s-openapi, which passes their names to each deserializer.
 
 use std::cell::RefCell;
 
@@ -23,7 +23,7 @@ use serde::forward_to_deserialize_any;
 /// The fields of each type, each with the type of its value, or of the elements of its value, if that has fields.
 pub(crate) type Schema = Map<&'static str, Vec<(&'static str, Option<&'static str>)>>;
 
-/// The types of all kinds that `crib run` takes, and the names of these kinds.
+/// The types of all kinds that `crib run` supports, and the names of these kinds.
 pub(crate) fn of_kinds() -> (Schema, Vec<&'static str>) {
     let schema = RefCell::new(Schema::new());
     let kinds = vec![
@@ -186,7 +186,7 @@ impl<'de> SeqAccess<'de> for Once<'_> {
 
 struct Fields<'a> {
     tracer: Tracer<'a>,
-    /// The type whose fields these are; none for a map.
+    /// The type of these fields; `None` for a map.
     kind: Option<&'static str>,
     left: std::slice::Iter<'static, &'static str>,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! Compares what is made of manifests with what Kubernetes 1.36.2 makes of them (see `tests/vectors/README.md`).
+//! Compares the results for manifests with those of Kubernetes 1.36.2 (see `tests/vectors/README.md`).
 #![allow(clippy::unwrap_used, reason = "a malformed vector has to fail the test")]
 
 #[path = "../../../../tests/vectors/compare.rs"]

@@ -1,4 +1,4 @@
-//! quantities: how amounts of resources are read and written.
+//! quantities: parsing and formatting of resource amounts.
 
 use api::quantity::{Quantity, canonical};
 use serde_json::json;

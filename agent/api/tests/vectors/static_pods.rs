@@ -1,4 +1,4 @@
-//! static-pods: the pod that a kubelet makes of a manifest, or why it makes none.
+//! static-pods: the pod that a kubelet derives from a manifest, or why it rejects the manifest.
 
 use api::manifest::static_pod::{self, ErrorClass, Location};
 use api::quantity::Quantity;
@@ -132,7 +132,7 @@ fn from_base64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Writes the amounts of requests and limits as numbers: `1.5Ki` is `1536`.
+/// Converts the amounts of requests and limits to numbers: `1.5Ki` becomes `1536`.
 fn canonical(value: &mut Value) {
     match value {
         Value::Object(map) => {

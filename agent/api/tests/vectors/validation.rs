@@ -22,7 +22,7 @@ fn judge(case: &Case) -> Result<(), String> {
     }
     let api = match serde_json::from_str(text) {
         Ok(api) => api,
-        // serde_json takes no null for a quantity.
+        // serde_json rejects null for a quantity.
         Err(_) => read_leniently(text).ok_or("not read")?,
     };
     let (pod, errors) = manifest::admit(api);
@@ -50,7 +50,7 @@ fn judge(case: &Case) -> Result<(), String> {
     read::same("errors", &json!(ours), &json!(theirs))
 }
 
-/// Reads the pod as crib does, without the uid and the account that it adds.
+/// Decodes the pod as crib does, without the uid and the account that it adds.
 fn read_leniently(text: &str) -> Option<Pod> {
     let parsed = manifest::parse("pod.json", text, manifest::Strictness::Lenient);
     let mut pod = parsed.pods.first()?.api().clone();
@@ -82,7 +82,7 @@ pub(crate) fn name(rule: Rule) -> &'static str {
     }
 }
 
-/// Removes empty values, which mean the same as absent in most of the API.
+/// Removes empty values, which are equivalent to absent ones in most of the API.
 pub(crate) fn tidy(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -96,7 +96,7 @@ pub(crate) fn tidy(value: Value) -> Value {
     }
 }
 
-/// Fields that the API server leaves out when they are false or 0.
+/// Fields that the API server omits if they are false or 0.
 const WITHOUT_ZERO: [&str; 14] = [
     "chapAuthDiscovery",
     "chapAuthSession",
@@ -121,7 +121,7 @@ fn means_absent(key: &str, value: &Value) -> bool {
         Value::Number(value) => value.as_i64() == Some(0) && WITHOUT_ZERO.contains(&key),
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // The source of an emptyDir volume has a meaning without members.
+        // The source of an emptyDir volume has a meaning even without members.
         Value::Object(members) => members.is_empty() && key != "emptyDir",
     }
 }

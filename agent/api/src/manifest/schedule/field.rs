@@ -19,7 +19,7 @@ pub enum FieldProblem {
     Below {
         /// The number.
         start: u32,
-        /// The smallest one that the field takes.
+        /// The minimum of the field.
         least: u32,
         /// The range.
         text: String,
@@ -29,7 +29,7 @@ pub enum FieldProblem {
     Above {
         /// The number.
         end: u32,
-        /// The largest one that the field takes.
+        /// The maximum of the field.
         most: u32,
         /// The range.
         text: String,
@@ -49,11 +49,11 @@ pub enum FieldProblem {
     Step(String),
 }
 
-/// What a field takes.
+/// The allowed values of a field.
 pub(super) struct Bounds {
     least: u32,
     most: u32,
-    /// The first of them stands for `least`.
+    /// The first name stands for `least`.
     names: &'static [&'static str],
 }
 
@@ -68,7 +68,7 @@ pub(super) const MONTHS: Bounds = Bounds {
 pub(super) const WEEKDAYS: Bounds =
     Bounds { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// The numbers of a field.
+/// The numbers in a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Set {
     bits: u64,
@@ -80,7 +80,7 @@ impl Set {
         u32::try_from(number).is_ok_and(|number| self.bits & (1 << number) != 0)
     }
 
-    /// Whether the field says nothing: `*`, or `?`.
+    /// Whether the field allows every value: `*`, or `?`.
     pub(super) fn is_star(self) -> bool {
         self.is_star
     }
@@ -117,7 +117,7 @@ fn parse_range(text: &str, bounds: &Bounds) -> Result<Set, FieldProblem> {
         }
         _ => return Err(FieldProblem::Hyphens(text.to_owned())),
     };
-    // `3/5` goes from 3 to the end.
+    // `3/5` is the range from 3 to the maximum.
     if step.is_some() && ends.len() == 1 {
         end = bounds.most;
     }

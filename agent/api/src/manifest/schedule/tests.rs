@@ -1,4 +1,4 @@
-//! Cron expressions as robfig/cron takes them, and the times that they mean.
+//! Cron expressions as parsed by robfig/cron, and their times.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! ◆ Makes a decoded pod this node's static pod. Pure.
+//! ◆ Converts a decoded pod to this node's static pod. Pure.
 
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodIP, PodStatus, Toleration};
 
@@ -17,7 +17,7 @@ const DROPPED: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
 ];
 
-/// Makes a decoded pod this node's static pod: uid, name, node, annotation, toleration and phase.
+/// Converts a decoded pod to this node's static pod: uid, name, node, annotation, toleration and phase.
 pub(super) fn localize(pod: &mut ApiPod, location: Location<'_>, node_name: &str) {
     let given = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
     let uid = given.unwrap_or_else(|| uid(pod, location, node_name));
@@ -30,7 +30,7 @@ pub(super) fn localize(pod: &mut ApiPod, location: Location<'_>, node_name: &str
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
     if matches!(location, Location::File(_)) {
-        // A problem of the node must not evict it.
+        // A taint of the node must not evict it.
         tolerate(spec.tolerations.get_or_insert_default());
     }
     let status = pod.status.get_or_insert_default();
@@ -38,7 +38,7 @@ pub(super) fn localize(pod: &mut ApiPod, location: Location<'_>, node_name: &str
     pod_ips(status);
 }
 
-/// Adds the toleration of every NoExecute taint, or replaces one that differs in its seconds only.
+/// Adds the toleration of every NoExecute taint, or replaces one that differs only in its seconds.
 fn tolerate(tolerations: &mut Vec<Toleration>) {
     let wanted = Toleration {
         operator: Some("Exists".to_owned()),
@@ -62,7 +62,7 @@ fn tolerate(tolerations: &mut Vec<Toleration>) {
     }
 }
 
-/// `podIP` and the first of `podIPs` are the same; `podIP` decides.
+/// Sets `podIP` and the first of `podIPs` to the same address; `podIP` takes precedence.
 fn pod_ips(status: &mut PodStatus) {
     let first = status.pod_ips.as_ref().and_then(|ips| ips.first()).map(|first| first.ip.clone());
     match status.pod_ip.clone().filter(|ip| !ip.is_empty()) {
@@ -72,7 +72,7 @@ fn pod_ips(status: &mut PodStatus) {
     }
 }
 
-/// 32 hex digits of what the pod says, the node and where it was read.
+/// 32 hex digits derived from the pod, the node and the origin.
 fn uid(pod: &ApiPod, location: Location<'_>, node_name: &str) -> String {
     let content = TypedValue::of(pod).json();
     hex_hash(&match location {

@@ -1,4 +1,4 @@
-//! ◆ What a static pod may not refer to, because it works without an API server. Pure.
+//! ◆ References that a static pod must not have, because it works without an API server. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/api/pod/util.go (gate PreventStaticPodAPIReferences).
 
@@ -106,7 +106,7 @@ fn projections(
     projected.into_iter().flat_map(|projected| projected.sources.iter().flatten())
 }
 
-/// The secrets that a volume names.
+/// The secrets that a volume refers to.
 fn volume_secrets(volume: &Volume) -> Vec<&str> {
     let local = [
         volume.cephfs.as_ref().map(|source| &source.secret_ref),
@@ -130,7 +130,7 @@ fn volume_secrets(volume: &Volume) -> Vec<&str> {
     names
 }
 
-/// The config maps that a volume names.
+/// The config maps that a volume refers to.
 fn volume_config_maps(volume: &Volume) -> Vec<&str> {
     let own = volume.config_map.as_ref().map(|source| source.name.as_str());
     own.into_iter()
@@ -142,7 +142,7 @@ fn volume_config_maps(volume: &Volume) -> Vec<&str> {
         .collect()
 }
 
-/// The resource that a volume needs from the API server, whatever its names are.
+/// The resource that a volume needs from the API server, whatever names it has.
 fn volume_resource(volume: &Volume) -> Option<&'static str> {
     let own = [
         (volume.config_map.is_some(), "configmaps (via configmap volumes)"),

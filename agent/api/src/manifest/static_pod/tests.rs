@@ -1,4 +1,4 @@
-//! How a kubelet reads a manifest, and what crib says of one that it rejects.
+//! How a manifest is decoded as by a kubelet, and crib's messages about rejected ones.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Which claims and persistent volumes are taken.
+//! Which claims and persistent volumes are accepted.
 #![allow(clippy::unwrap_used)]
 
 use rstest::rstest;
@@ -61,7 +61,7 @@ fn persistent_volumes_are_validated(
     assert_eq!(paths(&parsed.problems), expected, "{:?}", parsed.problems);
 }
 
-/// It is by its full name that the object is known.
+/// The object is identified by its full name.
 #[rstest]
 #[case(
     "PersistentVolume",

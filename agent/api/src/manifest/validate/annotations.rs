@@ -1,11 +1,11 @@
-//! Annotations with a meaning for the API server: mirror pods, the older forms of profiles and tolerations.
+//! Annotations that the API server interprets: mirror pods, the older forms of profiles and tolerations.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile, Toleration};
 
 use crate::manifest::validate::pod::scheduling;
 use crate::manifest::validate::{Check, names};
 
-/// Says which pod of a kubelet a mirror pod shows.
+/// Identifies the kubelet's pod of a mirror pod.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -15,7 +15,7 @@ const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io
 
 const FIELD: &str = "metadata.annotations";
 
-/// The annotations of a pod, by themselves and beside the fields that replaced them.
+/// Checks the annotations of a pod, alone and against the fields that replaced them.
 pub(super) fn check(check: &mut Check, pod: &Pod, spec: &PodSpec) {
     let annotations = || pod.metadata.annotations.iter().flatten();
     let get = |wanted: &str| {
@@ -79,7 +79,7 @@ fn apparmor(check: &mut Check, field: &str, name: &str, profile: &str, spec: &Po
     }
 }
 
-/// A profile given by an annotation and by a field has to be the same.
+/// A profile in an annotation and in a field must be the same.
 fn beside_fields<'a>(check: &mut Check, spec: &PodSpec, get: &impl Fn(&str) -> Option<&'a str>) {
     let pod = spec.security_context.as_ref();
     let of_pod = pod.and_then(|pod| pod.seccomp_profile.as_ref());
@@ -108,7 +108,7 @@ fn beside_fields<'a>(check: &mut Check, spec: &PodSpec, get: &impl Fn(&str) -> O
 
 const DIFFERS: &str = "the profile must be the same in the annotation and in the field";
 
-/// Compares a profile with an annotation; `plain` says which annotations a kind other than Localhost allows.
+/// Compares a profile with an annotation; `plain` decides which annotations a kind other than Localhost allows.
 fn same(
     check: &mut Check,
     field: &str,

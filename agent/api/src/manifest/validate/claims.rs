@@ -1,11 +1,11 @@
-//! Resource claims of a pod, and which of them its containers use.
+//! Resource claims of a pod, and those that its containers use.
 
 use compact::Set;
 use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec, ResourceClaim};
 
 use crate::manifest::validate::{Check, Rule, duplicate, names};
 
-/// The claims of a pod. A mirror pod may have none.
+/// The claims of a pod. A mirror pod must not have any.
 pub(super) fn of_pod(check: &mut Check, spec: &PodSpec, is_mirror: bool) {
     let mut seen = Set::new();
     for (index, claim) in spec.resource_claims.iter().flatten().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn used(check: &mut Check, field: &str, claims: &[ResourceClaim], spe
         let claims = spec.resource_claims.iter().flatten();
         claims.filter(|claim| !claim.name.is_empty()).any(|claim| claim.name == name)
     };
-    // A whole claim by its name, one request of it as NAME/REQUEST.
+    // A whole claim is identified by its name, one of its requests by NAME/REQUEST.
     let mut seen = Set::new();
     for (index, claim) in claims.iter().enumerate() {
         let field = format!("{field}[{index}]");

@@ -1,4 +1,4 @@
-//! ◆ CronJobs: their defaults and their validation, but for the pods of their Jobs. Pure.
+//! ◆ CronJobs: their defaults and their validation, except for the pods of their Jobs. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/apis/batch/validation/validation.go and pkg/apis/batch/v1/defaults.go.
 
@@ -7,10 +7,10 @@ use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec};
 use super::super::schedule;
 use crate::manifest::validate::{Check, FieldError, Rule, job, metadata};
 
-/// The longest name: those of its Jobs have a hyphen and ten digits more.
+/// The maximum length of a name: its Jobs' names have a hyphen and ten digits more.
 const LONGEST_NAME: usize = 52;
 
-/// Sets what an API server sets for absent fields.
+/// Sets absent fields as an API server does.
 pub(in crate::manifest) fn apply_defaults(spec: &mut CronJobSpec) {
     if spec.concurrency_policy.as_deref().is_none_or(str::is_empty) {
         spec.concurrency_policy = Some("Allow".to_owned());
@@ -42,7 +42,7 @@ pub(in crate::manifest) fn cron_job(object: &CronJob) -> Vec<FieldError> {
     if let Some(template) = &spec.job_template.spec {
         let at = "spec.jobTemplate.spec";
         job::spec(&mut check, at, template);
-        // `job::spec` has refused a selector without `manualSelector`.
+        // `job::spec` has rejected a selector without `manualSelector`.
         if template.manual_selector == Some(true) {
             let detail = "a CronJob generates the selectors of its Jobs: leave it out";
             let field = format!("{at}.manualSelector");

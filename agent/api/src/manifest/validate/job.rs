@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
-/// The most indexes of an Indexed Job whose policies look at single ones.
+/// The maximum number of indexes of an Indexed Job with policies for single indexes.
 const MOST_INDEXES: i64 = 100_000;
 
-/// Sets what an API server sets for absent fields.
+/// Sets absent fields as an API server does.
 pub(in crate::manifest) fn apply_defaults(job: &mut JobSpec) {
     if job.completions.is_none() && job.parallelism.is_none() {
         job.completions = Some(1);
@@ -25,7 +25,7 @@ pub(in crate::manifest) fn apply_defaults(job: &mut JobSpec) {
     }
 }
 
-/// Validates a defaulted Job, but for its template.
+/// Validates a defaulted Job, except for its template.
 pub(in crate::manifest) fn job(job: &Job) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata::check(&mut check, &job.metadata);
@@ -89,7 +89,7 @@ pub(super) fn spec(check: &mut Check, at: &str, job: &JobSpec) {
     policies(check, at, job, policy == Some("Never"));
 }
 
-/// What belongs to the indexes of a Job.
+/// Checks the fields about a Job's indexes.
 fn indexes(check: &mut Check, at: &str, job: &JobSpec) {
     let field = |name: &str| format!("{at}.{name}");
     if is_indexed(job) {

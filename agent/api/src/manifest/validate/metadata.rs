@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 
 use crate::manifest::validate::{Check, Rule, names};
 
-/// The API server's limit of all annotations together, in bytes.
+/// The API server's limit for all annotations together, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
 
-/// The metadata of an object that is in no namespace.
+/// The metadata of an object without a namespace.
 pub(super) fn check_without_namespace(check: &mut Check, metadata: &ObjectMeta) {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     if !namespace.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn check_without_namespace(check: &mut Check, metadata: &ObjectMeta) 
     self::check(check, &other);
 }
 
-/// The metadata of an object, as of a pod.
+/// The metadata of a namespaced object, such as a pod.
 pub(super) fn check(check: &mut Check, metadata: &ObjectMeta) {
     let name = metadata.name.as_deref().unwrap_or_default();
     let prefix = metadata.generate_name.as_deref().unwrap_or_default();

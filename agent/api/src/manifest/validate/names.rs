@@ -17,7 +17,7 @@ pub(super) fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Whether a text begins and ends with one of these bytes, and has only them and `others`.
+/// Whether a text begins and ends with one of these bytes, and consists only of them and `others`.
 pub(super) fn is_framed(text: &str, is_end: fn(u8) -> bool, others: &[u8]) -> bool {
     let bytes = text.as_bytes();
     let ends = bytes.first().zip(bytes.last());

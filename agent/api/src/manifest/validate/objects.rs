@@ -1,4 +1,4 @@
-//! ConfigMaps, Secrets, and objects of which only the metadata counts.
+//! ConfigMaps, Secrets, and objects of which only the metadata is validated.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -10,7 +10,7 @@ use crate::pod::SYSTEM_CLASSES;
 use crate::manifest::validate::pod::resources;
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
-/// The API server's limit of all entries together, in bytes.
+/// The API server's limit for all entries together, in bytes.
 const MAX_SIZE: usize = 1 << 20;
 
 /// Validates a ConfigMap.
@@ -79,7 +79,7 @@ pub(in crate::manifest) fn priority_class(class: &PriorityClass) -> Vec<FieldErr
     check.errors
 }
 
-/// Validates a Secret, whose `stringData` is among its `data` already.
+/// Validates a Secret whose `stringData` is already merged into its `data`.
 pub(in crate::manifest) fn secret(secret: &Secret) -> Vec<FieldError> {
     let mut check = Check::default();
     metadata::check(&mut check, &secret.metadata);

@@ -1,4 +1,4 @@
-//! What is wrong with a pod's specification: a file for each part of it; DNS is checked here.
+//! Validates a pod's specification: a file for each part of it; DNS is checked here.
 
 pub(crate) mod container;
 pub(crate) mod env;

@@ -7,7 +7,7 @@ use crate::manifest::validate::{Check, names};
 
 const OPERATOR: &str = "not a valid selector operator";
 
-/// Reports the values that are missing or too many for an operator.
+/// Reports missing or superfluous values of an operator.
 fn values_of(check: &mut Check, field: &str, operator: &str, values: &[String], ordered: bool) {
     let list = format!("{field}.values");
     match operator {
@@ -45,7 +45,7 @@ pub(super) fn labels(check: &mut Check, field: &str, selector: Option<&LabelSele
     }
 }
 
-/// One term of a node selector. Values of preferred terms may be anything.
+/// One term of a node selector. Values of preferred terms are not checked.
 pub(super) fn node_term(check: &mut Check, field: &str, term: &NodeSelectorTerm, preferred: bool) {
     for (index, wanted) in term.match_expressions.iter().flatten().enumerate() {
         let field = format!("{field}.matchExpressions[{index}]");

@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
-/// The ports that are allocated (kube-apiserver, --service-node-port-range).
+/// The range of node ports (kube-apiserver, --service-node-port-range).
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// Sets what an API server sets for absent fields.
+/// Sets absent fields as an API server does.
 pub(in crate::manifest) fn apply_defaults(service: &mut Service) {
     let spec = service.spec.get_or_insert_default();
     let text = |field: &mut Option<String>, default: &str| {

@@ -1,4 +1,4 @@
-//! ◆ PersistentVolumeClaims, PersistentVolumes, and the claims that StatefulSets make. Pure.
+//! ◆ PersistentVolumeClaims, PersistentVolumes, and the claims that StatefulSets create. Pure.
 //!
 //! Source: Kubernetes 1.36, ValidatePersistentVolumeClaim and ValidatePersistentVolume.
 
@@ -117,7 +117,7 @@ fn affinity(check: &mut Check, spec: &PersistentVolumeSpec) {
     }
 }
 
-/// The sources that are taken. The table of fields refuses the others, each by its name.
+/// The supported sources. The table of fields rejects the others, each by its name.
 fn source(check: &mut Check, spec: &PersistentVolumeSpec) {
     match (&spec.host_path, &spec.local) {
         (Some(_), Some(_)) => {

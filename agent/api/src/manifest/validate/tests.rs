@@ -1,4 +1,4 @@
-//! Each rule by one pod that breaks it: the field and the kind of error.
+//! Tests each rule with one pod that breaks it: the field and the kind of error.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn merge(base: &mut Value, more: Value) {
     }
 }
 
-/// The errors of a pod with one container `c` and what `more` adds to it, without repetitions.
+/// The errors of a pod with one container `c` and the members of `more`, without repetitions.
 fn errors(more: Value) -> Vec<(String, Rule)> {
     let mut pod = json!({
         "metadata": {"name": "p", "namespace": "default"},

@@ -8,7 +8,7 @@ use webpki::anchor_from_trusted_cert;
 
 use crate::manifest::validate::{Check, FieldError, Rule, metadata, names};
 
-/// The API server's limit of a bundle, in bytes.
+/// The API server's limit for a bundle, in bytes.
 const MAX_SIZE: usize = 1 << 20;
 
 /// Validates a ClusterTrustBundle.
@@ -23,7 +23,7 @@ pub(in crate::manifest) fn check(bundle: &ClusterTrustBundle) -> Vec<FieldError>
     check.errors
 }
 
-/// The metadata. The name of a bundle of a signer begins with the signer's, with `:` for its `/`.
+/// Checks the metadata. The name of a signer's bundle begins with the signer's name, with `:` for its `/`.
 fn name(check: &mut Check, of: &ObjectMeta, signer: &str) {
     let name = of.name.as_deref().unwrap_or_default();
     let prefix = format!("{}:", signer.replace('/', ":"));

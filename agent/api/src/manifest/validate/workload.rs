@@ -1,4 +1,4 @@
-//! ◆ Deployments, ReplicaSets, ReplicationControllers, DaemonSets and StatefulSets, but for their templates. Pure.
+//! ◆ Deployments, ReplicaSets, ReplicationControllers, DaemonSets and StatefulSets, except for their templates. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/apis/apps/validation/validation.go; of ReplicationControllers pkg/apis/core/v1/defaults.go and
 //! pkg/apis/core/validation/validation.go.
@@ -70,7 +70,7 @@ pub(in crate::manifest) fn deployment(object: &Deployment) -> Vec<FieldError> {
     check.errors
 }
 
-/// Whether an amount of pods is none: 0, or 0 %.
+/// Whether a number of pods is zero: 0, or 0 %.
 fn is_zero(value: &IntOrString) -> bool {
     match value {
         IntOrString::Int(number) => *number == 0,
@@ -89,7 +89,7 @@ pub(in crate::manifest) fn replica_set(object: &ReplicaSet) -> Vec<FieldError> {
     check.errors
 }
 
-/// Gives a ReplicationController the labels of its template, as its selector and its own, where it has none.
+/// Sets absent selectors and labels of a ReplicationController to the labels of its template.
 pub(in crate::manifest) fn default_replication_controller(object: &mut ReplicationController) {
     let Some(spec) = &mut object.spec else {
         return;
@@ -187,7 +187,7 @@ fn start(metadata: &ObjectMeta) -> Check {
     check
 }
 
-/// A number of pods, or a share of them.
+/// A number of pods, or a percentage.
 fn amount(check: &mut Check, field: String, value: Option<&IntOrString>) {
     match value {
         Some(IntOrString::Int(number)) if *number < 0 => {
@@ -203,7 +203,7 @@ fn amount(check: &mut Check, field: String, value: Option<&IntOrString>) {
     }
 }
 
-/// The selector, and what the pods of all these kinds have in common.
+/// Checks the selector, and the common rules for the pods of all these kinds.
 fn pods(check: &mut Check, selector: &LabelSelector, template: Option<&PodTemplateSpec>) {
     const FIELD: &str = "spec.selector";
     let none = BTreeMap::new();

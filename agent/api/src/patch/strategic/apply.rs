@@ -7,7 +7,7 @@ use super::super::{Object, PatchError, PatchProblem};
 use super::elements::{Elements, deduplicate, is_deletion};
 use super::{DELETE, DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, REPLACE, RETAIN_KEYS, field_of};
 
-/// What a patch is merged into.
+/// The target of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// An object: directives are carried out.
@@ -109,7 +109,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges the list that a `$setElementOrder` directive is about, and puts it into this order.
+/// Merges the list of a `$setElementOrder` directive, and sorts it by the directive.
 fn set_element_order(
     target: &mut Object,
     patch: &mut Object,
@@ -197,10 +197,10 @@ fn follows_order(
     Ok(())
 }
 
-/// The order of the target by which elements are placed that `$setElementOrder` does not name.
+/// The order in which elements missing in `$setElementOrder` are placed.
 ///
-/// Kubernetes reads this order after the merge, from the memory in which elements were deleted and appended: as many new
-/// elements as were deleted count as the last ones of the target.
+/// Kubernetes reads this order after the merge, from the memory in which elements were deleted and appended: as many new elements
+/// as were deleted count as the last ones of the target.
 fn server_order(
     elements: Elements<'_>,
     before: &[Value],
@@ -230,7 +230,7 @@ fn server_order(
     Ok(order)
 }
 
-/// Merges a list into another, or replaces it, as the field's strategy says.
+/// Merges a list into another, or replaces it, according to the field's strategy.
 fn merge_list(
     target: &mut Vec<Value>,
     patch: Vec<Value>,
@@ -266,8 +266,8 @@ fn merge_list(
     Ok(())
 }
 
-/// Deletes or replaces elements as the `$patch` of the patch's elements says. Returns the elements left of the target and
-/// those of the patch without `$patch`.
+/// Deletes or replaces elements according to the `$patch` of the patch's elements. Returns the remaining elements of the target and
+/// the elements of the patch without `$patch`.
 fn apply_element_directives(
     mut target: Vec<Value>,
     patch: Vec<Value>,
@@ -291,7 +291,7 @@ fn apply_element_directives(
     Ok(if replaced { (rest, Vec::new()) } else { (target, rest) })
 }
 
-/// Merges an object into the element of a list that has the same merge key, or adds it.
+/// Merges an object into the list element with the same merge key, or adds it.
 fn merge_element(
     list: &mut Vec<Value>,
     element: &Value,
@@ -316,7 +316,7 @@ fn merge_element(
     }
 }
 
-/// Removes the scalars that a `$deleteFromPrimitiveList` directive names.
+/// Removes the scalars in a `$deleteFromPrimitiveList` directive.
 fn delete_scalars(
     target: &mut Object,
     directive: String,
@@ -345,11 +345,11 @@ fn directive(element: &Value) -> Option<&Value> {
     element.get(DIRECTIVE)
 }
 
-/// Removes what is no value from a part of a patch that has no counterpart in the target: objects with `$patch` and, in
-/// objects rather than in patches, the other directives and null fields. Returns `false` for an object with `$patch`.
+/// Removes directives from a part of a patch without a counterpart in the target: objects with `$patch` and, in objects rather than
+/// in patches, the other directives and null fields. Returns `false` for an object with `$patch`.
 ///
-/// Kubernetes leaves directives other than `$patch` there, and null fields of new elements: they are unknown to the type
-/// that it decodes next.
+/// Kubernetes keeps directives other than `$patch` there, and null fields of new elements: its next decoding ignores them as
+/// unknown fields.
 fn clean(value: &mut Value, into: Target) -> bool {
     let is_value = |name: &str, value: &Value| {
         into == Target::Patch || !value.is_null() && name != RETAIN_KEYS && !is_list_directive(name)

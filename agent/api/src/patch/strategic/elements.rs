@@ -1,4 +1,4 @@
-//! ◆ The elements of lists that are merged: what identifies them, and in which order they come.
+//! ◆ The elements of merged lists: their identity and their order.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::super::PatchProblem;
 use super::super::schema::FieldSchema;
 use super::{DELETE, DIRECTIVE};
 
-/// What the elements of a list are.
+/// The kind of a list's elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Elements<'k> {
     /// Scalars.
@@ -16,7 +16,7 @@ pub(super) enum Elements<'k> {
 }
 
 impl Elements<'_> {
-    /// What the elements of two lists are; `None` if both are empty.
+    /// The kind of the elements of two lists; `None` if both are empty.
     pub(super) fn of(
         field: &FieldSchema,
         lists: [&[Value]; 2],
@@ -53,7 +53,7 @@ impl Elements<'_> {
 
     /// Sorts a merged list: the elements in `wanted` by `wanted`, all others by `server`.
     ///
-    /// Each of the others comes before the first wanted element that follows it in `server`, and else at the end.
+    /// Each of the others is placed before the first wanted element that follows it in `server`, or else at the end.
     pub(super) fn arrange(
         self,
         merged: Vec<Value>,
@@ -110,7 +110,7 @@ pub(super) fn is_deletion(element: &Value) -> bool {
     element.get(DIRECTIVE).is_some_and(|directive| directive == DELETE)
 }
 
-/// Removes duplicate scalars. The last scalar moves to the place of each that is removed, as in Kubernetes.
+/// Removes duplicate scalars. As in Kubernetes, the last scalar replaces each removed one.
 pub(super) fn deduplicate(scalars: &mut Vec<Value>) {
     let mut at = 0;
     while at < scalars.len() {

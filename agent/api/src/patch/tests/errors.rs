@@ -1,4 +1,4 @@
-//! Patches that are refused.
+//! Patches that are rejected.
 
 use rstest::rstest;
 use serde_json::{Value, json};

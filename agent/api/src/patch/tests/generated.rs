@@ -117,7 +117,7 @@ fn patched(object: &Value, patch: &Value) -> Value {
     object
 }
 
-/// Whether an object has all that another one sets, at the places that a patch puts it.
+/// Whether an object contains everything that a patch sets, in the places where the patch sets it.
 fn has(object: &Value, wanted: &Value, fields: &'static TypeSchema) -> bool {
     match (object, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(name, wanted)| {
@@ -141,7 +141,7 @@ fn field_has(found: &Value, wanted: &Value, field: FieldSchema) -> bool {
     }
 }
 
-/// The names of the containers and the finalizers, in their order.
+/// The names of the containers and the finalizers, in order.
 fn order(pod: &Value) -> Vec<(&str, &Value)> {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let finalizers = pod["metadata"]["finalizers"].as_array().into_iter().flatten();

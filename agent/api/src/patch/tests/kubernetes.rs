@@ -1,4 +1,4 @@
-//! Replays what Kubernetes 1.36.2 makes of patches.
+//! Compares patches with the results of Kubernetes 1.36.2.
 //!
 //! `apply.jsonl` and `diff.jsonl` are the data of Kubernetes' own tests, whose objects are of a type made for them.
 //! Source: staging/src/k8s.io/apimachinery/pkg/util/strategicpatch/patch_test.go. `kinds.jsonl` has generated objects of

@@ -43,7 +43,7 @@ pub(crate) fn all(check: &mut Check, spec: &PodSpec, volumes: &Volumes<'_>) {
     }
 }
 
-/// What holds for init containers only.
+/// Rules for init containers only.
 fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
     let has_rules = init.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty());
     if init.restart_policy.is_some() {
@@ -52,7 +52,7 @@ fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
         let detail = "must be given when restartPolicyRules is given";
         check.required(format!("{field}.restartPolicy"), detail);
     }
-    // Init containers run one by one; the API server checks each by itself, and names the first.
+    // Init containers run one by one; the API server checks each alone, and reports the first one's path.
     host_ports(check, "spec.initContainers[0]", init, &mut Set::new());
     if is_sidecar(init) {
         long_running(check, field, init, spec);
@@ -80,7 +80,7 @@ fn init(check: &mut Check, field: &str, init: &Container, spec: &PodSpec) {
     }
 }
 
-/// What holds for app containers and sidecars.
+/// Rules for app containers and sidecars.
 fn long_running(check: &mut Check, field: &str, container: &Container, spec: &PodSpec) {
     probe::of_container(check, field, container);
     if let Some(hooks) = &container.lifecycle {
@@ -88,7 +88,7 @@ fn long_running(check: &mut Check, field: &str, container: &Container, spec: &Po
     }
 }
 
-/// What holds for every container.
+/// Rules for every container.
 fn one(
     check: &mut Check,
     field: &str,
@@ -120,7 +120,7 @@ fn one(
     security::of_container(check, field, container, spec);
 }
 
-/// When an image is pulled; also of image volumes.
+/// The pull policy of an image, also of image volumes.
 pub(crate) fn pull_policy(check: &mut Check, field: String, policy: Option<&str>) {
     match policy.unwrap_or_default() {
         "" => check.required(field, ""),
@@ -163,7 +163,7 @@ fn host_ports(check: &mut Check, field: &str, container: &Container, taken: &mut
     }
 }
 
-/// With the node's network, a container's ports are the node's.
+/// With `hostNetwork`, a container's ports are the node's.
 fn node_ports(check: &mut Check, field: &str, container: &Container) {
     for (place, port) in container.ports.iter().flatten().enumerate() {
         let host = port.host_port.unwrap_or_default();

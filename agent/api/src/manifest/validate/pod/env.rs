@@ -83,7 +83,7 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields that the API knows; not all of them are allowed in an environment or a file.
+/// Fields that the API supports; not all of them are allowed in an environment or a file.
 const KNOWN_FIELDS: &str = "metadata.annotations metadata.labels metadata.name metadata.namespace metadata.uid \
     spec.host spec.nodeName spec.restartPolicy spec.serviceAccountName spec.schedulerName \
     status.phase status.hostIP status.hostIPs status.podIP status.podIPs";
@@ -115,7 +115,7 @@ pub(crate) fn field_ref(
     } else if !names::is_among(KNOWN_FIELDS, path) {
         check.invalid(path_field, path, "is not a supported field path");
     } else {
-        // The oldest clients say spec.host.
+        // The oldest clients use spec.host.
         let path = if path == "spec.host" { "spec.nodeName" } else { path };
         check.one_of(path_field, path, allowed);
     }
@@ -140,7 +140,7 @@ pub(crate) fn from(check: &mut Check, list: &str, index: usize, from: &EnvFromSo
     for (kind, name) in sources {
         match name {
             Some("") => check.required(format!("{field}.{kind}.name"), ""),
-            // As of a prefix: the API server has always allowed a hyphen at the end here.
+            // As for a prefix: the API server has always allowed a trailing hyphen here.
             Some(name) => {
                 check.formed(format!("{field}.{kind}.name"), name, names::dns_subdomain_prefix)
             }

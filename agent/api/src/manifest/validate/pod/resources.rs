@@ -6,10 +6,10 @@ use crate::manifest::validate::{Check, Rule, claims, names};
 use crate::quantity::{self, Quantity};
 use crate::totals::{self, Amounts, Kind, amount};
 
-/// What is wrong with a resource's name: the rule and what was expected.
+/// The rule that a resource's name violates, and what was expected.
 type NameRule = fn(&str) -> Option<(Rule, &'static str)>;
 
-/// Resources of the pod as a whole, and its overhead.
+/// Pod-level resources of the pod, and its overhead.
 pub(crate) fn of_pod(check: &mut Check, spec: &PodSpec) {
     if let Some(overhead) = &spec.overhead {
         let overhead = ResourceRequirements {
@@ -40,7 +40,7 @@ pub(crate) fn overhead(check: &mut Check, field: &str, limits: &ResourceRequirem
     requirements(check, field, limits, container_name);
 }
 
-/// The pod as a whole has at least what its containers have.
+/// Pod-level resources must not be less than those of the containers.
 fn consistency(check: &mut Check, spec: &PodSpec, resources: &ResourceRequirements) {
     for (kind, list) in [(Kind::Requests, "requests"), (Kind::Limits, "limits")] {
         for (name, sum) in totals::of_containers(spec, kind) {
@@ -64,7 +64,7 @@ fn consistency(check: &mut Check, spec: &PodSpec, resources: &ResourceRequiremen
             let own = resources.limits.as_ref().and_then(|own| own.get(name));
             if let Some(own) = own.filter(|own| amount(limit) > amount(own)) {
                 check.invalid(
-                    // The API server's path.
+                    // The path as in the API server.
                     format!("spec.resources.containers[{index}][{name}].limits"),
                     &limit.0,
                     format!("must be less than or equal to pod limits of {}", own.0),
@@ -74,7 +74,7 @@ fn consistency(check: &mut Check, spec: &PodSpec, resources: &ResourceRequiremen
     }
 }
 
-/// Resources of a container, and how they may be resized.
+/// Resources of a container, and its resize policy.
 pub(crate) fn of_container(check: &mut Check, field: &str, container: &Container, spec: &PodSpec) {
     if let Some(resources) = &container.resources {
         let field = format!("{field}.resources");
@@ -111,12 +111,12 @@ fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether a name is Kubernetes' own.
+/// Whether a name belongs to Kubernetes.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a name is that of a resource which a device plugin offers.
+/// Whether a name is that of a device plugin's resource.
 #[must_use]
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
@@ -138,7 +138,7 @@ fn container_name(name: &str) -> Option<(Rule, &'static str)> {
     (!known).then_some((Rule::Invalid, expected))
 }
 
-/// The names that a quota of a namespace may have, too.
+/// The names that are also valid in a namespace's quota.
 const STANDARD: &str = "cpu memory ephemeral-storage requests.cpu requests.memory requests.ephemeral-storage \
     limits.cpu limits.memory limits.ephemeral-storage pods resourcequotas services \
     replicationcontrollers secrets configmaps persistentvolumeclaims storage \
@@ -204,7 +204,7 @@ fn requirements(
     }
 }
 
-/// The resources that are counted in whole numbers.
+/// The resources that are whole numbers.
 const COUNTED: &str = "pods resourcequotas services replicationcontrollers secrets configmaps \
     persistentvolumeclaims services.nodeports services.loadbalancers";
 

@@ -89,7 +89,7 @@ fn given<'a, T>(
     )
 }
 
-/// Checks the source of a volume, in the order of the API server: only the first one counts.
+/// Checks the source of a volume, in the order of the API server: only the first source is used.
 fn source(check: &mut Check, field: &str, volume: &Volume) {
     let sources: [Source<'_>; 30] = [
         given(&volume.empty_dir, "emptyDir", |check, field, dir| {
@@ -159,7 +159,7 @@ fn source(check: &mut Check, field: &str, volume: &Volume) {
         given(&volume.csi, "csi", csi),
         given(&volume.ephemeral, "ephemeral", claim::ephemeral),
         given(&volume.image, "image", |check, field, image| {
-            // A kubelet takes one without a reference; pulling it fails.
+            // A kubelet accepts an image without a reference; pulling it fails.
             let policy = image.pull_policy.as_deref();
             container::pull_policy(check, format!("{field}.pullPolicy"), policy);
         }),
@@ -170,7 +170,7 @@ fn source(check: &mut Check, field: &str, volume: &Volume) {
         None => check.required(field, "must specify a volume type"),
     }
     for (name, _) in given {
-        // Two of the API server's names for them differ from the fields'.
+        // The API server's names for two of them differ from the fields'.
         let name = match name {
             "cephfs" => "cephFS",
             "downwardAPI" => "downwarAPI",

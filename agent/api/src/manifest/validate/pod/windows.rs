@@ -1,4 +1,4 @@
-//! The operating system of a pod, and what holds for Windows only.
+//! The operating system of a pod, and rules for Windows.
 
 use k8s_openapi::api::core::v1::{PodSpec, SecurityContext, WindowsSecurityContextOptions};
 
@@ -86,7 +86,7 @@ fn windows_container(check: &mut Check, field: &str, own: &SecurityContext) {
     }
 }
 
-/// Pods with processes of the node are host processes as a whole, and have its network.
+/// Pods with host processes are host processes as a whole, and have the host's network.
 pub(crate) fn host_process(check: &mut Check, spec: &PodSpec) {
     let pod = spec.security_context.as_ref();
     let of_pod = pod.and_then(|pod| pod.windows_options.as_ref()?.host_process);

@@ -1,4 +1,4 @@
-//! Rules of containers, and of what their pod's security allows.
+//! Rules of containers, and of their pod's security settings.
 
 use rstest::rstest;
 use serde_json::{Value, json};

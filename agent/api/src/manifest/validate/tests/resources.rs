@@ -24,7 +24,7 @@ fn requests_and_limits_are_checked(
     #[case] rule: Rule,
 ) {
     let mut found = container_errors(json!({"resources": resources}));
-    // A request that a limit gives repeats the limit's error.
+    // A request defaulted from a limit repeats the limit's error.
     found.retain(|(field, _)| !field.starts_with("resources.requests["));
     let field = format!("resources.{field}");
     assert_eq!(found, one(field.trim_end_matches('.'), rule));

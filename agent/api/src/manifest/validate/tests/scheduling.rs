@@ -1,4 +1,4 @@
-//! Rules of where a pod may run.
+//! Rules of scheduling constraints.
 
 use rstest::rstest;
 use serde_json::{Value, json};

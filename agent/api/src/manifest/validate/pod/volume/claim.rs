@@ -19,7 +19,7 @@ pub(super) fn ephemeral(check: &mut Check, field: &str, volume: &EphemeralVolume
     spec(check, &format!("{field}.spec"), &template.spec);
 }
 
-/// A template has labels and annotations only.
+/// A template's metadata has only labels and annotations.
 fn template_metadata(check: &mut Check, field: &str, given: &ObjectMeta) {
     metadata::annotations(check, &format!("{field}.annotations"), given);
     check.keys(&format!("{field}.labels"), given.labels.iter().flatten(), true);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::manifest::validate::{Check, Rule, names};
 
-/// Reports the empty ones of some required strings.
+/// Reports required strings that are empty.
 pub(super) fn required(check: &mut Check, field: &str, texts: &[(&str, &str)]) {
     for (name, text) in texts {
         check.nonempty(format!("{field}.{name}"), text);
@@ -34,7 +34,7 @@ pub(super) fn git_repo(check: &mut Check, field: &str, repo: &GitRepoVolumeSourc
 }
 
 pub(super) fn gce_disk(check: &mut Check, field: &str, disk: &GCEPersistentDiskVolumeSource) {
-    // The API server's path.
+    // The path as in the API server.
     let field = field.replace("gcePersistentDisk", "persistentDisk");
     required(check, &field, &[("pdName", &disk.pd_name)]);
     partition(check, &field, disk.partition);
@@ -66,7 +66,7 @@ pub(super) fn iscsi(check: &mut Check, field: &str, iscsi: &ISCSIVolumeSource) {
 /// `iqn.YYYY-MM.DOMAIN:NAME`, `eui.` and 16 or `naa.` and 32 letters or digits.
 fn iscsi_name(text: &str) -> Option<&'static str> {
     let of_length = |id: &str, length: usize| {
-        // Any character separates the prefix.
+        // The separator of the prefix may be any character.
         let id: String = id.chars().skip(1).collect();
         id.len() == length && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };

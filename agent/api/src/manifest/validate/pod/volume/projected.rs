@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::{downward_file, file_path, items, mode};
 use crate::manifest::validate::{Check, names, selectors};
 
-/// The sources of a projected volume, whose files must not have the same path.
+/// The sources of a projected volume, whose files must have different paths.
 pub(super) fn check(check: &mut Check, field: &str, projected: &ProjectedVolumeSource) {
     mode(check, &format!("{field}.defaultMode"), projected.default_mode);
     let mut paths = Set::new();
@@ -67,7 +67,7 @@ pub(super) fn check(check: &mut Check, field: &str, projected: &ProjectedVolumeS
     }
 }
 
-/// The API server reports the path of a token at the volume.
+/// Checks a token. The API server reports its path at the volume.
 fn token(check: &mut Check, volume: &str, field: &str, token: &ServiceAccountTokenProjection) {
     let seconds = token.expiration_seconds.unwrap_or(3600);
     if !(600..=1 << 32).contains(&seconds) {
