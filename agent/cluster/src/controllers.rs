@@ -1,7 +1,7 @@
-//! ◆ The controllers of Jobs, Deployments and their kind: states of pods in, pods to run and pods to end out.
+//! ◆ The controllers of Jobs, Deployments and the like: input are states of pods, output are pods to create and pods to delete.
 //!
-//! Pure: its owner passes the time, and lets the pods run. Each kind has a file with its plan, which is a function of
-//! the object and its pods; this file carries plans out.
+//! Pure: the caller passes the time, and runs the pods. Each kind has a file with its plan, which is a function of the object and
+//! its pods; this file carries plans out.
 //!
 //! Source: Kubernetes 1.36, pkg/controller.
 
@@ -48,22 +48,22 @@ pub use status::since;
 
 use crate::apply::{self, Applied};
 
-/// How a pod on the node is.
+/// The state of a pod on the node.
 #[derive(Clone, Debug, Default)]
 pub struct PodState {
-    /// Its status as of now.
+    /// Its current status.
     pub status: Arc<PodStatus>,
-    /// Nothing of it runs or will run.
+    /// Whether nothing of it runs or will run.
     pub is_finished: bool,
-    /// Its containers, sandboxes and directories are removed.
+    /// Whether its containers, sandboxes and directories are removed.
     pub is_removed: bool,
-    /// It asks for something that the runtime refuses at every attempt.
+    /// Whether the runtime rejects it at every attempt.
     pub is_refused: bool,
 }
 
 /// The pods on the node.
 pub trait Pods {
-    /// How a pod is; `None` if the node has not seen it yet.
+    /// The state of a pod; `None` if the node has not seen it yet.
     fn get(&self, uid: &PodUid) -> Option<PodState>;
 }
 
@@ -73,57 +73,57 @@ impl Pods for BTreeMap<PodUid, PodState> {
     }
 }
 
-/// What changed.
+/// The changes of a sync.
 #[must_use]
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Pods to run.
+    /// Pods to create.
     pub created: Vec<Pod>,
-    /// Pods to end, and why.
+    /// Pods to delete, and why.
     pub deleted: Vec<(PodUid, &'static str)>,
-    /// Objects that are complete now, or that changed, each in a sentence.
+    /// Messages about objects that completed or changed.
     pub news: Vec<String>,
-    /// Objects that failed or cannot go on, each in a sentence.
+    /// Messages about objects that failed or are stuck.
     pub problems: Vec<String>,
-    /// When to look again if nothing happens.
+    /// When to sync again if nothing happens.
     pub again: Option<Timestamp>,
 }
 
-/// How far all objects are.
+/// The progress of all objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Objects that have more to do, or whose pods still end.
+    /// The number of objects that have more to do, or whose pods are still ending.
     pub open: usize,
-    /// Objects that failed.
+    /// The number of failed objects.
     pub failed: usize,
 }
 
-/// How a Job is, or was when it ended.
+/// The state of a Job, or its last state if it has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobResult {
     /// Its namespace and name.
     pub job: String,
     /// `Running`, `Complete` or `Failed`.
     pub state: &'static str,
-    /// Why it is over.
+    /// Why it has ended.
     pub reason: Option<Reason>,
-    /// How its pods ended.
+    /// The numbers of its ended pods.
     pub counts: JobCounts,
 }
 
-/// What becomes of pods that the runtime refuses.
+/// What happens to pods that the runtime rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// They are deleted.
     Deleted,
-    /// They stay, to be looked at.
+    /// They are kept for inspection.
     Kept,
 }
 
 /// When CronJobs start their Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CronStarts {
-    /// At the times of their schedules, without an end.
+    /// At the times of their schedules, endlessly.
     Scheduled,
     /// Once, now.
     Now,
@@ -133,7 +133,7 @@ pub enum CronStarts {
 #[derive(Debug)]
 pub struct Controllers {
     all: Vec<Controller>,
-    /// Those whose Jobs are among `all`.
+    /// The CronJobs, whose Jobs are in `all`.
     crons: Vec<Cron>,
     names: GeneratedNames,
     refused: Refused,
@@ -141,7 +141,7 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Controllers for `workloads`. Names of pods depend on `seed`.
+    /// Creates controllers for `workloads`. Names of pods depend on `seed`.
     #[must_use]
     pub fn new(
         workloads: Vec<Workload>,
@@ -175,8 +175,8 @@ impl Controllers {
         }
     }
 
-    /// What a change of the manifests does to their objects with controllers. `before` are those that they had; `used` are the uids
-    /// of all that they ever had. The Jobs of a CronJob that is removed go with it.
+    /// The effects of changed manifests on objects with controllers. `before` are the previous objects; `used` are the uids of all
+    /// objects so far. The Jobs of a removed CronJob are removed with it.
     pub fn applied(
         &self,
         before: &[Workload],
@@ -202,7 +202,7 @@ impl Controllers {
         apply::apply(&before, after, used, is_over)
     }
 
-    /// Takes what has happened to the objects: those that ended end with their pods, updated ones go on with what they are now.
+    /// Applies changes of the objects: removed ones end with their pods, updated ones continue with their new version.
     pub fn change(&mut self, applied: Applied<Workload>, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         for (old, why) in applied.ended {
@@ -223,14 +223,14 @@ impl Controllers {
         changes
     }
 
-    /// Whether there is a controller of the object with this uid.
+    /// Whether the object with this uid has a controller.
     pub(crate) fn knows(&self, uid: &str) -> bool {
         let crons = self.crons.iter().map(Cron::workload);
         let mut all = crons.chain(self.all.iter().map(Controller::workload));
         all.any(|workload| workload.metadata().uid.as_deref() == Some(uid))
     }
 
-    /// Takes the latest states of pods and decides.
+    /// Reads the latest states of pods and decides.
     pub fn sync(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         for controller in &mut self.all {
@@ -252,7 +252,7 @@ impl Controllers {
         changes
     }
 
-    /// Ends all objects: no pod is created any more. Pods of a StatefulSet that end one after the other end in later calls of
+    /// Ends all objects: no further pods are created. Pods of a StatefulSet that end one after the other end in later calls of
     /// [`Controllers::sync`], all others now.
     pub fn end(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         self.crons.clear();
@@ -262,7 +262,7 @@ impl Controllers {
         self.sync(pods, now)
     }
 
-    /// The object of a manifest that created the pod, by itself or through a Job, as [`Workload::full_name`] has it.
+    /// The object of a manifest that created the pod, directly or through a Job, as in [`Workload::full_name`].
     #[must_use]
     pub fn manifest_of(&self, uid: &PodUid) -> Option<String> {
         let workload = self.all.iter().find(|controller| controller.owns(uid))?.workload();
@@ -274,7 +274,7 @@ impl Controllers {
         })
     }
 
-    /// The CronJob that starts a Job next, and when.
+    /// The CronJob with the next start of a Job, and its time.
     #[must_use]
     pub fn next_job(&self) -> Option<(String, Timestamp)> {
         let all = self.crons.iter().filter_map(|cron| Some((cron.next()?, cron)));
@@ -288,7 +288,7 @@ impl Controllers {
         self.all.iter().any(|controller| controller.owns(uid))
     }
 
-    /// Counts the objects that are not over, and those that failed.
+    /// Counts the open and the failed objects.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let waiting = self.crons.iter().filter(|cron| cron.is_open());
@@ -301,7 +301,7 @@ impl Controllers {
         tally
     }
 
-    /// The objects that are not deleted, each with its status; Jobs of CronJobs among them. CronJobs have none.
+    /// The objects that are not deleted, each with its status, including Jobs of CronJobs. CronJobs have no status.
     pub fn statuses(&self, now: Timestamp) -> impl Iterator<Item = (&Workload, Value)> {
         let all = self.all.iter().filter(|controller| !controller.is_deleted());
         all.filter_map(move |controller| Some((controller.workload(), controller.status(now)?)))
@@ -313,7 +313,7 @@ impl Controllers {
         all.flat_map(move |controller| controller.replica_sets(now))
     }
 
-    /// The claims that a StatefulSet makes for its pod.
+    /// The claims that a StatefulSet creates for its pod.
     pub(crate) fn claims_of(&self, pod: &Pod) -> Vec<PersistentVolumeClaim> {
         let owner = self.all.iter().find(|controller| controller.owns(pod.uid()));
         if let Some(WorkloadObject::StatefulSet(set)) = owner.map(|it| &it.workload().object) {
@@ -322,13 +322,13 @@ impl Controllers {
         Vec::new()
     }
 
-    /// How the Jobs are.
+    /// The states of the Jobs.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobResult> {
         self.all.iter().filter_map(Controller::job).collect()
     }
 
-    /// How long the pods may take to end, each by this grace period in seconds.
+    /// The maximum time until the pods have ended, by this grace period in seconds.
     #[must_use]
     pub fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
         let longest = self.all.iter().map(|controller| controller.longest_end(&grace)).max();
@@ -336,7 +336,7 @@ impl Controllers {
     }
 }
 
-/// Whether both are states of one object.
+/// Whether both are versions of one object.
 fn has_uid(one: &Workload, other: &Workload) -> bool {
     one.metadata().uid == other.metadata().uid
 }

@@ -1,4 +1,4 @@
-//! ◆ What a delete does to an object: it gets a time until which it may end, waits for its finalizers, or is removed. Pure.
+//! ◆ The effect of a delete on an object: it gets a deletion time, waits for its finalizers, or is removed. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go BeforeDelete,
 //! pkg/registry/core/pod/strategy.go CheckGracefulDelete.
@@ -12,46 +12,46 @@ use crate::error::Error;
 use crate::object::{Object, metadata, set_metadata};
 use crate::write::{generation, time};
 
-/// The grace period of a pod that names none, in seconds.
+/// The default grace period of a pod, in seconds.
 const GRACE: i64 = 30;
 
-/// The finalizers of objects that wait for their dependents, or leave them alone.
+/// The finalizers of objects that wait for their dependents, or orphan them.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// The propagation policy for dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// They are deleted after it.
+    /// They are deleted after the object.
     #[default]
     Background,
-    /// They are deleted before it.
+    /// They are deleted before the object.
     Foreground,
     /// They stay.
     Orphan,
 }
 
-/// How an object is to be deleted.
+/// The options of a delete.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeleteOptions {
     /// The grace period in seconds; by default the object's.
     pub grace_seconds: Option<i64>,
-    /// The uid that it has to have.
+    /// The required uid.
     pub uid: Option<String>,
-    /// The version that it has to have.
+    /// The required version.
     pub version: Option<u64>,
-    /// What becomes of the objects that it owns.
+    /// What happens to its dependents.
     pub propagation: Propagation,
 }
 
 impl DeleteOptions {
-    /// Without a grace period.
+    /// A delete without a grace period.
     #[must_use]
     pub fn now() -> Self {
         Self { grace_seconds: Some(0), ..Self::default() }
     }
 
-    /// Only if the object has this uid.
+    /// A delete that requires this uid.
     #[must_use]
     pub fn with_uid(self, uid: &str) -> Self {
         Self { uid: Some(uid.to_owned()), ..self }
@@ -61,25 +61,25 @@ impl DeleteOptions {
 /// The result of a delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deleted {
-    /// The object as it is now, or as it was last.
+    /// The object after the delete, or its last version.
     pub object: Arc<Object>,
-    /// Whether it is removed. If not, its grace period has begun, or finalizers hold it.
+    /// Whether it is removed. If not, its grace period has begun, or finalizers block its removal.
     pub removed: bool,
 }
 
-/// What a delete does.
+/// The effect of a delete.
 #[must_use]
 #[derive(Debug, PartialEq)]
 pub(crate) enum Deletion {
-    /// Nothing: it was deleted before, and no sooner end was asked for.
+    /// None: it was deleted before, and the delete requests no earlier end.
     Pending,
-    /// It stays, changed to this.
+    /// It is changed to this.
     Marked(Value),
-    /// It is removed, last seen as this.
+    /// It is removed; this is its last version.
     Removed(Value),
 }
 
-/// Decides what a delete does.
+/// Decides the effect of a delete.
 pub(crate) fn deletion(
     old: &Object,
     options: &DeleteOptions,
@@ -122,7 +122,7 @@ pub(crate) fn deletion(
     })
 }
 
-/// Whether an update let go of an object that was deleted: no finalizer holds it any longer, and its grace period is over.
+/// Whether an update allows the removal of a deleted object: no finalizer blocks it any longer, and its grace period is over.
 pub(crate) fn is_released(old: &Object, new: &Value) -> bool {
     let held = metadata(new, "finalizers").and_then(Value::as_array);
     let was_held = old.finalizers().next().is_some();
@@ -149,13 +149,13 @@ fn expect(old: &Object, options: &DeleteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The grace period of an object that was deleted before.
+/// The grace period of an object that was already deleted.
 fn marked_grace(old: &Object) -> Option<i64> {
     let seconds = metadata(&old.value, "deletionGracePeriodSeconds").and_then(Value::as_i64);
     old.is_terminating().then(|| seconds.unwrap_or_default())
 }
 
-/// The grace period of an object that was not deleted before: only pods have one, from their node on, until they have ended.
+/// The grace period at the first delete: only pods have one, once they are bound to a node and until they have ended.
 fn first_grace(old: &Object, options: &DeleteOptions) -> i64 {
     let text = |part: &str, field: &str| {
         let field = old.value.get(part).and_then(|part| part.get(field));

@@ -1,5 +1,5 @@
-//! The controller of EndpointSlices: watches Services and pods in the store, and keeps the slices of the Services that a change
-//! touches.
+//! The controller of EndpointSlices: watches Services and pods in the store, and updates the slices of the Services that a change
+//! affects.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/endpointslice/endpointslice_controller.go.
 
@@ -19,7 +19,7 @@ use crate::object::Object;
 use crate::store::Store;
 use crate::write::Part;
 
-/// Keeps the EndpointSlices of a store.
+/// Maintains the EndpointSlices of a store.
 #[derive(Debug)]
 pub struct EndpointSlices {
     store: Store,
@@ -30,11 +30,11 @@ pub struct EndpointSlices {
 }
 
 impl EndpointSlices {
-    /// Follows the store from its beginning.
+    /// Creates the controller, which watches the store from its beginning.
     ///
     /// # Errors
     ///
-    /// Never, unless the store changes by more than it remembers meanwhile.
+    /// Never, unless more changes happen meanwhile than the store records.
     pub fn new(store: &Store) -> Result<Self, Error> {
         Ok(Self {
             services: Followed::new(store, Kind::of("v1", "Service"))?,
@@ -44,11 +44,11 @@ impl EndpointSlices {
         })
     }
 
-    /// Takes the changes since the last time, and writes the slices of the Services that they touch. Returns these.
+    /// Handles the changes since the last call, and writes the slices of the affected Services. Returns these Services.
     ///
     /// # Errors
     ///
-    /// What the store refuses. The Services that it is about are not touched again before they, or pods behind them, change.
+    /// If the store rejects a write. Its Services are not updated again before they, or their pods, change.
     pub fn sync(&mut self, now: Timestamp) -> Result<BTreeSet<Key>, Error> {
         let mut touched = BTreeSet::new();
         let changed_pods = self.pods.changes(&self.store)?;
@@ -72,7 +72,7 @@ impl EndpointSlices {
         refused.map_or(Ok(touched), Err)
     }
 
-    /// Writes the slices of one Service, or removes those of one that is gone.
+    /// Writes the slices of one Service, or removes those of a removed one.
     fn write(&mut self, of: &Key, now: Timestamp) -> Result<(), Error> {
         let service = self.services.objects.get(of);
         let from = Key::pod(&of.namespace, "");
@@ -95,7 +95,7 @@ impl EndpointSlices {
         }
         for key in before {
             match self.store.delete(&key, &DeleteOptions::now(), now) {
-                // Someone else may have deleted it.
+                // Another client may have deleted it.
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => refused = Some(error),
             }

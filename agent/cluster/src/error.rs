@@ -1,49 +1,49 @@
-//! Why the store refuses a read or a write, in an API server's words.
+//! Why the store rejects a read or a write, in an API server's words.
 
 use thiserror::Error;
 
 use crate::key::Key;
 
-/// Why the store refuses something. Messages are Kubernetes' own where it has them
-/// (1.36, staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go), because its clients look for them.
+/// Why the store rejects a request. Messages are Kubernetes' own if it has them (1.36,
+/// staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go), because its clients match them.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{} {:?} not found", .0.kind.resource(), .0.name)]
     NotFound(Key),
-    /// There is an object of that name.
+    /// An object with this name exists.
     #[error("{} {:?} already exists", .0.kind.resource(), .0.name)]
     AlreadyExists(Key),
-    /// The object is not as the write expects it.
+    /// The object differs from what the write expects.
     #[error("Operation cannot be fulfilled on {} {:?}: {why}", .key.kind.resource(), .key.name)]
     Conflict {
         /// The object.
         key: Key,
-        /// What differs.
+        /// The difference.
         why: String,
     },
-    /// The object would not be valid.
+    /// The object would be invalid.
     #[error("{} {:?} is invalid: {why}", .key.kind, .key.name)]
     Invalid {
         /// The object.
         key: Key,
-        /// The field, and what is wrong with it.
+        /// The field, and its error.
         why: String,
     },
-    /// The patch is not of a kind that the object's kind has.
+    /// The kind does not support this type of patch.
     #[error(
         "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
     )]
     UnsupportedMediaType,
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     BadRequest(String),
-    /// The history does not reach back that far: list again.
+    /// The history does not reach back to this version: list again.
     #[error("too old resource version: {asked} ({oldest})")]
     Expired {
-        /// The version asked for.
+        /// The requested version.
         asked: u64,
-        /// The oldest one that a watch can begin after.
+        /// The oldest version after which a watch can begin.
         oldest: u64,
     },
 }
@@ -53,7 +53,7 @@ pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Error {
-    /// The reason in a status, and its HTTP code.
+    /// The reason in a status, and the HTTP code.
     #[must_use]
     pub fn reason(&self) -> (&'static str, u16) {
         match self {

@@ -1,4 +1,4 @@
-//! What the unit tests of several modules need.
+//! Fixtures of unit tests of several modules.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use api::manifest::{Parsed, Strictness, parse};
@@ -11,14 +11,14 @@ pub(crate) fn pod_of(uid: &str, name: &str, spec: Value) -> Pod {
     Pod::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
 }
 
-/// What is in a manifest without mistakes.
+/// Parses a manifest without errors.
 pub(crate) fn parsed(text: &str) -> Parsed {
     let parsed = parse("m.yaml", text, Strictness::Strict);
     assert_eq!(parsed.problems, []);
     parsed
 }
 
-/// An object with the members of another one, which replace its own.
+/// The object `object` with the members `members`, which replace its own.
 pub(crate) fn with(mut object: Value, members: &Value) -> Value {
     object.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     object

@@ -1,4 +1,4 @@
-//! The objects of one kind as a controller follows them in the store.
+//! The objects of one kind in the store, as followed by a controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::selection::Selection;
 use crate::state::Event;
 use crate::store::{Store, Watch};
 
-/// Objects of one kind as they were last.
+/// The last versions of objects of one kind.
 type Objects = BTreeMap<Key, Arc<Object>>;
 
-/// An object as it was and as it is.
+/// The versions of an object before and after a change.
 pub(crate) type Changed = (Option<Arc<Object>>, Option<Arc<Object>>);
 
-/// The objects of a kind, as they were when they were last looked at.
+/// The objects of a kind, as of the last call of [`Followed::changes`].
 #[derive(Debug)]
 pub(crate) struct Followed {
     selection: Selection,
     watch: Watch,
     pub(crate) objects: Objects,
-    /// Those of the first list, until they are looked at.
+    /// The objects of the first list, until the first call.
     first: Vec<Arc<Object>>,
 }
 
 impl Followed {
-    /// Follows the objects from now on; those that there are, are the first changes.
+    /// Watches the objects from now on; existing objects are the first changes.
     pub(crate) fn new(store: &Store, kind: Kind) -> Result<Self, Error> {
         let selection = Selection::of(kind);
         let list = store.list(&selection);
@@ -36,7 +36,7 @@ impl Followed {
         Ok(Self { selection, watch, objects: Objects::new(), first: list.items })
     }
 
-    /// What has changed, as it was and as it is.
+    /// The changes since the last call, each with the previous and the new version.
     pub(crate) fn changes(&mut self, store: &Store) -> Result<Vec<Changed>, Error> {
         let mut changes = Vec::new();
         for object in std::mem::take(&mut self.first) {
@@ -51,7 +51,7 @@ impl Followed {
                     changes.push((self.objects.remove(&object.key), None));
                 }
                 Ok(None) => return Ok(changes),
-                // The store does not remember what was missed.
+                // The store no longer has the missed changes.
                 Err(_) => {
                     let list = store.list(&self.selection);
                     self.watch = store.watch(self.selection.clone(), list.version)?;

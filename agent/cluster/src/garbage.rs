@@ -1,4 +1,4 @@
-//! ◆ What becomes of objects whose owners are deleted. Pure.
+//! ◆ Plans what happens to objects whose owners are deleted. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/garbagecollector/garbagecollector.go attemptToDeleteItem, attemptToOrphan.
 
@@ -14,18 +14,18 @@ use crate::object::{Object, metadata, set_metadata};
 use crate::store::Store;
 use crate::write::Part;
 
-/// A step towards a store without garbage.
+/// A step of garbage collection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Delete an object whose owners are gone, or one that an owner waits for.
+    /// Delete an object whose owners no longer exist, or one that an owner waits for.
     Delete(Arc<Object>, Propagation),
-    /// Remove owners from an object, which stays: the ones with these uids.
+    /// Remove the owners with these uids from an object, which is kept.
     Disown(Arc<Object>, BTreeSet<String>),
-    /// Remove a finalizer: nothing waits for it any more.
+    /// Remove a finalizer, because nothing blocks it any more.
     Finalize(Arc<Object>, &'static str),
 }
 
-/// What to do now. When there is nothing to do, it is empty, and only another change brings something.
+/// Plans the next steps. An empty plan stays empty until another change.
 #[must_use]
 pub fn plan(objects: &[Arc<Object>]) -> Vec<Step> {
     let by_uid: BTreeMap<&str, &Arc<Object>> =
@@ -73,7 +73,7 @@ pub fn plan(objects: &[Arc<Object>]) -> Vec<Step> {
 }
 
 impl Step {
-    /// The object that the step is about.
+    /// The object of the step.
     #[must_use]
     pub fn object(&self) -> &Arc<Object> {
         match self {
@@ -81,7 +81,8 @@ impl Step {
         }
     }
 
-    /// Takes the step. One that another write has overtaken fails with a conflict, and the next plan sees what became of it.
+    /// Carries out the step. If another write came first, it fails with a conflict, and the next plan takes the new state into
+    /// account.
     pub fn take(&self, store: &Store, now: Timestamp) -> Result<(), Error> {
         match self {
             Self::Delete(object, propagation) => {

@@ -1,4 +1,4 @@
-//! ◆ What an object is found by. Pure.
+//! ◆ The key of an object. Pure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::kind::Kind;
 pub struct Key {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty for kinds that have none.
+    /// Its namespace; empty for kinds without namespaces.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The key of an object. The namespace is empty for kinds that have none.
+    /// The key of an object. The namespace is empty for kinds without namespaces.
     #[must_use]
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.into(), name: name.into() }

@@ -1,9 +1,9 @@
-//! ◆ Kinds of objects, and how objects of a kind are kept. Pure.
+//! ◆ Kinds of objects, and the rules for storing them. Pure.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of objects. Its versions are one: an object is kept in the version that it was written in.
+/// A kind of objects. Its versions are not distinguished: an object is stored in the version in which it was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// `apps`; empty for the core group.
@@ -12,14 +12,14 @@ pub struct Kind {
     pub name: Arc<str>,
 }
 
-/// How objects of a kind are kept.
+/// The rules for storing objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// They are in namespaces. `None`: those that name one are.
+    /// Whether they are namespaced. `None`: those with a namespace are.
     pub(crate) namespaced: Option<bool>,
-    /// `status` is a subresource, which only writes of the status change.
+    /// Whether `status` is a subresource, which only writes of the status change.
     pub(crate) has_status: bool,
-    /// `metadata.generation` counts the changes of their spec.
+    /// Whether `metadata.generation` counts the changes of their spec.
     pub(crate) counts_generation: bool,
 }
 
@@ -30,7 +30,7 @@ const fn rules(namespaced: bool, has_status: bool, counts_generation: bool) -> R
     Rules { namespaced: Some(namespaced), has_status, counts_generation }
 }
 
-/// Source: Kubernetes 1.36, the strategies in pkg/registry. Where a strategy sets no generation, there is none.
+/// Source: Kubernetes 1.36, the strategies in pkg/registry. If a strategy sets no generation, there is none.
 const KNOWN: [Known; 32] = [
     ("", "ConfigMap", "configmaps", rules(true, false, false)),
     ("", "Endpoints", "endpoints", rules(true, false, false)),
@@ -71,7 +71,7 @@ const KNOWN: [Known; 32] = [
     ("storage.k8s.io", "StorageClass", "storageclasses", rules(false, false, false)),
 ];
 
-/// Custom resources without a status subresource are kept like this.
+/// The rules for custom resources without a status subresource.
 const UNKNOWN: Rules = Rules { namespaced: None, has_status: false, counts_generation: true };
 
 impl Kind {
@@ -88,13 +88,13 @@ impl Kind {
         Self::of("v1", "Pod")
     }
 
-    /// Whether they are pods.
+    /// Whether the kind is Pod.
     #[must_use]
     pub fn is_pod(&self) -> bool {
         self.group.is_empty() && &*self.name == "Pod"
     }
 
-    /// The resource as messages name it: `pods`, `deployments.apps`.
+    /// The resource as in messages: `pods`, `deployments.apps`.
     #[must_use]
     pub fn resource(&self) -> String {
         let plural = match self.known() {
@@ -104,7 +104,7 @@ impl Kind {
         if self.group.is_empty() { plural } else { format!("{plural}.{}", self.group) }
     }
 
-    /// How objects of the kind are kept.
+    /// The rules for storing objects of the kind.
     pub(crate) fn rules(&self) -> Rules {
         self.known().map_or(UNKNOWN, |(_, _, _, rules)| *rules)
     }

@@ -1,31 +1,31 @@
-//! The objects of one cluster, as an API server keeps them, without HTTP.
+//! The objects of one cluster, stored as by an API server, without HTTP.
 //!
-//! [`Store`] is the hub: writers of objects write there, and readers watch it. All watchers see one order of writes.
+//! [`Store`] is the hub: writers of objects write to it, and readers watch it. All watchers see the writes in the same order.
 //!
-//! This package knows no runtime, no agent and no HTTP: an adapter runs the pods, which is `hub` in `crib run`. Controllers
-//! decide; `manager` has them watch the store, and its caller has the clock, and creates and deletes their pods.
+//! This package uses no runtime, no agent and no HTTP: an adapter runs the pods (`hub` in `crib run`). Controllers decide;
+//! `manager` lets them watch the store, and its caller passes the time, and creates and deletes their pods.
 //!
-//! | file | what |
+//! | file | responsibility |
 //! |---|---|
 //! | `store` | the store that tasks share, and watches |
 //! | `state` ◆ | the objects, their versions and the history of changes |
-//! | `write` ◆ | what a create, an update and each subresource may change of an object |
+//! | `write` ◆ | which fields of an object a create, an update and each subresource may change |
 //! | `scale` ◆ | the subresource `scale` |
 //! | `patch` ◆ | merge patches and strategic merge patches |
-//! | `delete` ◆ | what a delete does: a grace period, finalizers, or the end |
-//! | `selection` ◆ | which objects a list or a watch is about |
-//! | `key`, `kind` ◆ | what an object is found by; kinds, and how their objects are kept |
+//! | `delete` ◆ | the effect of a delete: a grace period, finalizers, or removal |
+//! | `selection` ◆ | which objects a list or a watch selects |
+//! | `key`, `kind` ◆ | the key of an object; kinds, and the rules for storing them |
 //! | `object` ◆ | one object and its metadata |
-//! | `controllers` ◆ | what Jobs, Deployments and their kind want: pods to create and to delete; a file for each kind |
+//! | `controllers` ◆ | plans of Jobs, Deployments and the like: pods to create and to delete; a file for each kind |
 //! | `controllers::rollout` ◆ | how a changed object replaces its pods |
-//! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` has the times |
-//! | `apply` ◆ | what a change of manifests does to the objects that they have |
-//! | `endpoint_slices` | the controller that watches Services and pods, and keeps the EndpointSlices of those that changed |
+//! | `controllers::cron_job` ◆ | when a CronJob starts a Job; `api::manifest::schedule` computes the times |
+//! | `apply` ◆ | the effects of changed manifests on their objects |
+//! | `endpoint_slices` | the controller that watches Services and pods, and updates the EndpointSlices of changed ones |
 //! | `claims` | the controller that binds claims to volumes, or to directories |
-//! | `manager` | the task of all controllers: it watches the store, and writes statuses and what controllers make |
-//! | `garbage` ◆ | what becomes of objects whose owners are deleted |
+//! | `manager` | the task of all controllers: it watches the store, and writes statuses and created objects |
+//! | `garbage` ◆ | what happens to objects whose owners are deleted |
 //!
-//! Files with ◆ are pure. Objects of kinds that nobody knows are kept as they are.
+//! Files with ◆ are pure. Objects of unknown kinds are stored unchanged.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry and pkg/registry.
 

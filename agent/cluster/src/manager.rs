@@ -1,7 +1,7 @@
-//! The controllers of a store: they watch the objects that create pods, decide, and write statuses and what they make.
+//! The controllers of a store: they watch the objects that create pods, decide, and write statuses and created objects.
 //!
-//! One owner runs all of them: it calls [`Manager::sync`] when the store or a pod has changed, or at the time that the last decision
-//! named, and creates and deletes the pods that this returns. Then [`Manager::write`] writes the rest.
+//! One owner runs all of them: it calls [`Manager::sync`] when the store or a pod has changed, or at the time that the last call
+//! returned, and creates and deletes the pods that it returns. Then [`Manager::write`] writes the rest.
 //!
 //! Source: Kubernetes 1.36, cmd/kube-controller-manager.
 
@@ -39,10 +39,10 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "Job"),
 ];
 
-/// How many owners of owners are followed at once, and how often a step is planned that others overtake.
+/// The maximum number of levels of owners per sync, and of attempts of a step that conflicts with other writes.
 const LEVELS: usize = 32;
 
-/// Where objects come from, for messages.
+/// The origin of objects, for messages.
 const STORE: &str = "store";
 
 /// The controllers of a store.
@@ -52,23 +52,23 @@ pub struct Manager {
     controllers: Controllers,
     slices: EndpointSlices,
     claims: Claims,
-    /// The objects that create pods, as they were when they were last looked at.
+    /// The objects that create pods, as last read.
     workloads: BTreeMap<Key, Arc<Object>>,
-    /// The statuses of objects with controllers, as they are in the store; null for those that have none.
+    /// The statuses of objects with controllers, as in the store; null for objects without one.
     statuses: BTreeMap<Key, Value>,
-    /// The objects among these that a controller created.
+    /// Those of these objects that a controller created.
     created: BTreeSet<Key>,
-    /// What the store refused since the last [`Manager::write`], and objects of it that are not valid.
+    /// The store's errors since the last [`Manager::write`], and invalid objects.
     refused: Vec<Error>,
 }
 
 impl Manager {
-    /// The controllers of a store without objects that create pods. Names of pods depend on `seed`. Claims that no volume fits get
-    /// `directories`.
+    /// Creates the controllers of a store without objects that create pods. Names of pods depend on `seed`. Claims without a
+    /// matching volume get `directories`.
     ///
     /// # Errors
     ///
-    /// Never, unless the store changes by more than it remembers meanwhile.
+    /// Never, unless more changes happen meanwhile than the store records.
     pub fn new(
         store: &Store,
         refused: Refused,
@@ -90,13 +90,13 @@ impl Manager {
         })
     }
 
-    /// What the controllers know.
+    /// The controllers.
     #[must_use]
     pub fn controllers(&self) -> &Controllers {
         &self.controllers
     }
 
-    /// Takes the changes of the store and the states of pods, and decides.
+    /// Reads the changes of the store and the states of pods, and decides.
     pub fn sync(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         let events = self.events();
         self.collect_garbage(&events, now);
@@ -114,12 +114,12 @@ impl Manager {
         changes
     }
 
-    /// Ends all objects: no pod is created any more ([`Controllers::end`]).
+    /// Ends all objects: no further pods are created ([`Controllers::end`]).
     pub fn end(&mut self, pods: &dyn Pods, now: Timestamp) -> Changes {
         self.controllers.end(pods, now)
     }
 
-    /// Creates the claims of a StatefulSet's pod that are not there: they stay when the pod goes.
+    /// Creates the missing claims of a StatefulSet's pod: they outlive the pod.
     fn create_claims(&mut self, pod: &Pod, now: Timestamp) {
         for claim in self.controllers.claims_of(pod) {
             let claim = to_json(&claim);
@@ -131,8 +131,8 @@ impl Manager {
         }
     }
 
-    /// Deletes what deleted objects owned, or takes these from its owners. Pods are left to their controllers, and objects whose owners
-    /// were never here, such as those of a manifest that a cluster printed, to their manifests.
+    /// Deletes the dependents of deleted objects, or removes these from their owners. Pods are left to their controllers, and
+    /// objects whose owners never existed here, such as those in a manifest that a cluster printed, to their manifests.
     fn collect_garbage(&self, events: &[Event], now: Timestamp) {
         let gone = events.iter().filter(|event| matches!(event, Event::Deleted(_)));
         let gone = gone.map(Event::object).filter(|object| !object.key.kind.is_pod());
@@ -152,7 +152,7 @@ impl Manager {
                 return;
             }
             for step in steps {
-                // One that another write has overtaken is planned again.
+                // A step that conflicts with another write is planned again.
                 if step.take(&self.store, now).is_ok() && matches!(step, Step::Delete(..)) {
                     gone.insert(step.object().uid().to_owned());
                 }
@@ -160,7 +160,7 @@ impl Manager {
         }
     }
 
-    /// What has happened to the objects that create pods.
+    /// The changes of the objects that create pods.
     fn follow(&mut self, events: Vec<Event>) -> Applied<Workload> {
         let mut applied = Applied::default();
         let mut gone = BTreeMap::new();
@@ -201,7 +201,7 @@ impl Manager {
         has_controller.then(|| self.written(workload(old))).flatten().map(|old| (old, why))
     }
 
-    /// Whether a controller made the object: the ReplicaSet of a Deployment, the Job of a CronJob.
+    /// Whether a controller created the object: the ReplicaSet of a Deployment, the Job of a CronJob.
     fn is_made(&self, object: &Object) -> bool {
         object.owners().any(|(uid, _)| self.controllers.knows(uid))
     }
@@ -212,7 +212,7 @@ impl Manager {
             match self.watch.try_next() {
                 Ok(Some(event)) => events.push(event),
                 Ok(None) => return events,
-                // The store does not remember what was missed.
+                // The store no longer has the missed changes.
                 Err(_) => {
                     let all = Selection::default();
                     let list = self.store.list(&all);
@@ -231,21 +231,21 @@ impl Manager {
         }
     }
 
-    /// Notes what is refused.
+    /// Records an error.
     fn written<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|error| self.refused.push(error)).ok()
     }
 
-    /// Writes the statuses of all objects with controllers, the objects that controllers make, what claims are bound to, and
-    /// EndpointSlices. Objects that are not made any more are deleted. Returns what the store refused since the last time, and which
-    /// objects in it are not valid: nothing is done for them.
+    /// Writes the statuses of all objects with controllers, the objects that controllers create, the bindings of claims, and
+    /// EndpointSlices. Created objects that are no longer wanted are deleted. Returns the store's errors since the last call, and
+    /// its invalid objects: they are ignored.
     pub fn write(&mut self, now: Timestamp) -> Vec<Error> {
         let mut before = std::mem::take(&mut self.statuses);
         let own = self.controllers.statuses(now).map(|(workload, status)| {
             let (api_version, kind) = workload.kind();
             let kind = Kind::of(api_version, kind);
             let key = Key::new(kind, workload.namespace(), workload.name());
-            // A CronJob may have started it.
+            // A CronJob may have created it.
             let new = self.store.get(&key).is_err().then(|| workload.json());
             (key, new, status)
         });
@@ -282,7 +282,7 @@ impl Manager {
         }
         for key in before.into_keys() {
             if self.created.remove(&key) {
-                // It may have gone with its owner.
+                // It may have been deleted with its owner.
                 let _ = self.store.delete(&key, &DeleteOptions::now(), now);
             }
         }
@@ -298,10 +298,10 @@ impl Manager {
         }
     }
 
-    /// Writes the status of an object, unless it is as the `old` one.
+    /// Writes the status of an object, unless it equals the `old` one.
     fn set_status(&mut self, key: Key, status: Value, old: Option<Value>, now: Timestamp) {
         let mut status = since(status, old.as_ref().unwrap_or(&Value::Null), now);
-        // The store counts how often an object has changed.
+        // The store counts the changes of an object.
         if status.get("observedGeneration").is_some()
             && let Ok(object) = self.store.get(&key)
         {
@@ -318,13 +318,13 @@ impl Manager {
     }
 }
 
-/// Whether an object differs in what its controller reads.
+/// Whether an object differs in fields that its controller reads.
 fn differs(before: &Object, after: &Object) -> bool {
     let part = |pointer: &str| before.value.pointer(pointer) != after.value.pointer(pointer);
     part("/spec") || part("/metadata/labels") || part("/metadata/annotations")
 }
 
-/// The object as a controller reads it.
+/// Decodes the object for a controller.
 fn workload(object: &Object) -> Result<Workload, Error> {
     let parsed = parse(STORE, &object.value.to_string(), Strictness::Lenient);
     match (parsed.problems.first(), parsed.workloads.into_iter().next()) {

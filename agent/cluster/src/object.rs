@@ -1,4 +1,4 @@
-//! ◆ One object: its version, and its JSON as a client reads it. Pure.
+//! ◆ One object: its version, and its JSON for clients. Pure.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::kind::Kind;
 
 impl Key {
-    /// The key of an object as a client writes it. Objects of kinds with namespaces are in `default` if they name none.
+    /// The key of an object as a client writes it. Namespaced objects without a namespace are in `default`.
     pub fn of(value: &Value) -> Result<Self, Error> {
         let text = |field: &'static str| match value.get(field).and_then(Value::as_str) {
             Some(text) if !text.is_empty() => Ok(text),
@@ -33,19 +33,19 @@ impl Key {
     }
 }
 
-/// An object of one version. Never changed: a write makes another one.
+/// A version of an object. Never changed: a write creates another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// The object's key.
     pub key: Key,
-    /// `metadata.resourceVersion`: the number of the write that made it, among all writes of the store.
+    /// `metadata.resourceVersion`: the number of the write that created it, among all writes of the store.
     pub version: u64,
     /// The object, with its `apiVersion`, `kind` and `metadata.resourceVersion`.
     pub value: Value,
 }
 
 impl Object {
-    /// A text in the metadata; empty where there is none.
+    /// A string in the metadata; empty if absent.
     #[must_use]
     pub fn metadata(&self, field: &str) -> &str {
         metadata(&self.value, field).and_then(Value::as_str).unwrap_or_default()
@@ -85,7 +85,7 @@ pub(crate) fn metadata<'v>(value: &'v Value, field: &str) -> Option<&'v Value> {
     value.get("metadata")?.get(field).filter(|value| !value.is_null())
 }
 
-/// The metadata of an object, which is made if it has none.
+/// The metadata of an object, created if absent.
 pub(crate) fn metadata_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -98,7 +98,7 @@ pub(crate) fn metadata_mut(value: &mut Value) -> &mut Map<String, Value> {
     metadata.as_object_mut().unwrap()
 }
 
-/// Sets a field of an object's metadata, or removes it.
+/// Sets or removes a field of an object's metadata.
 pub(crate) fn set_metadata(value: &mut Value, field: &str, to: Option<Value>) {
     let metadata = metadata_mut(value);
     match to {

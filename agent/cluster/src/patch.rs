@@ -8,17 +8,17 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::key::Key;
 
-/// A change of an object as it is now.
+/// A change of an object's current version.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// A JSON merge patch (RFC 7386): lists are replaced.
     Merge(Value),
-    /// A strategic merge patch: lists whose elements have a key are merged. Only Kubernetes' own kinds have them.
+    /// A strategic merge patch: lists whose elements have a key are merged. Only Kubernetes' own kinds support it.
     Strategic(Value),
 }
 
 impl Patch {
-    /// Changes the object.
+    /// Applies the patch to the object.
     pub(crate) fn apply(&self, key: &Key, object: &mut Value) -> Result<(), Error> {
         match self {
             Self::Merge(patch) => {

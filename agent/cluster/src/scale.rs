@@ -1,4 +1,4 @@
-//! ◆ The subresource `scale`: how many pods an object is to have, and has. Pure.
+//! ◆ The subresource `scale`: the desired and the current number of an object's pods. Pure.
 //!
 //! Source: Kubernetes 1.36, ScaleREST of pkg/registry/apps/deployment/storage/storage.go and of the other workloads,
 //! pkg/apis/autoscaling/validation/validation.go ValidateScale.
@@ -24,7 +24,7 @@ fn expect_scalable(key: &Key) -> Result<(), Error> {
     Err(Error::BadRequest(format!("{} have no subresource scale", key.kind.resource())))
 }
 
-/// The scale of an object, as autoscaling/v1 has it.
+/// The scale of an object, as in autoscaling/v1.
 pub(crate) fn of(object: &Object) -> Result<Value, Error> {
     expect_scalable(&object.key)?;
     let value = &object.value;
@@ -46,7 +46,7 @@ pub(crate) fn of(object: &Object) -> Result<Value, Error> {
     }))
 }
 
-/// The object as it is with this scale. A scale that names a uid or a version expects the object to have these.
+/// The object with this scale. A uid or a version in the scale must match the object's.
 pub(crate) fn scaled(old: &Object, scale: &Value) -> Result<Value, Error> {
     expect_scalable(&old.key)?;
     if scale.get("kind").and_then(Value::as_str) != Some("Scale") {
@@ -54,7 +54,7 @@ pub(crate) fn scaled(old: &Object, scale: &Value) -> Result<Value, Error> {
     }
     let replicas = scale.get("spec").and_then(|spec| spec.get("replicas"));
     let replicas = match replicas.map(Value::as_i64) {
-        // A number that is zero may be left out.
+        // A zero may be omitted.
         None => 0,
         Some(Some(number)) if i32::try_from(number).is_ok() => number,
         Some(_) => {
@@ -79,7 +79,7 @@ fn selector(value: &Value) -> String {
     let selector = value.get("spec").and_then(|spec| spec.get("selector"));
     let pairs = selector.map(|selector| selector.get("matchLabels").unwrap_or(selector));
     let pairs = pairs.and_then(Value::as_object).into_iter().flatten();
-    // That of a ReplicationController has pairs alone, all of them texts.
+    // The selector of a ReplicationController has only pairs of strings.
     let pairs =
         pairs.filter_map(|(key, value)| Some((key.clone(), format!("{key}={}", value.as_str()?))));
     let expressions = selector.and_then(|selector| selector.get("matchExpressions"));

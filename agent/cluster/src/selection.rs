@@ -1,4 +1,4 @@
-//! ◆ Which objects a list or a watch is about. Pure.
+//! ◆ Which objects a list or a watch selects. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::kind::Kind;
 use crate::object::{Object, metadata};
 
-/// Which objects a list or a watch is about: those that match all that is set.
+/// Selects the objects of a list or a watch: they must match all fields that are set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
     /// Objects of this kind.
@@ -18,7 +18,7 @@ pub struct Selection {
     pub namespace: Option<String>,
     /// Objects with these labels.
     pub labels: Option<LabelSelector>,
-    /// Objects with these fields, as a path and its text: `spec.nodeName`, `n1`. One that is missing is empty.
+    /// Objects with these fields, each a path and its value: `spec.nodeName`, `n1`. A missing field is empty.
     pub fields: Vec<(String, String)>,
 }
 
@@ -41,14 +41,14 @@ impl Selection {
         Self { labels: Some(labels), ..self }
     }
 
-    /// Only those whose field at this path has this text.
+    /// Only those whose field at this path has this value.
     #[must_use]
     pub fn with_field(mut self, path: &str, text: &str) -> Self {
         self.fields.push((path.to_owned(), text.to_owned()));
         self
     }
 
-    /// Whether it is about the object.
+    /// Whether it selects the object.
     #[must_use]
     pub fn has(&self, object: &Object) -> bool {
         self.kind.as_ref().is_none_or(|kind| *kind == object.key.kind)

@@ -1,4 +1,4 @@
-//! ◆ The objects, their versions, and the last changes. Pure: its owner passes the time.
+//! ◆ The objects, their versions, and the last changes. Pure: the caller passes the time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::write::{self, Part};
 /// A change, as a watcher of a selection sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// An object is new in the selection.
+    /// An object was added to the selection.
     Added(Arc<Object>),
     /// An object of the selection has changed.
     Modified(Arc<Object>),
-    /// An object is no longer in the selection: it was removed, or it changed to this.
+    /// An object left the selection: it was removed, or changed to this.
     Deleted(Arc<Object>),
 }
 
@@ -35,16 +35,16 @@ impl Event {
     }
 }
 
-/// The objects of a selection at one moment.
+/// The objects of a selection at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
-    /// The version of the store then: a watch from there on misses nothing.
+    /// The version of the store at this time: a watch from there on misses nothing.
     pub version: u64,
     /// The objects, by kind, namespace and name.
     pub items: Vec<Arc<Object>>,
 }
 
-/// A write that changed an object. Its version is that of its place in the history.
+/// A write that changed an object. Its version is given by its place in the history.
 #[derive(Debug)]
 struct Change {
     before: Option<Arc<Object>>,
@@ -52,7 +52,7 @@ struct Change {
     removed: bool,
 }
 
-/// The objects, and what changed lately.
+/// The objects, and the last changes.
 #[derive(Debug)]
 pub(crate) struct State {
     version: u64,
@@ -64,10 +64,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Without objects. Keeps the last `capacity` changes; generated names and uids depend on `seed`.
+    /// Creates a state without objects. It records the last `capacity` changes; generated names and uids depend on `seed`.
     pub(crate) fn new(seed: u64, capacity: usize) -> Self {
         let names = GeneratedNames::new(seed);
-        // As in etcd, 0 is no version: a client that asks for it takes any.
+        // As in etcd, 0 is not a version: for a client it means any version.
         Self { version: 1, objects: BTreeMap::new(), history: VecDeque::new(), capacity, names }
     }
 
@@ -85,7 +85,7 @@ impl State {
         List { version: self.version, items: objects.cloned().collect() }
     }
 
-    /// The changes after a version that the selection is about.
+    /// The changes in the selection after a version.
     pub(crate) fn changes(&self, selection: &Selection, after: u64) -> Result<Vec<Event>, Error> {
         let oldest = self.version - u64::try_from(self.history.len()).unwrap_or_default();
         if after < oldest {

@@ -1,4 +1,4 @@
-//! The store that tasks share. Writes and reads are short and wait for no one; watches wait for changes.
+//! The store that tasks share. Reads and writes are short and never wait; watches wait for changes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use crate::selection::Selection;
 use crate::state::{Event, List, State};
 use crate::write::Part;
 
-/// How many changes a store remembers for its watchers.
+/// The number of changes that a store records for its watchers.
 const HISTORY: usize = 4096;
 
-/// The objects of one cluster. Clones are the same store.
+/// The objects of one cluster. Clones share the store.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Shared>);
 
@@ -32,13 +32,13 @@ struct Shared {
 }
 
 impl Store {
-    /// A store without objects. Generated names and uids depend on `seed`.
+    /// Creates a store without objects. Generated names and uids depend on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with_history(seed, HISTORY)
     }
 
-    /// A store that remembers the last `changes` changes. A watcher that falls behind by more has to list again.
+    /// Creates a store that records the last `changes` changes. A watcher that falls further behind must list again.
     #[must_use]
     pub fn with_history(seed: u64, changes: usize) -> Self {
         let state = State::new(seed, changes);
@@ -46,7 +46,7 @@ impl Store {
         Self(Arc::new(Shared { state: Mutex::new(state), version }))
     }
 
-    /// The object of this key.
+    /// The object with this key.
     pub fn get(&self, key: &Key) -> Result<Arc<Object>, Error> {
         self.state().get(key)
     }
@@ -57,8 +57,8 @@ impl Store {
         self.state().list(selection)
     }
 
-    /// The changes of a selection after a version, which a list or an earlier watch had. [`Error::Expired`] if the store does not
-    /// remember that far back: list again.
+    /// The changes of a selection after a version from a list or an earlier watch. [`Error::Expired`] if the store no longer has
+    /// them: list again.
     pub fn watch(&self, selection: Selection, after: u64) -> Result<Watch, Error> {
         let state = self.state();
         if after > state.version() {
@@ -72,19 +72,19 @@ impl Store {
         Ok(Watch { store: self.clone(), selection, after, new: VecDeque::new(), version })
     }
 
-    /// Adds an object. It gets a uid if it names none, and a name if it has `generateName` only. Its status, if that is a
-    /// subresource, begins anew.
+    /// Adds an object. It gets a uid if it has none, and a name if it has only `generateName`. If its status is a subresource, the
+    /// given status is ignored.
     pub fn create(&self, value: Value, now: Timestamp) -> Result<Arc<Object>, Error> {
         self.write(|state| state.create(value, now))
     }
 
-    /// Replaces a part of the object of this key. A value that names a uid or a version expects the object to have these. Without a
-    /// difference there is no new version. An object that was deleted ends when its last finalizer is removed.
+    /// Replaces a part of the object with this key. A uid or a version in the value must match the object's. Without a difference
+    /// there is no new version. A deleted object is removed with its last finalizer.
     pub fn update(&self, value: Value, part: Part) -> Result<Arc<Object>, Error> {
         self.write(|state| state.update(value, part))
     }
 
-    /// Changes a part of an object as it is now. No other write comes between; `change` must not call the store.
+    /// Changes a part of an object's current version. No other write comes between; `change` must not call the store.
     pub fn change(
         &self,
         key: &Key,
@@ -102,23 +102,23 @@ impl Store {
         })
     }
 
-    /// Patches a part of an object as it is now. A patch that sets a uid or a version expects the object to have these.
+    /// Patches a part of an object's current version. A uid or a version in the patch must match the object's.
     pub fn patch(&self, key: &Key, part: Part, patch: &Patch) -> Result<Arc<Object>, Error> {
         self.change(key, part, |value| patch.apply(key, value))
     }
 
-    /// How many pods an object is to have, and has: a Scale of autoscaling/v1.
+    /// The desired and the current number of an object's pods: a Scale of autoscaling/v1.
     pub fn scale(&self, key: &Key) -> Result<Value, Error> {
         scale::of(&*self.get(key)?)
     }
 
-    /// Replaces the scale of an object: the number of its pods changes, and nothing else. A scale that names a uid or a version expects
-    /// the object to have these.
+    /// Replaces the scale of an object: only the number of its pods changes. A uid or a version in the scale must match the
+    /// object's.
     pub fn update_scale(&self, key: &Key, scale: &Value) -> Result<Arc<Object>, Error> {
         self.write(|state| state.update(scale::scaled(&*state.get(key)?, scale)?, Part::Main))
     }
 
-    /// Patches the scale of an object as it is now. A patch that sets a uid or a version expects the object to have these.
+    /// Patches the current scale of an object. A uid or a version in the patch must match the object's.
     pub fn patch_scale(&self, key: &Key, patch: &Patch) -> Result<Arc<Object>, Error> {
         self.write(|state| {
             let old = state.get(key)?;
@@ -133,8 +133,7 @@ impl Store {
         self.write(|state| state.bind(key, node, now))
     }
 
-    /// Deletes an object: it is removed, or marked with the time until which it may end. A pod is removed when its node deletes it
-    /// without a grace period.
+    /// Deletes an object: it is removed, or gets a deletion time. A pod is removed when its node deletes it without a grace period.
     pub fn delete(
         &self,
         key: &Key,
@@ -149,7 +148,7 @@ impl Store {
         let result = write(&mut state);
         let version = state.version();
         drop(state);
-        // Two writers may come here in the other order.
+        // Two writers may arrive here in the reverse order.
         self.0.version.send_if_modified(|latest| {
             let is_new = *latest < version;
             *latest = version.max(*latest);
@@ -159,7 +158,7 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic of a writer leaves the objects whole: a change is recorded when it is complete.
+        // A panic of a writer leaves the objects consistent: a change is recorded when it is complete.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,14 +174,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for the next change. [`Error::Expired`] if more changes were made meanwhile than the store remembers: list again.
+    /// Waits for the next change. [`Error::Expired`] if more changes were made meanwhile than the store records: list again.
     /// Cancel-safe.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
-            // The watch itself holds the store, whose sender therefore lives.
+            // The watch itself holds the store, so that its sender exists.
             let _ = self.version.changed().await;
         }
     }
@@ -198,7 +197,7 @@ impl Watch {
         Ok(self.new.pop_front())
     }
 
-    /// The version that another watch may begin after, to have what comes after the last change that this one returned.
+    /// The version after which another watch continues where this one is.
     #[must_use]
     pub fn version(&self) -> u64 {
         match self.new.front() {

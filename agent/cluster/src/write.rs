@@ -1,4 +1,4 @@
-//! ◆ What a create, an update and each subresource may change of an object. Pure.
+//! ◆ Which fields of an object a create, an update and each subresource may change. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/apiserver/pkg/registry/rest/create.go and update.go,
 //! pkg/registry/core/pod/strategy.go.
@@ -14,24 +14,24 @@ use crate::error::{Error, MODIFIED};
 use crate::key::Key;
 use crate::object::{Object, metadata, set_metadata};
 
-/// What of an object a write is about. It leaves the rest as it is.
+/// The part of an object that a write changes. The rest stays unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All but the status, where the kind has that as a subresource.
+    /// Everything except the status, if the kind has it as a subresource.
     Main,
     /// The status.
     Status,
     /// CPU and memory of a pod and its containers.
     Resize,
-    /// A pod's ephemeral containers: more of them.
+    /// A pod's ephemeral containers, which can only be added.
     EphemeralContainers,
 }
 
-/// The metadata that only the store sets.
+/// The metadata fields that only the store sets.
 const OF_STORE: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
-/// A time as metadata has it: whole seconds.
+/// A time in the format of metadata: whole seconds.
 pub(crate) fn time(at: Timestamp) -> Value {
     let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
     Value::String(seconds.to_string())
@@ -77,12 +77,12 @@ pub(crate) fn updated(old: &Object, new: Value, part: Part) -> Result<Option<Val
     Ok(Some(result))
 }
 
-/// `metadata.generation`; 0 where it is not counted.
+/// `metadata.generation`; 0 if it is not counted.
 pub(crate) fn generation(value: &Value) -> i64 {
     metadata(value, "generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// A write that names a uid or a version is refused unless the object has them.
+/// Rejects a write whose uid or version differs from the object's.
 fn expect_same_object(old: &Object, new: &Value) -> Result<(), Error> {
     let named = |field| metadata(new, field).and_then(Value::as_str).unwrap_or_default();
     let (uid, version) = (named("uid"), named("resourceVersion"));
@@ -112,7 +112,7 @@ fn main(old: &Object, mut new: Value) -> Result<Value, Error> {
     for field in ["selfLink", "managedFields"] {
         set_metadata(&mut new, field, None);
     }
-    // The namespace may be left out.
+    // The namespace may be omitted.
     let namespace = metadata(&old.value, "namespace").cloned();
     set_metadata(&mut new, "namespace", namespace);
     if old.is_terminating() {
@@ -140,7 +140,7 @@ fn main(old: &Object, mut new: Value) -> Result<Value, Error> {
     Ok(new)
 }
 
-/// ConfigMaps and Secrets may be immutable, for ever.
+/// ConfigMaps and Secrets may be permanently immutable.
 ///
 /// Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go ValidateConfigMapUpdate, ValidateSecretUpdate.
 fn expect_mutable(old: &Object, new: &Value) -> Result<(), Error> {
@@ -192,7 +192,7 @@ fn resized(old: &Object, new: &Value) -> Result<Value, Error> {
     let mut result = old.value.clone();
     for list in ["containers", "initContainers"] {
         let (before, after) = (containers(&old.value, list), containers(new, list));
-        // A write may leave out what it does not change.
+        // A write may omit fields that it does not change.
         if after.is_empty() {
             continue;
         }
@@ -258,7 +258,7 @@ fn with_ephemeral_containers(old: &Object, new: &Value) -> Result<Value, Error> 
     Ok(result)
 }
 
-/// Whether anything but metadata and status differs.
+/// Whether any field other than metadata and status differs.
 fn has_other_spec(old: &Value, new: &Value) -> bool {
     let spec = |value: &Value| -> Map<String, Value> {
         let mut fields = value.as_object().cloned().unwrap_or_default();

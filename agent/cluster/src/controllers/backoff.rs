@@ -1,8 +1,9 @@
-//! ◆ How long a controller waits before it replaces pods that failed. Pure.
+//! ◆ The delay before a controller replaces failed pods. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// `first` after one failure, twice as long after each other, `most` at last; `last` is the time of the last failure. `None`
+/// The end of the delay: `first` after one failure, doubled by each further one, at most `most`; `last` is the time of the last
+/// failure. `None` without failures.
 /// when there is nothing to wait for.
 #[must_use]
 pub fn until(

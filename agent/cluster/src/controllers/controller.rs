@@ -1,4 +1,4 @@
-//! ◆ The controller of one object: its pods as reported, and the plan of its kind carried out. Pure.
+//! ◆ The controller of one object: stores its pods as reported, and carries out the plan of its kind. Pure.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use api::generated_names::GeneratedNames;
 
-/// Why an object failed whose pods cannot run.
+/// The reason of the failure of an object whose pods cannot run.
 const POD_REFUSED: &str = "PodRefused";
 
 /// One object and its pods.
@@ -35,18 +35,18 @@ pub(super) struct Controller {
     /// The name of a pod that can never run.
     refused: Option<String>,
     outcome: Outcome,
-    /// When it was over.
+    /// When it ended.
     ended: Option<Timestamp>,
-    /// How far the rollout of a Deployment is.
+    /// The progress of a Deployment's rollout.
     progress: Option<Progress>,
     /// Its ReplicaSets.
     revisions: Revisions,
-    /// It was told that it starts nothing.
+    /// Whether the message that it starts no pods was reported.
     told_idle: bool,
-    /// It was told that the node has no room for all of its pods.
+    /// Whether the message that the node has no room for all of its pods was reported.
     told_unplaced: bool,
     is_ending: bool,
-    /// The object does not exist any more: its pods are deleted, and then it is forgotten.
+    /// Whether the object no longer exists: its pods are deleted, and then the controller is removed.
     is_deleted: bool,
 }
 
@@ -70,7 +70,7 @@ impl Controller {
         }
     }
 
-    /// Decides, and carries that out.
+    /// Decides, and carries out the decision.
     pub(super) fn sync(
         &mut self,
         refused: Refused,
@@ -105,7 +105,7 @@ impl Controller {
         self.told_idle = idle.is_some();
     }
 
-    /// Counts the pods of a Deployment. Returns when time alone changes its status.
+    /// Updates the rollout of a Deployment. Returns when its status changes by time alone.
     fn follow_rollout(&mut self, now: Timestamp) -> Option<Timestamp> {
         let WorkloadObject::Deployment(deployment) = &self.workload.object else {
             return None;
@@ -121,7 +121,7 @@ impl Controller {
         available.filter(|at| *at > now).chain(progress.due(spec)).min()
     }
 
-    /// Why only another manifest lets it start pods.
+    /// Why it starts no pods until its manifest changes.
     fn idle(&self) -> Option<&'static str> {
         let replicas = match &self.workload.object {
             WorkloadObject::Job(job) => {
@@ -137,19 +137,19 @@ impl Controller {
         (replicas == Some(0)).then_some("has 0 replicas and starts no pod")
     }
 
-    /// Takes the object as it is now.
+    /// Applies a new version of the object.
     pub(super) fn update(&mut self, workload: Workload) {
         self.creator = Creator::new(&workload);
         self.workload = workload;
         self.told_unplaced = false;
     }
 
-    /// No pod is created any more.
+    /// Stops the creation of pods.
     pub(super) fn end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Deletes the object with all its pods, those that ended too.
+    /// Deletes the object with all its pods, including ended ones.
     pub(super) fn delete(&mut self, why: &'static str, changes: &mut Changes) {
         self.is_deleted = true;
         for owned in self.pods.iter_mut().filter(|owned| !owned.is_deleted) {
@@ -158,12 +158,12 @@ impl Controller {
         }
     }
 
-    /// Whether it was deleted.
+    /// Whether the object was deleted.
     pub(super) fn is_deleted(&self) -> bool {
         self.is_deleted
     }
 
-    /// Whether it was deleted and so were its pods.
+    /// Whether the object and its pods were deleted.
     pub(super) fn is_gone(&self) -> bool {
         self.is_deleted && self.pods.is_empty()
     }
@@ -180,15 +180,15 @@ impl Controller {
         self.pods.iter().any(|owned| owned.pod.uid() == uid)
     }
 
-    /// How many of its pods the node has.
+    /// The number of its pods on the node.
     pub(super) fn living(&self) -> usize {
         let living = self.pods.iter().filter(|pod| pod.ended.is_none());
         living.count()
     }
 
-    /// Whether it has more to do, or its pods still end.
+    /// Whether it has more to do, or its pods are still ending.
     pub(super) fn is_open(&self) -> bool {
-        // Those that are refused and kept never end.
+        // Rejected pods that are kept never end.
         let ends = || {
             let mut pods = self.pods.iter();
             pods.any(|pod| pod.is_deleted && pod.ended.is_none())
@@ -199,7 +199,7 @@ impl Controller {
         }
     }
 
-    /// How long its pods may take to end, each by this grace period.
+    /// The maximum time until its pods have ended, by this grace period.
     pub(super) fn longest_end(&self, grace: impl Fn(&Pod) -> i64) -> Duration {
         let graces = self.pods.iter().filter(|pod| pod.ended.is_none());
         let graces = graces.map(|pod| grace(&pod.pod));
@@ -211,12 +211,12 @@ impl Controller {
         Duration::from_secs(u64::try_from(longest).unwrap_or_default())
     }
 
-    /// Takes the states of its pods.
+    /// Reads the states of its pods.
     pub(super) fn observe(&mut self, pods: &dyn Pods, now: Timestamp) {
         let mut refused = None;
         self.pods.retain_mut(|owned| {
             let Some(state) = pods.get(owned.pod.uid()) else {
-                // One that was deleted before the node saw it never runs.
+                // A pod that was deleted before the node saw it never runs.
                 return !owned.is_deleted;
             };
             if owned.ended.is_none() {
@@ -235,7 +235,7 @@ impl Controller {
         self.refused = refused;
     }
 
-    /// What to do now, with at most `room` new pods.
+    /// Plans the next actions, with at most `room` new pods.
     fn plan(&self, room: usize, now: Timestamp) -> Plan {
         let wanted = |number: Option<i32>| {
             let number = if self.is_ending { 0 } else { number.unwrap_or(1) };
@@ -274,13 +274,13 @@ impl Controller {
                 rollout::daemon_set(&spec, self.creator.revision(), &self.pods)
                     .unwrap_or_else(|| daemon_set::plan(&self.pods, self.failures, room, now))
             }
-            // It has no pods: its Jobs have controllers of their own.
+            // It has no pods: its Jobs have their own controllers.
             WorkloadObject::CronJob(_) => Plan::open(Vec::new(), None),
             WorkloadObject::StatefulSet(set) => {
                 let spec = set.spec.clone().unwrap_or_default();
                 let (wanted, failures) = (wanted(spec.replicas), self.failures);
                 let plan = stateful_set::plan(&spec, wanted, &self.pods, failures, room, now);
-                // A pod that waits for its back-off is missing.
+                // A pod that waits for its back-off counts as missing.
                 let is_settled =
                     plan.actions.is_empty() && !self.is_ending && failures.until(now).is_none();
                 let next = is_settled
@@ -290,7 +290,7 @@ impl Controller {
         }
     }
 
-    /// The end of an object whose pods cannot run.
+    /// The failure of an object whose pods cannot run.
     fn refuse(&self, pod: &str, refused: Refused) -> Plan {
         let message = format!("pod {pod} cannot run, and neither could another one");
         let outcome = Outcome::Failed(Reason::new(POD_REFUSED, message));
@@ -354,7 +354,7 @@ impl Controller {
         policy.is_some_and(|policy| policy.as_deref() != Some("Parallel"))
     }
 
-    /// The status of its object; `None` for a kind that has none here.
+    /// The status of its object; `None` for a kind without a status here.
     pub(super) fn status(&self, now: Timestamp) -> Option<Value> {
         let subject = Subject {
             workload: &self.workload,
@@ -373,7 +373,7 @@ impl Controller {
         self.revisions.objects(&self.workload, &self.pods, now)
     }
 
-    /// How a Job is; `None` for other kinds.
+    /// The state of a Job; `None` for other kinds.
     pub(super) fn job(&self) -> Option<JobResult> {
         let WorkloadObject::Job(job) = &self.workload.object else {
             return None;
@@ -393,7 +393,7 @@ impl Controller {
     }
 }
 
-/// Takes the state of a pod that has not ended.
+/// Records the state of a pod that has not ended.
 fn observe(owned: &mut OwnedPod, state: &PodState, now: Timestamp) {
     owned.status.clone_from(&*state.status);
     if state.is_finished {

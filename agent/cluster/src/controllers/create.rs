@@ -1,4 +1,4 @@
-//! ◆ The pods of each kind: their names, labels, and what their specs have beyond the template. Pure.
+//! ◆ The pods of each kind: their names, labels, and additions to the template's spec. Pure.
 
 use api::manifest::storage::mount_claims;
 use api::manifest::{Workload, WorkloadObject};
@@ -33,7 +33,7 @@ impl Creator {
             namespace: workload.namespace().to_owned(),
             origin: workload.origin.clone(),
         };
-        // The pods of a Deployment belong to its ReplicaSet.
+        // The pods of a Deployment are owned by its ReplicaSet.
         if let WorkloadObject::Deployment(_) = workload.object {
             owner.kind = "ReplicaSet";
             owner.name = format!("{}-{hash}", owner.name);
@@ -105,7 +105,7 @@ impl Creator {
     }
 }
 
-/// What a controller adds to the spec of a pod.
+/// Adds the controller's fields to the spec of a pod.
 fn edit(object: &WorkloadObject, index: Option<u32>, name: &str, spec: &mut PodSpec) {
     match object {
         WorkloadObject::Job(_) if index.is_some() => completion_index(spec),
@@ -125,7 +125,7 @@ fn edit(object: &WorkloadObject, index: Option<u32>, name: &str, spec: &mut PodS
     }
 }
 
-/// Tells every container the completion index.
+/// Passes the completion index to every container.
 fn completion_index(spec: &mut PodSpec) {
     const NAME: &str = "JOB_COMPLETION_INDEX";
     let inits = spec.init_containers.iter_mut().flatten();

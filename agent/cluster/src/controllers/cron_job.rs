@@ -1,4 +1,4 @@
-//! ◆ What a CronJob wants: a Job at each of its times, as far as those before it allow that. Pure.
+//! ◆ Plans a CronJob: a Job at each of its times, as far as earlier Jobs allow it. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/cronjob/cronjob_controllerv2.go and utils.go.
 
@@ -10,19 +10,19 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::CronJobSpec;
 
-/// From how many missed times on the CronJob says that it missed too many.
+/// The number of missed times from which on the CronJob reports too many.
 const MANY: i64 = 100;
-/// How many Jobs that succeeded stay, unless the CronJob says something else.
+/// The default number of successful Jobs that are kept.
 const SUCCESSFUL_HISTORY: i32 = 3;
-/// How many Jobs that failed stay, unless the CronJob says something else.
+/// The default number of failed Jobs that are kept.
 const FAILED_HISTORY: i32 = 1;
 
-/// When a CronJob is due.
+/// The times of a CronJob.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     /// Its schedule.
     pub schedule: Schedule,
-    /// The time zone of it.
+    /// The schedule's time zone.
     pub zone: TimeZone,
 }
 
@@ -31,11 +31,11 @@ pub struct Timetable {
 pub struct CronRun {
     /// The Job's name.
     pub name: String,
-    /// How far it is.
+    /// Its state.
     pub state: CronRunState,
 }
 
-/// How far a Job of a CronJob is.
+/// The state of a Job of a CronJob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CronRunState {
     /// It has more to do.
@@ -46,16 +46,16 @@ pub enum CronRunState {
     Failed,
 }
 
-/// Why a time passes without a Job.
+/// Why no Job is started for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// It is longer ago than `startingDeadlineSeconds`.
+    /// The time is further in the past than `startingDeadlineSeconds`.
     TooLate,
-    /// This Job still runs, and there may be one only.
+    /// This Job is still running, and only one may run.
     JobActive(String),
 }
 
-/// What is to be done for a CronJob now.
+/// The next actions for a CronJob.
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CronPlan {
@@ -63,16 +63,15 @@ pub struct CronPlan {
     pub start: Option<Timestamp>,
     /// Names of Jobs to end and remove, and why.
     pub delete: Vec<(String, &'static str)>,
-    /// A time that passes without a Job.
+    /// A time for which no Job is started.
     pub missed: Option<(Timestamp, Missed)>,
-    /// So many times have passed without a Job that the clock may be wrong.
+    /// Whether so many times were missed that the clock may be wrong.
     pub missed_many: bool,
-    /// When time alone changes the plan.
+    /// When the plan changes by time alone.
     pub again: Option<Timestamp>,
 }
 
-/// What to do for a CronJob that was created at `created` and started its last Job for the time `last`. `runs` are its Jobs, the
-/// oldest first.
+/// Plans a CronJob that was created at `created` and started its last Job for the time `last`. `runs` are its Jobs, oldest first.
 pub fn plan(
     spec: &CronJobSpec,
     timetable: &Timetable,
@@ -119,13 +118,13 @@ pub fn job_name(cron_job: &str, time: Timestamp) -> String {
     format!("{cron_job}-{}", time.as_second() / 60)
 }
 
-/// A time that is longer ago than the deadline is not looked for.
+/// The earliest time to search: earlier ones are past the deadline.
 fn earliest(from: Timestamp, deadline: Option<SignedDuration>, now: Timestamp) -> Timestamp {
     let limit = deadline.and_then(|deadline| now.checked_sub(deadline).ok());
     limit.map_or(from, |limit| limit.max(from))
 }
 
-/// The oldest of the Jobs that ended, beyond those that stay.
+/// The oldest ended Jobs, beyond those that are kept.
 fn history(spec: &CronJobSpec, runs: &[CronRun]) -> Vec<(String, &'static str)> {
     let of = |state: CronRunState, limit: Option<i32>, default: i32| {
         let ended = runs.iter().filter(move |run| run.state == state);
@@ -140,10 +139,10 @@ fn history(spec: &CronJobSpec, runs: &[CronRun]) -> Vec<(String, &'static str)> 
         .collect()
 }
 
-/// The last time that has come.
+/// The most recent time of the schedule.
 struct Due {
     time: Option<Timestamp>,
-    /// About how many have, since the last Job.
+    /// The approximate number of times since the last Job.
     missed: i64,
 }
 
@@ -154,7 +153,7 @@ impl Timetable {
         self.schedule.next(after, &self.zone)
     }
 
-    /// The last time after `from` that is not after `now`, found one by one.
+    /// The last time after `from` that is not after `now`, found by iteration.
     fn last_until(&self, from: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let mut last = None;
         let mut next = self.next(from);
@@ -176,12 +175,13 @@ impl Timetable {
             let time = Some(first);
             return Due { time, missed: 0 };
         };
-        // The distance of the first two tells about how many there are. Two short of that, all that are left are looked at.
+        // The interval of the first two yields the approximate number. All times from two intervals before the estimate are
+        // checked.
         let distance = second.duration_since(first).as_secs().max(1);
         let missed = now.duration_since(first).as_secs() / distance + 1;
         let skipped = SignedDuration::from_secs((missed - 2) * distance);
         let from = first.checked_add(skipped).unwrap_or(first);
-        // Of times at uneven distances there may be none left there.
+        // With irregular intervals there may be no time in the rest.
         let time = self.last_until(from, now);
         let time = time.or_else(|| self.last_until(first, now));
         Due { time, missed }

@@ -1,4 +1,4 @@
-//! ◆ Carries out what CronJobs want: Jobs that are started, and those that are deleted. Pure.
+//! ◆ Carries out the plans of CronJobs: starts and deletes Jobs. Pure.
 
 use api::manifest::{Workload, WorkloadObject, schedule};
 use jiff::{Timestamp, Zoned};
@@ -11,9 +11,9 @@ use super::owned::{Outcome, earlier};
 use super::{Changes, CronStarts};
 use api::generated_names::GeneratedNames;
 
-/// The annotation of a Job with the time that it is for.
+/// The annotation of a Job with its scheduled time.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// The annotation of a Job that was started by hand.
+/// The annotation of a manually started Job.
 const BY_HAND: (&str, &str) = ("cronjob.kubernetes.io/instantiate", "manual");
 
 /// One CronJob.
@@ -26,12 +26,12 @@ pub(super) struct Cron {
     created: Timestamp,
     /// The time of the last Job.
     last: Option<Timestamp>,
-    /// The last time without a Job that was told.
+    /// The last reported time without a Job.
     told: Option<Timestamp>,
     told_many: bool,
-    /// Its first time was told.
+    /// Whether its first time was reported.
     is_announced: bool,
-    /// When it starts its next Job.
+    /// The time of its next Job.
     next: Option<Timestamp>,
 }
 
@@ -64,19 +64,19 @@ impl Cron {
         &self.workload
     }
 
-    /// Takes the object as it is now.
+    /// Applies a new version of the object.
     pub(super) fn update(&mut self, workload: Workload, now: Timestamp) {
         if let Some(changed) = Self::new(workload, self.starts, now) {
             *self = Self { created: self.created, last: self.last, told: self.told, ..changed };
         }
     }
 
-    /// When it starts its next Job, if it is known.
+    /// The time of its next Job, if known.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.next
     }
 
-    /// Whether more Jobs will be started.
+    /// Whether it will start further Jobs.
     pub(super) fn is_open(&self) -> bool {
         match self.starts {
             CronStarts::Scheduled => self.spec.suspend != Some(true),
@@ -84,7 +84,7 @@ impl Cron {
         }
     }
 
-    /// Decides with its Jobs among `all`, and carries that out. Returns the controller of a new Job.
+    /// Decides, given its Jobs in `all`, and carries out the decision. Returns the controller of a new Job.
     pub(super) fn sync(
         &mut self,
         all: &mut [Controller],
@@ -215,7 +215,7 @@ impl Cron {
     }
 }
 
-/// As Go writes it, with a `Z` for UTC.
+/// In Go's format, with a `Z` for UTC.
 fn rfc3339(time: &Zoned) -> String {
     let zone = if time.offset().is_zero() { "Z" } else { "%:z" };
     time.strftime(&format!("%Y-%m-%dT%H:%M:%S{zone}")).to_string()

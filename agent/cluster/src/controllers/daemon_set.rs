@@ -1,4 +1,4 @@
-//! ◆ What a DaemonSet wants: one pod on the node, which bears the node's conditions. Pure.
+//! ◆ Plans a DaemonSet: one pod on the node, which tolerates the node's conditions. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/daemon/util/daemonset_util.go.
 
@@ -18,12 +18,12 @@ const TAINTS: [(&str, &str); 6] = [
     ("unschedulable", "NoSchedule"),
 ];
 
-/// What to do for the one pod.
+/// Plans the one pod.
 pub fn plan(pods: &[OwnedPod], failures: Failures, room: usize, now: Timestamp) -> Plan {
     replica_set::plan(1, pods, failures, room, now)
 }
 
-/// Makes a pod tolerate the taints of its node's conditions.
+/// Adds tolerations of the taints of the node's conditions to a pod.
 pub(super) fn tolerate(spec: &mut PodSpec) {
     let network =
         (spec.host_network == Some(true)).then_some(("network-unavailable", "NoSchedule"));

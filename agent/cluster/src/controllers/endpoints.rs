@@ -1,4 +1,4 @@
-//! ◆ The EndpointSlices of Services: the pods that their selectors choose. Pure.
+//! ◆ The EndpointSlices of Services: the pods that their selectors match. Pure.
 //!
 //! Source: Kubernetes 1.36, staging/src/k8s.io/endpointslice (reconciler.go, utils.go) and pkg/controller/endpointslice.
 
@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use api::generated_names::generated_name;
 use serde_json::{Map, Value, json};
 
-/// How many addresses one slice has at most (`--max-endpoints-per-slice`).
+/// The maximum number of addresses of a slice (`--max-endpoints-per-slice`).
 const MOST: usize = 100;
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// The slices of a Service among `pods`, both as an API server has them. One without a selector has those of its manifests.
+/// The slices of a Service, given the `pods`, both as in an API server. A Service without a selector has the slices of its
+/// manifests.
 #[must_use]
 pub fn slices<'v>(service: &Value, pods: impl Iterator<Item = &'v Value>) -> Vec<Value> {
     if selector(service).is_none() {
         return Vec::new();
     }
-    // Pods whose ports have the same numbers share slices.
+    // Pods with the same port numbers share slices.
     let mut by_ports: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
     for pod in pods.filter(|pod| chooses(service, pod)) {
         let Some(endpoint) = endpoint(service, pod) else {
@@ -46,13 +47,13 @@ pub fn slices<'v>(service: &Value, pods: impl Iterator<Item = &'v Value>) -> Vec
     all
 }
 
-/// The labels that a Service chooses its pods by, if it does.
+/// The selector of a Service, if it has one.
 fn selector(service: &Value) -> Option<&Map<String, Value>> {
     let selector = service.pointer("/spec/selector").and_then(Value::as_object);
     selector.filter(|labels| !labels.is_empty())
 }
 
-/// Whether a Service chooses a pod by its labels.
+/// Whether a Service's selector matches a pod.
 #[must_use]
 pub fn chooses(service: &Value, pod: &Value) -> bool {
     let labels = pod.pointer("/metadata/labels");
@@ -62,7 +63,7 @@ pub fn chooses(service: &Value, pod: &Value) -> bool {
         && selector(service).is_some_and(|selector| selector.iter().all(has))
 }
 
-/// `seed` makes its name differ from those of the Service's other slices.
+/// Builds a slice. `seed` distinguishes its name from those of the Service's other slices.
 fn slice(service: &Value, seed: &str, ports: &Value, endpoints: &[Value]) -> Value {
     let name = text(service, "/metadata/name");
     let own = service.pointer("/metadata/labels").and_then(Value::as_object);
@@ -89,7 +90,7 @@ fn slice(service: &Value, seed: &str, ports: &Value, endpoints: &[Value]) -> Val
     })
 }
 
-/// A pod's address and how it is; `None` for one that has ended, or has no address yet.
+/// A pod's address and conditions; `None` for a pod that has ended, or has no address yet.
 fn endpoint(service: &Value, pod: &Value) -> Option<Value> {
     let address = Some(text(pod, "/status/podIP")).filter(|address| !address.is_empty())?;
     if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
@@ -124,7 +125,7 @@ fn endpoint(service: &Value, pod: &Value) -> Option<Value> {
     Some(endpoint)
 }
 
-/// The Service's ports in a pod; those that the pod does not have are left out.
+/// The Service's ports in a pod; ports that the pod does not have are omitted.
 fn ports(service: &Value, pod: &Value) -> Value {
     let all = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
     let ports = all.filter_map(|port| {

@@ -1,4 +1,4 @@
-//! ◆ What a Job wants: pods until enough have succeeded or too many have failed. Pure.
+//! ◆ Plans a Job: pods until enough have succeeded or too many have failed. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/job/job_controller.go.
 
@@ -15,21 +15,21 @@ use super::backoff;
 use super::owned::{Action, Outcome, OwnedPod, Plan, Reason, earlier};
 use failure::Verdict;
 
-/// The wait after the first failed pod.
+/// The delay after the first failed pod.
 const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(10);
-/// The longest wait between failed pods.
+/// The maximum delay between failed pods.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(10);
 
-/// How many pods of a Job ended in which way.
+/// The numbers of a Job's succeeded and failed pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// They succeeded; of an Indexed Job, the indexes that did.
+    /// Succeeded pods; for an Indexed Job, succeeded indexes.
     pub succeeded: usize,
-    /// They failed, and no rule ignores that, or they ran when their Job failed.
+    /// Pods that failed without a rule that ignores it, or that ran when their Job failed.
     pub failed: usize,
 }
 
-/// Counts the pods that ended.
+/// Counts the ended pods.
 #[must_use]
 pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     let succeeded = if is_indexed(job) {
@@ -39,12 +39,12 @@ pub fn counts(job: &JobSpec, pods: &[OwnedPod]) -> JobCounts {
     };
     let failed = pods.iter().filter(|pod| pod.has_failed());
     let failed = failed.filter(|pod| failure::verdict(job, pod) != Verdict::Ignored);
-    // Kubernetes 1.36, trackJobStatusAndRemoveFinalizers: no rule is asked about those that ran until then.
+    // Kubernetes 1.36, trackJobStatusAndRemoveFinalizers: rules do not apply to pods that ran until then.
     let ended = pods.iter().filter(|pod| pod.failed_with_job);
     JobCounts { succeeded, failed: failed.count() + ended.count() }
 }
 
-/// What to do for a Job that began at `started` and has these pods; at most `room` new ones start now.
+/// Plans a Job that began at `started` and has these pods; at most `room` new ones start now.
 pub fn plan(
     job: &JobSpec,
     started: Timestamp,
@@ -66,7 +66,7 @@ pub fn plan(
     }
     let active = pods.iter().filter(|pod| pod.is_active()).count();
     let is_complete = match job.completions {
-        // One pod that succeeds says that the work is done; the others end by themselves.
+        // One succeeded pod means that the work is done; the others end by themselves.
         None => counts.succeeded > 0 && active == 0,
         Some(completions) => counts.succeeded >= count(completions),
     };
@@ -119,7 +119,7 @@ fn failed(
         .then(|| Reason::new("FailedIndexes", "Job has failed indexes"))
 }
 
-/// Which pods are missing, or too many.
+/// Creates missing pods and deletes superfluous ones.
 fn manage(
     job: &JobSpec,
     counts: JobCounts,
@@ -179,7 +179,7 @@ fn manage(
     Plan { unplaced, ..Plan::open(create, again) }
 }
 
-/// How many pods failed since one succeeded, and when the last of them did.
+/// The number of pods that failed since the last success, and the time of the last failure.
 fn failures_in_a_row<'a>(pods: impl Iterator<Item = &'a OwnedPod>) -> (usize, Option<Timestamp>) {
     let (mut failures, mut succeeded) = (Vec::new(), None);
     for pod in pods {
@@ -197,13 +197,13 @@ fn is_indexed(job: &JobSpec) -> bool {
     job.completion_mode.as_deref() == Some("Indexed")
 }
 
-/// Whether it has no pods until its manifest says otherwise.
+/// Whether it has no pods until its manifest changes.
 #[must_use]
 pub fn is_suspended(job: &JobSpec) -> bool {
     job.suspend == Some(true)
 }
 
-/// `spec.backoffLimit`: 6 where it is absent, and none with a limit for each index.
+/// `spec.backoffLimit`: 6 if absent, and unlimited with a limit per index.
 fn backoff_limit(job: &JobSpec) -> usize {
     match job.backoff_limit {
         Some(limit) => count(limit),
@@ -212,7 +212,7 @@ fn backoff_limit(job: &JobSpec) -> usize {
     }
 }
 
-/// A validated number, which is not negative.
+/// Converts a validated number, which is not negative.
 fn count(number: i32) -> usize {
     usize::try_from(number).unwrap_or_default()
 }

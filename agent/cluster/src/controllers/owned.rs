@@ -1,4 +1,4 @@
-//! ◆ The pods of a controller as it sees them, and what it decides about them. Pure.
+//! ◆ The pods of a controller in its view, and its decisions about them. Pure.
 
 use api::pod::{Pod, PodUid};
 use jiff::{SignedDuration, Timestamp};
@@ -9,19 +9,19 @@ use k8s_openapi::api::core::v1::PodStatus;
 pub struct OwnedPod {
     /// The pod.
     pub pod: Pod,
-    /// Its ordinal or completion index, where the controller counts them.
+    /// Its ordinal or completion index, if the controller numbers its pods.
     pub index: Option<u32>,
     /// Its latest status.
     pub status: PodStatus,
-    /// Since when it is ready.
+    /// The time since which it is ready.
     pub ready_since: Option<Timestamp>,
     /// When it ended: nothing of it runs or will run.
     pub ended: Option<Timestamp>,
-    /// The controller has deleted it.
+    /// Whether the controller has deleted it.
     pub is_deleted: bool,
-    /// Its Job failed while it ran, and counts it as failed, however it ends.
+    /// Whether its Job failed while it ran: then it counts as failed, however it ends.
     pub failed_with_job: bool,
-    /// The hash of the template that it was made from.
+    /// The hash of its template.
     pub revision: String,
 }
 
@@ -47,13 +47,13 @@ impl OwnedPod {
         self.ended.is_none() && !self.is_deleted
     }
 
-    /// When it has been, or will have been, ready for that many seconds.
+    /// When it has been, or will have been, ready for this many seconds.
     pub(super) fn available_at(&self, min_ready_seconds: Option<i32>) -> Option<Timestamp> {
         let settle = SignedDuration::from_secs(i64::from(min_ready_seconds.unwrap_or_default()));
         self.ready_since?.checked_add(settle).ok()
     }
 
-    /// Its end, and why.
+    /// Its deletion for this reason.
     #[must_use]
     pub fn delete(&self, why: &'static str) -> Action {
         Action::Delete(self.pod.uid().clone(), why)
@@ -67,7 +67,7 @@ impl OwnedPod {
             && self.status.phase.as_deref() == Some("Succeeded")
     }
 
-    /// Whether it ended in another way.
+    /// Whether it ended without success.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.ended.is_some() && !self.is_deleted && !self.has_succeeded()
@@ -83,45 +83,45 @@ pub enum Action {
     Delete(PodUid, &'static str),
 }
 
-/// How far an object is.
+/// The progress of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It has more to do.
     Open,
-    /// It has done what it was for.
+    /// It is complete.
     Complete(Reason),
-    /// It can do no more.
+    /// It has failed.
     Failed(Reason),
 }
 
-/// Why an object is over, as in the condition of its status.
+/// Why an object has ended, as in the condition of its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// One word.
+    /// The reason, as one word.
     pub reason: &'static str,
-    /// A sentence.
+    /// The message, as a sentence.
     pub message: String,
 }
 
 impl Reason {
-    /// A reason in a word and a sentence.
+    /// A reason with a message.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { reason, message }
     }
 }
 
-/// What is to be done for an object now.
+/// The next actions for an object.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The changes.
+    /// The actions.
     pub actions: Vec<Action>,
-    /// When time alone changes the plan.
+    /// When the plan changes by time alone.
     pub again: Option<Timestamp>,
-    /// How far the object is.
+    /// The progress of the object.
     pub outcome: Outcome,
-    /// How many missing pods do not fit on the node.
+    /// The number of missing pods that do not fit on the node.
     pub unplaced: usize,
 }
 
@@ -131,7 +131,7 @@ impl Plan {
         Self { actions, again, outcome: Outcome::Open, unplaced: 0 }
     }
 
-    /// Ends what still runs.
+    /// A plan that deletes all running pods.
     pub fn over(pods: &[OwnedPod], why: &'static str, outcome: Outcome) -> Self {
         let active = pods.iter().filter(|pod| pod.is_active());
         let actions = active.map(|pod| pod.delete(why)).collect();

@@ -1,4 +1,4 @@
-//! ◆ Whether a Deployment's rollout goes on, and when it has taken too long. Pure.
+//! ◆ The progress of a Deployment's rollout, and when it has taken too long. Pure.
 //!
 //! Source: Kubernetes 1.36, syncRolloutStatus of pkg/controller/deployment/progress.go, and DeploymentComplete,
 //! DeploymentProgressing and DeploymentTimedOut of util/deployment_util.go.
@@ -11,16 +11,16 @@ use super::status::{Counts, time};
 
 /// An API server's default of `progressDeadlineSeconds`.
 const DEFAULT_DEADLINE: i32 = 600;
-/// The value that stands for no deadline.
+/// The value for no deadline.
 const NO_DEADLINE: i32 = i32::MAX;
 
-/// How far the rollout of one template is.
+/// The progress of the rollout of one template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Progress {
     /// The hash of the template.
     revision: String,
     counts: Counts,
-    /// When pods last were added, removed, or became ready or available as wanted.
+    /// When pods last were added, removed, or became ready or available as desired.
     last: Timestamp,
     state: State,
 }
@@ -28,18 +28,18 @@ pub(super) struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Going,
-    /// All pods were available; a pod that fails afterwards does not begin the rollout anew.
+    /// All pods were available; a pod that fails later does not restart the rollout.
     Complete,
     TimedOut,
 }
 
 impl Progress {
-    /// A rollout that begins.
+    /// The begin of a rollout.
     pub(super) fn new(revision: &str, counts: Counts, now: Timestamp) -> Self {
         Self { revision: revision.to_owned(), counts, last: now, state: State::Going }
     }
 
-    /// Takes the pods as they are now.
+    /// Records the current pods.
     pub(super) fn observe(
         &mut self,
         spec: &DeploymentSpec,
@@ -75,7 +75,7 @@ impl Progress {
         };
     }
 
-    /// When the rollout will have taken too long, if nothing happens until then.
+    /// When the rollout will have taken too long without further progress.
     pub(super) fn due(&self, spec: &DeploymentSpec) -> Option<Timestamp> {
         self.deadline(spec).filter(|_| self.state == State::Going)
     }
@@ -86,7 +86,7 @@ impl Progress {
         (seconds != NO_DEADLINE).then(|| self.last.checked_add(limit).ok())?
     }
 
-    /// The condition `Progressing` of the Deployment of this name, but for since when it has its status.
+    /// The condition `Progressing` of the Deployment with this name, without its times.
     pub(super) fn condition(&self, name: &str) -> Value {
         let (status, reason, what) = match self.state {
             State::Going => ("True", "ReplicaSetUpdated", "is progressing"),
@@ -120,7 +120,7 @@ mod tests {
         Counts { replicas: next(), updated: next(), ready: next(), available: next() }
     }
 
-    /// What happens to two pods within a deadline of 10 s: `second: counts`, `second template: counts`.
+    /// The events of two pods within a deadline of 10 s: `second: counts`, `second template: counts`.
     #[rstest]
     #[case::begins(&["0: 2 2 0 0"], "ReplicaSetUpdated 0")]
     #[case::before_deadline(&["0: 2 2 0 0", "9: 2 2 0 0"], "ReplicaSetUpdated 0")]

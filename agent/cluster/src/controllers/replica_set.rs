@@ -1,4 +1,4 @@
-//! ◆ What a ReplicaSet wants, and a Deployment, which has one: a number of pods that never end. Pure.
+//! ◆ Plans a ReplicaSet, and a Deployment, which has one: a number of pods that run forever. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/replicaset/replica_set.go.
 
@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use super::backoff;
 use super::owned::{Action, OwnedPod, Plan};
 
-/// The wait after the second pod in a row that failed; the first one is replaced at once.
+/// The delay after the second consecutive failed pod; the first one is replaced immediately.
 const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// The longest wait, as that of a kubelet's container restarts.
+/// The maximum delay, as for a kubelet's container restarts.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(5);
 
-/// The pods that failed, of those that are replaced without an end.
+/// Consecutive failures of pods that are replaced endlessly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     count: usize,
@@ -20,7 +20,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Counts one more; those before a long time without any are forgotten.
+    /// Counts another failure; failures before a long time without any are reset.
     #[must_use]
     pub fn and(self, at: Timestamp) -> Self {
         let is_old = |last: Timestamp| at.duration_since(last) > LONGEST_DELAY + LONGEST_DELAY;
@@ -28,7 +28,7 @@ impl Failures {
         Self { count: count.saturating_add(1), last: Some(at) }
     }
 
-    /// Until when the next replacement has to wait.
+    /// The earliest time of the next replacement.
     #[must_use]
     pub fn until(self, now: Timestamp) -> Option<Timestamp> {
         let repeated = self.count.saturating_sub(1);
@@ -36,7 +36,7 @@ impl Failures {
     }
 }
 
-/// What to do for `wanted` pods, at most `room` new ones now. Those that ended are deleted and replaced.
+/// Plans `wanted` pods, at most `room` new ones now. Ended pods are deleted and replaced.
 pub fn plan(
     wanted: usize,
     pods: &[OwnedPod],
@@ -47,7 +47,7 @@ pub fn plan(
     let ended = pods.iter().filter(|pod| pod.ended.is_some() && !pod.is_deleted);
     let mut actions: Vec<Action> = ended.map(|pod| pod.delete("replaced")).collect();
     let active: Vec<&OwnedPod> = pods.iter().filter(|pod| pod.is_active()).collect();
-    // Those that are not ready, and the youngest, go first.
+    // Pods that are not ready, and the youngest ones, are deleted first.
     let mut surplus: Vec<&&OwnedPod> = active.iter().rev().collect();
     surplus.sort_by_key(|pod| pod.ready_since.is_some());
     let count = active.len().saturating_sub(wanted);
@@ -57,7 +57,7 @@ pub fn plan(
     create(actions, missing, failures, room, now)
 }
 
-/// The plan with these actions and `missing` new pods: `room` of them at most, and none during the back-off.
+/// A plan with these actions and `missing` new pods: at most `room`, and none during the back-off.
 pub(super) fn create(
     mut actions: Vec<Action>,
     missing: usize,

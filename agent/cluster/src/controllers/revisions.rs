@@ -1,6 +1,6 @@
 //! ◆ The ReplicaSets of a Deployment: one for its template, and one for each earlier template. Pure.
 //!
-//! A controller's pods name them as their owners. Nothing else is decided by them: they show what a rollout does.
+//! A controller's pods refer to them as their owners. They affect no decision, and only show the progress of a rollout.
 //!
 //! Source: Kubernetes 1.36, getNewReplicaSet of pkg/controller/deployment/sync.go, SetNewReplicaSetAnnotations and
 //! SetReplicasAnnotations of util/deployment_util.go, cleanupDeployment of sync.go.
@@ -21,14 +21,14 @@ use super::status::{Counts, of_replica_set};
 const HASH: &str = "pod-template-hash";
 /// An API server's default of `revisionHistoryLimit`.
 const DEFAULT_LIMIT: i32 = 10;
-/// What kubectl keeps in a Deployment's annotations, and a ReplicaSet does not have.
+/// kubectl's annotations of a Deployment, which are not copied to a ReplicaSet.
 const NOT_COPIED: [&str; 3] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
     "deprecated.deployment.rollback.to",
 ];
 
-/// The templates that a Deployment has had, the present one last.
+/// The templates of a Deployment so far, the current one last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Revisions {
     all: Vec<Revision>,
@@ -42,11 +42,11 @@ struct Revision {
 }
 
 impl Revisions {
-    /// Takes the template with this hash as the present one, and forgets old ones that have no pods.
+    /// Makes the template with this hash the current one, and removes old ones without pods.
     pub(super) fn observe(&mut self, spec: &DeploymentSpec, hash: &str, pods: &[OwnedPod]) {
         if self.all.last().is_none_or(|last| last.hash != hash) {
             let number = self.all.iter().map(|revision| revision.number).max().unwrap_or(0) + 1;
-            // A template that comes back keeps its ReplicaSet.
+            // A template that is used again keeps its ReplicaSet.
             self.all.retain(|revision| revision.hash != hash);
             let template = spec.template.clone();
             self.all.push(Revision { hash: hash.to_owned(), number, template });
@@ -75,7 +75,7 @@ impl Revisions {
         let present = self.all.last().map(|revision| revision.hash.as_str());
         let has_old = pods.iter().any(|pod| pod.is_active() && Some(&*pod.revision) != present);
         let all = self.all.iter().map(|revision| {
-            // Pods that a back-off holds back are wanted all the same.
+            // Pods that wait for a back-off count as wanted.
             let is_settled = Some(revision.hash.as_str()) == present && !has_old;
             revision.object(deployment, workload, pods, is_settled, now)
         });
@@ -109,7 +109,7 @@ impl Revision {
         let metadata = workload.metadata();
         let uid = metadata.uid.as_deref().unwrap_or_default();
         let mut status = of_replica_set(&counts);
-        // The store counts how often the spec has changed.
+        // The store counts the changes of the spec.
         status["observedGeneration"] = json!(1);
         if let Some(fields) = status.as_object_mut() {
             fields.retain(|field, value| field == "replicas" || *value != 0);

@@ -1,4 +1,4 @@
-//! ◆ How a changed Deployment, DaemonSet or StatefulSet replaces the pods of its earlier template. Pure.
+//! ◆ Plans how a changed Deployment, DaemonSet or StatefulSet replaces the pods of its earlier template. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/deployment/rolling.go and util/deployment_util.go, pkg/controller/daemon/update.go,
 //! pkg/controller/statefulset/stateful_set_control.go.
@@ -13,18 +13,18 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::owned::{Action, OwnedPod, Plan};
 use super::replica_set::{self, Failures};
 
-/// Why a pod ends.
+/// Why a pod is deleted.
 const ROLLED: &str = "replaced by a pod of the changed template";
 
-/// How many pods more, and how many fewer than wanted there may be while pods are replaced.
+/// How many more and how many fewer pods than desired may exist during a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Margins {
     surge: usize,
     unavailable: usize,
 }
 
-/// What to do for `wanted` pods of a Deployment that has pods of an earlier template, at most `room` new ones now; `revision` is
-/// the present one. `None` if it has none: then its ReplicaSet does what is to be done.
+/// Plans `wanted` pods of a Deployment with pods of an earlier template, at most `room` new ones now; `revision` is the current
+/// template's. `None` without such pods: then the plan is that of its ReplicaSet.
 pub fn deployment(
     spec: &DeploymentSpec,
     wanted: usize,
@@ -46,7 +46,7 @@ pub fn deployment(
     let kind = strategy.and_then(|strategy| strategy.type_.as_deref());
     if kind == Some("Recreate") {
         actions.extend(active_old.into_iter().map(delete));
-        // New pods start when nothing of the old ones is left.
+        // New pods start once nothing of the old ones is left.
         return Some(Plan::open(actions, None));
     }
     let available_at = |pod: &OwnedPod| pod.available_at(spec.min_ready_seconds);
@@ -60,7 +60,7 @@ pub fn deployment(
     let most = (wanted + margins.surge).saturating_sub(all);
     let missing = wanted.saturating_sub(active_new.len()).min(most);
     let least = wanted.saturating_sub(margins.unavailable);
-    // Pods that are not available can go first, but for those that may become it.
+    // Unavailable pods are deleted first, except new ones that may become available.
     let unavailable_new = active_new.len() - available_new;
     let surplus = all.saturating_sub(least + unavailable_new);
     let cleaned = unhealthy.len().min(surplus);
@@ -68,7 +68,7 @@ pub fn deployment(
     let spare = (available_new + healthy.len()).saturating_sub(least);
     let spare = spare.min(surplus - cleaned);
     actions.extend(healthy.into_iter().take(spare).map(delete));
-    // The Deployment may have been scaled down meanwhile.
+    // The Deployment may have been scaled down in the meantime.
     let excess = active_new.len().saturating_sub(wanted);
     actions.extend(active_new.into_iter().rev().take(excess).map(delete));
 
@@ -87,7 +87,7 @@ pub fn daemon_set(spec: &DaemonSetSpec, revision: &str, pods: &[OwnedPod]) -> Op
     Some(Plan::open(actions.collect(), None))
 }
 
-/// The next pod of a StatefulSet's earlier template: the one with the highest number, when all others are ready.
+/// The next pod of a StatefulSet's earlier template: the one with the highest ordinal, if all others are ready.
 pub fn stateful_set(spec: &StatefulSetSpec, revision: &str, pods: &[OwnedPod]) -> Option<Plan> {
     let strategy = spec.update_strategy.as_ref();
     if strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete")) {
@@ -105,7 +105,7 @@ pub fn stateful_set(spec: &StatefulSetSpec, revision: &str, pods: &[OwnedPod]) -
         if pod.revision != revision && pod.is_active() {
             return Some(Plan::open(vec![delete(pod)], None));
         }
-        // One after the other: this one has to be gone, and its successor ready.
+        // One after the other: this pod must be removed, and its successor ready.
         if !pod.is_active() || pod.ready_since.is_none() {
             return None;
         }
@@ -122,7 +122,7 @@ fn delete(pod: &OwnedPod) -> Action {
     pod.delete(ROLLED)
 }
 
-/// How many of `wanted` pods of a Deployment may be unavailable.
+/// The maximum number of unavailable pods of a Deployment with `wanted` pods.
 pub(super) fn max_unavailable(spec: &DeploymentSpec, wanted: usize) -> usize {
     let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
     match kind == Some("Recreate") || wanted == 0 {
@@ -131,7 +131,7 @@ pub(super) fn max_unavailable(spec: &DeploymentSpec, wanted: usize) -> usize {
     }
 }
 
-/// How many pods of a Deployment there may be beyond `wanted`.
+/// The maximum number of pods of a Deployment beyond `wanted`.
 pub(super) fn max_surge(spec: &DeploymentSpec, wanted: usize) -> usize {
     let kind = spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
     match kind == Some("Recreate") || wanted == 0 {
@@ -147,12 +147,12 @@ fn margins(spec: &DeploymentSpec, wanted: usize) -> Margins {
     let unavailable = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
     let surge = amount(surge, wanted, |part| part.div_ceil(100));
     let unavailable = amount(unavailable, wanted, |part| part / 100).min(wanted);
-    // With neither nothing could ever be replaced.
+    // If both were zero, nothing could ever be replaced.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     Margins { surge, unavailable }
 }
 
-/// A number of pods; 25% of `wanted` unless there is another one. `divide` rounds hundredths.
+/// A number of pods; 25% of `wanted` by default. `divide` rounds hundredths.
 fn amount(value: Option<&IntOrString>, wanted: usize, divide: fn(usize) -> usize) -> usize {
     match value {
         Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or_default(),

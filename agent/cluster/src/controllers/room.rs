@@ -1,30 +1,31 @@
-//! ◆ How many pods of all objects there may be at once: as many as the node takes. Pure.
+//! ◆ The limit of pods of all objects: as many as the node admits. Pure.
 
-/// How many pods the node takes for objects that create pods, as a kubelet by default.
+/// The maximum number of pods for objects that create pods: a kubelet's default.
 pub const MAX_PODS: usize = 110;
 
-/// What is left of that.
+/// The rest of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room(usize);
 
 impl Room {
-    /// Beside pods that there are.
+    /// The rest beside existing pods.
     pub(super) fn beside(pods: usize) -> Self {
         Self(MAX_PODS.saturating_sub(pods))
     }
 
-    /// For an object with this many pods: one without any may always have one, so that the others cannot keep it waiting for ever.
+    /// The room for an object with this many pods: an object without any may always create one, so that others cannot block it
+    /// endlessly.
     pub(super) fn for_object(self, pods: usize) -> usize {
         self.0.max(usize::from(pods == 0))
     }
 
-    /// One more pod is created.
+    /// Counts a created pod.
     pub(super) fn take(&mut self) {
         self.0 = self.0.saturating_sub(1);
     }
 }
 
-/// Says that so many pods do not fit.
+/// The message that this many pods do not fit.
 #[must_use]
 pub fn sentence(unplaced: usize) -> String {
     let pods = if unplaced == 1 { "pod does" } else { "pods do" };

@@ -1,4 +1,4 @@
-//! ◆ What a StatefulSet wants: pods with numbers, one after the other. Pure.
+//! ◆ Plans a StatefulSet: numbered pods, one after the other. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/statefulset/stateful_set_control.go.
 
@@ -13,8 +13,8 @@ use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use super::owned::{Action, OwnedPod, Plan, earlier};
 use super::replica_set::Failures;
 
-/// What to do for `replicas` pods, which is the spec's number unless the set is to end. Pods that ended are deleted at once and
-/// replaced after the back-off of `failures`, at most `room` of them now.
+/// Plans `replicas` pods, which is the spec's number unless the set is ending. Ended pods are deleted immediately and replaced
+/// after the back-off of `failures`, at most `room` of them now.
 pub fn plan(
     spec: &StatefulSetSpec,
     replicas: u32,
@@ -35,7 +35,7 @@ pub fn plan(
         .filter_map(|pod| Some((pod.index?, pod)))
         .filter(|(index, _)| (start..end).contains(index))
         .collect();
-    // Of the ordinals without a pod no more are looked at than there is room for: `replicas` may be any number.
+    // At most as many ordinals without a pod are created as there is room for: `replicas` may be any number.
     let missing = usize::try_from(end - start).unwrap_or(usize::MAX) - own.len();
     let created: Vec<u32> = (start..end)
         .filter(|ordinal| !own.contains_key(ordinal))
@@ -54,7 +54,7 @@ pub fn plan(
                 }
                 false
             }
-            // Its successor has the same name, so it waits until this one is gone.
+            // Its successor has the same name, so it waits until this pod is removed.
             Some(pod) if pod.is_deleted => false,
             Some(pod) if pod.ended.is_some() => {
                 actions.push(pod.delete("replaced"));
@@ -82,7 +82,7 @@ pub fn plan(
         if !pod.is_deleted {
             actions.push(pod.delete("scaled down"));
         }
-        // The next one ends when this one is gone.
+        // The next pod ends once this one is removed.
         if is_ordered {
             break;
         }

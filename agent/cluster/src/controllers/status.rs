@@ -13,7 +13,7 @@ use super::job;
 use super::owned::{Outcome, OwnedPod, Reason};
 use super::rollout;
 
-/// What a status is about.
+/// The subject of a status.
 #[derive(Clone, Debug)]
 pub(super) struct Subject<'c> {
     pub(super) workload: &'c Workload,
@@ -22,13 +22,13 @@ pub(super) struct Subject<'c> {
     pub(super) pods: &'c [OwnedPod],
     pub(super) started: Timestamp,
     pub(super) outcome: &'c Outcome,
-    /// When it was over.
+    /// When it ended.
     pub(super) ended: Option<Timestamp>,
-    /// The condition of a Deployment that says how far its rollout is.
+    /// The condition of a Deployment with the progress of its rollout.
     pub(super) progress: Option<Value>,
 }
 
-/// The pods of an object, counted.
+/// The pod counts of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) replicas: usize,
@@ -42,7 +42,7 @@ impl Counts {
         Self::of_pods(subject.pods.iter(), subject.revision, min_ready_seconds, now)
     }
 
-    /// Counts the pods; those that were made from the template with this hash are updated.
+    /// Counts the pods; those from the template with this hash are updated.
     pub(super) fn of_pods<'p>(
         pods: impl Iterator<Item = &'p OwnedPod> + Clone,
         revision: &str,
@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// The status, with the fields that are not zero, as an API server leaves these out. `None` for a CronJob, whose Jobs are others'.
+/// The status without fields that are zero, as an API server omits these. `None` for a CronJob, whose Jobs have their own statuses.
 pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
     let mut status = match &subject.workload.object {
         WorkloadObject::Job(_) => of_job(subject),
@@ -103,7 +103,7 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
         WorkloadObject::DaemonSet(set) => {
             let spec = set.spec.clone().unwrap_or_default();
             let counts = Counts::of(subject, spec.min_ready_seconds, now);
-            // These are there, also when they are zero. There is one node, which takes every pod.
+            // These fields are present even if they are zero. There is one node, which admits every pod.
             return Some(with_generation(
                 subject,
                 json!({
@@ -132,7 +132,7 @@ pub(super) fn of(subject: &Subject<'_>, now: Timestamp) -> Option<Value> {
     })
 }
 
-/// The conditions of a Deployment, but for the times: [`since`] adds them.
+/// The conditions of a Deployment, without their times: [`since`] adds them.
 fn deployment_conditions(subject: &Subject<'_>, spec: &DeploymentSpec, counts: &Counts) -> Value {
     let wanted = count(spec.replicas.unwrap_or(1));
     let least = wanted.saturating_sub(rollout::max_unavailable(spec, wanted));
@@ -148,7 +148,7 @@ fn deployment_conditions(subject: &Subject<'_>, spec: &DeploymentSpec, counts: &
     Value::Array(std::iter::once(available).chain(subject.progress.clone()).collect())
 }
 
-/// Adds to the conditions of a status since when they are as they are, where they do not say it: as before, or now.
+/// Adds missing transition times to the conditions of a status: the previous ones of unchanged conditions, else now.
 pub fn since(mut status: Value, before: &Value, now: Timestamp) -> Value {
     let old = before.get("conditions").and_then(Value::as_array);
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
@@ -166,7 +166,7 @@ pub fn since(mut status: Value, before: &Value, now: Timestamp) -> Value {
     status
 }
 
-/// ReplicaSets, ReplicationControllers and StatefulSets have `replicas` also when they are zero.
+/// Whether `replicas` is present even if it is zero: in ReplicaSets, ReplicationControllers and StatefulSets.
 fn has_replicas(subject: &Subject<'_>) -> bool {
     let object = &subject.workload.object;
     matches!(
@@ -237,12 +237,12 @@ fn of_job(subject: &Subject<'_>) -> Value {
     Value::Object(status)
 }
 
-/// A time as an API server has it: whole seconds.
+/// A time in an API server's format: whole seconds.
 pub(super) fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// A validated number, which is not negative.
+/// Converts a validated number, which is not negative.
 fn count(number: i32) -> usize {
     usize::try_from(number).unwrap_or_default()
 }

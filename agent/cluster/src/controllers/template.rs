@@ -1,4 +1,4 @@
-//! ◆ A pod from a template, with what its controller adds. Pure.
+//! ◆ Builds a pod from a template and its controller's additions. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use api::pod::Pod;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// The object that a pod belongs to.
+/// The owner of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) api_version: &'static str,
@@ -19,7 +19,7 @@ pub(super) struct Owner {
     pub(super) origin: String,
 }
 
-/// What a controller adds to its template.
+/// A controller's additions to its template.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Additions {
     pub(super) labels: Vec<(String, String)>,
@@ -27,7 +27,7 @@ pub(super) struct Additions {
     pub(super) hostname: Option<String>,
 }
 
-/// A pod of `owner`. `change` edits its spec before defaults are applied.
+/// Builds a pod of `owner`. `change` edits its spec before defaults are applied.
 pub(super) fn pod(
     template: &PodTemplateSpec,
     owner: &Owner,

@@ -1,4 +1,4 @@
-//! Objects from manifests, and what their controllers do as their pods go on.
+//! Objects from manifests, and the actions of their controllers as their pods change.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod changes;
@@ -13,12 +13,12 @@ use serde_json::json;
 use super::*;
 use crate::fixtures;
 
-/// Controllers, and a node that does as it is told.
+/// Controllers, and a node that carries out their changes.
 struct World {
     controllers: Controllers,
     states: BTreeMap<PodUid, PodState>,
     now: Timestamp,
-    /// The objects of manifests, and the uids of all that there ever were.
+    /// The objects of manifests, and the uids of all objects so far.
     manifests: (Vec<Workload>, BTreeSet<String>),
     /// The pods that exist, in the order of their creation.
     pods: Vec<Pod>,
@@ -44,7 +44,7 @@ impl World {
         world
     }
 
-    /// Syncs, and lets the agent see new pods. Returns what changed.
+    /// Syncs, and lets the agent see new pods. Returns the changes.
     fn sync(&mut self) -> Changes {
         let changes = self.controllers.sync(&self.states, self.now);
         self.see(&changes);
@@ -75,7 +75,7 @@ impl World {
         self.sync()
     }
 
-    /// The pod is gone after its deletion.
+    /// Removes the pod after its deletion.
     fn gone(&mut self, pod: usize) -> Changes {
         let pod = self.pods[pod].clone();
         self.report(&pod, "Failed", |state| state.is_removed = true);
@@ -260,7 +260,7 @@ fn stateful_set_starts_and_ends_pods_in_order() {
     assert_eq!(names(&world.ready(0)), ["web-1"]);
     assert_eq!(names(&world.ready(1)), ["web-2"]);
     let _ = world.ready(2);
-    // One that ended has its successor when it is gone.
+    // An ended pod gets its successor once it is removed.
     let changes = world.end(1, "Failed");
     assert_eq!((changes.deleted.len(), names(&changes).len()), (1, 0));
     assert_eq!(names(&world.gone(1)), ["web-1"]);
@@ -308,7 +308,7 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     let said =
         format!("{name}: 2147483537 pods do not fit on the node, which takes 110 pods at once");
     assert_eq!(changes.problems, [said]);
-    // One without a pod gets its first one.
+    // An object without a pod gets its first one.
     assert_eq!(changes.created.len(), 111);
     let changes = controllers.sync(&BTreeMap::new(), now);
     assert_eq!((changes.created.len(), changes.problems.len()), (0, 0));
@@ -316,7 +316,7 @@ fn objects_have_no_more_pods_than_the_node_takes(#[case] manifest: String, #[cas
     assert_eq!(changes.deleted.len(), 111);
 }
 
-/// A StatefulSet whose container mounts two volumes; one is a claim's, and the template has a volume of its name too.
+/// A StatefulSet whose container mounts two volumes; one is a claim's, and the template has a volume with the same name.
 const SET: &str = "apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db, namespace: ns}

@@ -1,4 +1,4 @@
-//! The EndpointSlices that the controller keeps in the store.
+//! The EndpointSlices that the controller maintains in the store.
 
 use cluster::endpoint_slices::EndpointSlices;
 use cluster::{DeleteOptions, Kind, Part, Selection};
@@ -13,7 +13,7 @@ fn service(name: &str, app: &str) -> Value {
     })
 }
 
-/// A ready pod that this label chooses.
+/// A ready pod with this label.
 fn ready(store: &Store, name: &str, app: &str) {
     let key = create(store, with(&pod(name), "/metadata/labels", json!({"app": app}))).key.clone();
     let number = name.len();
@@ -46,7 +46,7 @@ fn slices(store: &Store) -> Vec<String> {
     all
 }
 
-/// Syncs, and names the Services that were touched.
+/// Syncs, and returns the names of the affected Services.
 fn sync(controller: &mut EndpointSlices) -> String {
     let touched = controller.sync(at(9)).unwrap();
     touched.iter().map(|key| &*key.name).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! What becomes of objects whose owners are deleted.
+//! What happens to objects whose owners are deleted.
 
 use cluster::garbage::plan;
 use cluster::{DeleteOptions, Part, Propagation, Selection};
@@ -15,7 +15,7 @@ fn owned(name: &str, owners: &[&Object], blocks: bool) -> Value {
     with(&config_map(name), "/metadata/ownerReferences", json!(references))
 }
 
-/// Collects until there is nothing to do; returns the names of what is left, in the order of their ends.
+/// Collects until there is nothing to do; returns the names of the remaining objects.
 fn collect(store: &Store) -> Vec<String> {
     for _ in 0..50 {
         let steps = plan(&store.list(&Selection::default()).items);
@@ -24,7 +24,7 @@ fn collect(store: &Store) -> Vec<String> {
             return items.iter().map(|object| object.key.name.to_string()).collect();
         }
         for step in steps {
-            // A step that an earlier one has overtaken is planned again.
+            // A step that conflicts with an earlier one is planned again.
             let _ = step.take(store, at(9));
         }
     }

@@ -1,4 +1,4 @@
-//! The contract of the store, from outside: what an API server's clients count on.
+//! The contract of the store, tested from outside: what an API server's clients rely on.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

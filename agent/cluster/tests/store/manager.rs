@@ -1,4 +1,4 @@
-//! The controllers as they watch the store: objects are written there, and pods are created and deleted for them.
+//! The controllers of a store: objects are written to it, and pods are created and deleted for them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn directories() -> Directories {
     Box::new(|claim| format!("/volumes/{claim}").into())
 }
 
-/// A store with controllers, and a node that runs what they want.
+/// A store with controllers, and a node that runs their pods.
 struct World {
     store: Store,
     manager: Manager,
@@ -39,7 +39,7 @@ impl World {
         self.store.create(workload.json(), at(self.now)).unwrap().key.clone()
     }
 
-    /// Has the controllers decide and write. Returns how many pods they created, and why they deleted others.
+    /// Lets the controllers decide and write. Returns how many pods they created, and why they deleted others.
     fn sync(&mut self) -> String {
         let changes = self.manager.sync(&self.states, at(self.now));
         assert_eq!(self.manager.write(at(self.now)), []);

@@ -1,4 +1,4 @@
-//! After any order of writes, lists, watches, lost watches and slow ones, each watcher's picture is the store's.
+//! After any sequence of writes, lists, watches, lost watches and slow ones, each watcher's view equals the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Something that happens to the store, or to one of its watchers.
+/// An operation on the store, or on one of its watchers.
 #[derive(Clone, Debug)]
 enum Action {
     Create(u8),
@@ -19,9 +19,9 @@ enum Action {
     Bind(u8),
     Delete(u8, bool, Propagation),
     Finalizers(u8, bool),
-    /// A watcher takes at most this many changes.
+    /// A watcher reads at most this many changes.
     Follow(usize, u8),
-    /// A watcher loses its connection, and goes on after the last change that it got.
+    /// A watcher loses its connection, and continues after the last change that it received.
     Lose(usize),
 }
 
@@ -118,7 +118,7 @@ fn value(name: u8) -> serde_json::Value {
 fn act(store: &Store, watchers: &mut [Watcher], action: &Action) {
     let key = |name: u8| Key::of(&value(name)).unwrap();
     let change = |name: u8, part: Part, path: &str, to: serde_json::Value| {
-        // Where there is no such object, there is nothing to change.
+        // If the object does not exist, there is nothing to change.
         let _ = store.change(&key(name), part, |value| {
             *value = with(value, path, to);
             Ok(())

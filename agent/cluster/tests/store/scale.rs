@@ -1,4 +1,4 @@
-//! The scale of workloads, which is a part of them.
+//! The scale subresource of workloads.
 
 use cluster::{Kind, Part, Patch};
 use rstest::rstest;

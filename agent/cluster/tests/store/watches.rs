@@ -1,4 +1,4 @@
-//! Lists, and watches that follow them.
+//! Lists, and watches that continue them.
 
 use cluster::{DeleteOptions, Error, Event, Kind, Part, Selection, Watch};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

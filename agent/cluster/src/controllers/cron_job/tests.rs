@@ -1,4 +1,4 @@
-//! Tables of what CronJobs want, all of them at 12:00:30.
+//! Tables of plans of CronJobs, all of them at 12:00:30.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use api::manifest::schedule;

@@ -1,4 +1,4 @@
-//! ◆ What a failed pod means for its Job: `podFailurePolicy`, and containers that are restarted. Pure.
+//! ◆ The effect of a failed pod on its Job: `podFailurePolicy`, and restarted containers. Pure.
 //!
 //! Source: Kubernetes 1.36, pkg/controller/job/pod_failure_policy.go.
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ContainerStatus;
 use super::super::owned::OwnedPod;
 use super::count;
 
-/// What a failed pod means.
+/// The effect of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It counts towards `backoffLimit`.
@@ -21,7 +21,7 @@ pub(super) enum Verdict {
     JobFails(String),
 }
 
-/// What the first rule that matches says of a failed pod.
+/// The effect of a failed pod by the first matching rule.
 pub(super) fn verdict(job: &JobSpec, pod: &OwnedPod) -> Verdict {
     let policy = job.pod_failure_policy.iter();
     let rules = policy.flat_map(|policy| &policy.rules).enumerate();
@@ -39,7 +39,7 @@ pub(super) fn verdict(job: &JobSpec, pod: &OwnedPod) -> Verdict {
                 conditions.map(move |condition| (pattern, condition))
             });
             let found = pairs.find(|(pattern, condition)| {
-                // An API server sets True where a pattern has no status.
+                // An API server sets True if a pattern has no status.
                 let status = pattern.status.as_deref().unwrap_or("True");
                 pattern.type_ == condition.type_ && status == condition.status
             });
@@ -58,7 +58,7 @@ pub(super) fn verdict(job: &JobSpec, pod: &OwnedPod) -> Verdict {
     Verdict::Counted
 }
 
-/// The first container that ended with a code that the rule is for.
+/// The first container that ended with an exit code that matches the rule.
 fn matching_container<'p>(
     pod: &'p OwnedPod,
     rule: &PodFailurePolicyOnExitCodesRequirement,

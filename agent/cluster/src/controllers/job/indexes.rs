@@ -8,20 +8,20 @@ use super::super::owned::OwnedPod;
 use super::count;
 use super::failure::{Verdict, verdict};
 
-/// The indexes of which a pod succeeded.
+/// The indexes with a succeeded pod.
 pub(super) fn succeeded(pods: &[OwnedPod]) -> BTreeSet<u32> {
     let succeeded = pods.iter().filter(|pod| pod.has_succeeded());
     succeeded.filter_map(|pod| pod.index).collect()
 }
 
-/// The indexes that are given up: more pods of them failed than `backoffLimitPerIndex` allows, or a rule says so.
+/// The failed indexes: more of their pods failed than `backoffLimitPerIndex` allows, or a rule makes them fail.
 pub(super) fn failed(job: &JobSpec, pods: &[OwnedPod]) -> BTreeSet<u32> {
     let Some(limit) = job.backoff_limit_per_index else {
         return BTreeSet::new();
     };
     let all = 0..u32::try_from(job.completions.unwrap_or_default()).unwrap_or_default();
     let succeeded = succeeded(pods);
-    // Only indexes that have pods are looked at: `completions` may be any number.
+    // Only indexes with pods are checked: `completions` may be any number.
     let mut verdicts = BTreeMap::<u32, Vec<Verdict>>::new();
     for pod in pods.iter().filter(|pod| pod.has_failed()) {
         if let Some(index) = pod.index.filter(|index| all.contains(index)) {
@@ -39,7 +39,7 @@ pub(super) fn failed(job: &JobSpec, pods: &[OwnedPod]) -> BTreeSet<u32> {
 /// The first indexes that need a pod, `most` of them.
 pub(super) fn pending(job: &JobSpec, pods: &[OwnedPod], most: usize) -> Vec<u32> {
     let (succeeded, failed) = (succeeded(pods), failed(job, pods));
-    // With `podReplacementPolicy: Failed` a pod that is ending still has its index; otherwise none that ends is deleted here.
+    // With `podReplacementPolicy: Failed` a terminating pod still occupies its index; otherwise this plan deletes no pod.
     let taken = pods.iter().filter(|pod| pod.ended.is_none());
     let taken: BTreeSet<u32> = taken.filter_map(|pod| pod.index).collect();
     let all = 0..u32::try_from(job.completions.unwrap_or_default()).unwrap_or_default();

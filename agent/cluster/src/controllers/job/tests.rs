@@ -1,4 +1,4 @@
-//! Tables of Jobs: the spec and its pods, and what is to be done.
+//! Tables of Jobs: the spec and its pods, and the plan.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use rstest::rstest;
@@ -42,12 +42,12 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
 }
 
-/// What is done at 100 s: `+2` new pods, `+0` a pod of index 0, `-u1` a deletion, `@120` look again, or the outcome.
+/// The plan at 100 s: `+2` new pods, `+0` a pod of index 0, `-u1` a deletion, `@120` the next sync, or the outcome.
 fn decided(spec: &serde_json::Value, text: &str) -> String {
     decided_with_room(spec, text, 110)
 }
 
-/// The same with room for so many new pods; `!3` pods that do not fit.
+/// Like `decided`, with room for this many new pods; `!3` pods that do not fit.
 fn decided_with_room(spec: &serde_json::Value, text: &str, room: usize) -> String {
     let usual = json!({"template": {"spec": {"containers": [], "restartPolicy": "Never"}}, "parallelism": 1});
     let spec: JobSpec = serde_json::from_value(fixtures::with(usual, spec)).unwrap();

@@ -1,4 +1,4 @@
-//! Tables of how pods of an earlier template are replaced.
+//! Tables of rollouts.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use api::pod::PodUid;
@@ -24,7 +24,7 @@ fn pods(letters: &str) -> Vec<OwnedPod> {
         .collect()
 }
 
-/// The numbers of deleted pods, and how many are created.
+/// The indexes of deleted pods, and the number of created ones.
 fn summed(plan: Option<Plan>) -> (String, usize) {
     let actions = plan.map(|plan| plan.actions).unwrap_or_default();
     let mut deleted = String::new();

@@ -1,4 +1,4 @@
-//! Tables of StatefulSets: the spec and its pods, and what is to be done.
+//! Tables of StatefulSets: the spec and its pods, and the plan.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use rstest::rstest;
@@ -26,7 +26,7 @@ fn pod(text: &str) -> OwnedPod {
     owned
 }
 
-/// What is done at 100 s after this many failures at that time: `+2` a pod, `-u1` a deletion, `@101` look again, `!3` pods that do
+/// The plan at 100 s after this many failures at that time: `+2` a pod, `-u1` a deletion, `@101` the next sync, `!3` pods that do
 /// not fit.
 fn decided(policy: &str, replicas: u32, pods: &str, failures: usize, room: usize) -> String {
     let spec = serde_json::from_value(json!({

@@ -80,7 +80,7 @@ fn suspended_job_is_told_once_and_waited_for_when_it_goes_on() {
     assert_eq!(world.pods.len(), 1);
     assert_eq!(world.controllers.tally().open, 1);
 
-    // Suspended again, it is waited for until its pod has ended.
+    // If it is suspended again, it stays open until its pod has ended.
     let told = "job default/work is suspended and starts no pod";
     let news = apply(&mut world, &suspended);
     assert_eq!(news, ["job default/work is updated", told]);

@@ -1,4 +1,4 @@
-//! CronJobs, and the Jobs that they start as time goes on.
+//! CronJobs, and the Jobs that they start over time.
 
 use super::*;
 
