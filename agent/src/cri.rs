@@ -128,9 +128,9 @@ pub trait Cri: Send + Sync {
     async fn images_in_use(&self) -> Result<Set<String>, CriError>;
     /// Removes an image; idempotent. (RemoveImage)
     async fn remove_image(&self, image: &ImageSpec) -> Result<(), CriError>;
-    /// Usage of the file systems of writable layers; empty if the runtime reports none apart from those of images. (ImageFsInfo)
+    /// Usage of the image file systems. (ImageFsInfo)
     async fn image_fs_info(&self) -> Result<Vec<FsUsage>, CriError>;
-    /// Usage of the file systems of writable layers; empty if the runtime tells none beside those of images. (ImageFsInfo)
+    /// Usage of the file systems of writable layers; empty if the runtime reports none apart from those of images. (ImageFsInfo)
     async fn container_fs_info(&self) -> Result<Vec<FsUsage>, CriError> {
         Ok(Vec::new())
     }

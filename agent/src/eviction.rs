@@ -222,7 +222,7 @@ impl Evictor {
         Some(own.map_or(most, |own| own.min(most))).filter(|grace| *grace > 0)
     }
 
-    /// Waits until the pod's worker has finished.
+    /// Waits until nothing of the pod runs any more.
     async fn wait_for_cleanup(&self, evicted: &Evicted) {
         let end = after(self.clock.now(), evicted.limit);
         loop {

@@ -63,7 +63,7 @@ pub trait Managers: Send + Sync {
     /// The node's device resources.
     fn devices(&self) -> DeviceResources;
 
-    /// Whether the machine was rebooted or replaced, so that extended resources in an existing node's object are outdated.
+    /// Whether the machine is a new one, so that extended resources in an existing node's object are outdated.
     fn resets_extended_resources(&self) -> bool {
         false
     }

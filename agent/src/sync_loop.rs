@@ -77,7 +77,7 @@ struct SyncLoop {
     put_off: u64,
     /// When workers ended, until a later listing of the runtime.
     ended: Map<PodUid, Timestamp>,
-    /// The pods that were removed from sources a kubelet has, until their statuses are removed.
+    /// The pods removed from sources that a kubelet has, until their statuses are removed.
     removed: Set<PodUid>,
     garbage: Garbage,
     /// Whether a desired pod waits for the end of a worker.
@@ -395,7 +395,7 @@ impl SyncLoop {
                     let last = entry.state.desired.take();
                     let last = last.map(|last| entry.granted.pod(&last).clone());
                     entry.tell(PodUpdate::terminate(cause, last));
-                    // A source that a kubelet does not have reports the pods as deleted: their statuses stay.
+                    // The removal from a source that a kubelet does not have counts as a deletion: the status stays.
                     if entry.state.name != Name::Exclusive {
                         self.removed.insert(uid);
                     }

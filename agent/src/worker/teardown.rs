@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Reports whether the last calls had no effect, so that repeating them immediately would have none either.
+    /// Whether the last calls had no effect, so that repeating them immediately would have none either. Reports this.
     fn repeats(&mut self, done: &[Done], observed: &Observed) -> bool {
         let without_effect = effects::without_effect(done, observed);
         for call in &without_effect {

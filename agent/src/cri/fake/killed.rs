@@ -58,7 +58,7 @@ pub struct KilledAt {
     pub changes: bool,
 }
 
-/// Whether a call changes state, so that a client killed before and after it leaves different states.
+/// Whether a call changes state. Only then it matters whether the runtime carried it out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reads,
