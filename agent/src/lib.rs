@@ -1,4 +1,4 @@
-//! The node agent: takes pods, makes Container Runtime Interface calls, and reports pod statuses.
+//! The node agent: runs pods through Container Runtime Interface calls, and reports their statuses.
 //!
 //! | module | responsibility |
 //! |---|---|

@@ -335,7 +335,7 @@ impl Node {
         self.pod_logs_dir.join(format!("{}_{}_{}", pod.namespace(), pod.name(), pod.uid()))
     }
 
-    /// The runtime handler of a RuntimeClass; empty, the default one, for no class.
+    /// The runtime handler of a RuntimeClass; empty (the default handler) without a class.
     pub fn runtime_handler(&self, class: Option<&str>) -> Result<String, UnknownRuntimeClass> {
         match class {
             None | Some("") => Ok(String::new()),

@@ -1,4 +1,4 @@
-//! Fuzz targets of this package: manifests, and the small languages inside them.
+//! Fuzz targets of this package: manifests, and the formats of their fields.
 
 use fuzz_target::{Target, bytes, text};
 use jiff::Timestamp;

@@ -27,7 +27,7 @@ mod service;
 pub struct Behaviour {
     /// Run time and exit code; `None`: runs until it is stopped.
     pub ends: Option<(Duration, i32)>,
-    /// How long it takes to exit after the stop signal; `None`: ignores the signal.
+    /// The delay of its exit after the stop signal; `None`: it ignores the signal.
     pub yields_after: Option<Duration>,
     /// The error of CreateContainer.
     pub create_fails: Option<String>,
@@ -39,7 +39,7 @@ pub struct Behaviour {
     pub pull: (Duration, Option<String>),
     /// The size of the image, in bytes.
     pub size: u64,
-    /// Whether the runtime asks to keep the image.
+    /// Whether the runtime reports the image as pinned.
     pub pinned: bool,
     /// After this many starts of the image's containers, later containers run until they are stopped.
     pub heals_after: Option<u64>,

@@ -352,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// No file system makes the arithmetic overflow, and what is freed reaches the low threshold.
+        /// The arithmetic does not overflow for any file system, and the freed space reaches the low threshold.
         #[test]
         fn shortage_is_at_most_the_low_threshold(capacity in 1..=u64::MAX, available in 0..=u64::MAX) {
             if let Some(found) = shortage(&ImageGcPolicy::default(), ImageFs { capacity, available }).unwrap() {

@@ -39,7 +39,7 @@ impl Worker {
         })
     }
 
-    /// Waits for a snapshot, an update, a result of a probe, a change of an object, or the time.
+    /// Waits for a snapshot, an update, a result of a probe, a change of an object, or the deadline.
     pub(super) async fn wait(&mut self, wake: Option<Timestamp>, now: Timestamp) {
         let resync = after(now, self.next_resync());
         let deadline = wake.map_or(resync, |wake| wake.min(resync));

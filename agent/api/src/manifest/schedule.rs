@@ -130,7 +130,7 @@ impl Calendar {
         None
     }
 
-    /// If both are restricted, one of the day of the month and the day of the week is enough.
+    /// If the day of the month and the day of the week are both restricted, one match is enough.
     fn is_day(&self, time: &Zoned) -> bool {
         let day = self.days.has(time.day());
         let weekday = self.weekdays.has(time.weekday().to_sunday_zero_offset());

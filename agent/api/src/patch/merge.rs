@@ -25,7 +25,7 @@ pub fn apply(target: &mut Value, patch: &Value) {
 
 /// Computes the smallest patch that turns `old` into `new`: `{}` if two objects are equal.
 ///
-/// A patch cannot set a field to null: of an object that has one, the patch turns `old` into `new` without it.
+/// A patch cannot set a field to null: if `new` has a null field, the patched object lacks it.
 #[must_use]
 pub fn between(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {

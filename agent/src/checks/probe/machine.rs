@@ -3,7 +3,7 @@
 //! ```text
 //! tick:   no status, no container id                  -> Wait
 //!         pod is Failed or Succeeded                  -> End
-//!         another container id                        -> its results start again, and the probe resumes
+//!         another container id                        -> its results are reset, and the probe resumes
 //!         on hold                                     -> Wait
 //!         not running                                 -> Failure is recorded; End if it will not be restarted
 //!         pod is being deleted (liveness, startup)    -> Success is recorded; End
@@ -11,7 +11,7 @@
 //!         started, and this is the startup probe      -> Wait
 //!         not started, and this is another one        -> Wait
 //!         otherwise                                   -> Run
-//! finish: as often in a row as the threshold          -> the result is recorded
+//! finish: outcome as often in a row as the threshold  -> the result is recorded
 //!         then: startup, or a failed liveness probe   -> on hold until there is another container id
 //! ```
 //!

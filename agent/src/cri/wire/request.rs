@@ -305,7 +305,7 @@ pub(super) fn signal_to_wire(name: &str) -> i32 {
     Signal::from_str_name(&name).unwrap_or(Signal::RuntimeDefault).into()
 }
 
-/// The name of a signal in Kubernetes; `None` where the runtime does not report it.
+/// The name of a signal in Kubernetes; `None` if the runtime does not report it.
 pub(super) fn signal_name(signal: i32) -> Option<Box<str>> {
     let signal = Signal::try_from(signal).ok()?;
     if signal == Signal::RuntimeDefault {
