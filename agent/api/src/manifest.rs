@@ -247,7 +247,7 @@ struct Loader<'a> {
     lines: Vec<&'a str>,
     strictness: Strictness,
     parsed: Parsed,
-    /// The begins and ends of skipped documents.
+    /// The starts and ends of skipped documents.
     left_out: Vec<(Position, Position)>,
     generated: Generated,
     /// Whether the last template has no termination grace period.

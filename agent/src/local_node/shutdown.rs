@@ -26,7 +26,7 @@ pub struct ShutdownPeriod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShutdownTimes {
-    /// The begin.
+    /// The start.
     pub start_time: Option<Timestamp>,
     /// The end.
     pub end_time: Option<Timestamp>,

@@ -94,7 +94,7 @@ struct Pleg {
     listing: bool,
     /// The last responses, except during a listing.
     last_lists: LastLists,
-    /// The begin of the current or last listing.
+    /// The start of the current or last listing.
     listing_since: Instant,
     /// Whether a listing has completed.
     has_listed: bool,

@@ -173,7 +173,7 @@ pub type PodVolumes = Vec<(String, bool)>;
 pub struct Measured {
     /// How long listings of the runtime's pods took.
     pub relist_durations: Histogram,
-    /// The intervals between the begins of listings.
+    /// The intervals between the starts of listings.
     pub relist_intervals: Histogram,
     /// When the last one began.
     pub last_relist: Option<Timestamp>,
@@ -241,7 +241,7 @@ impl Measures {
         self.lock().clone()
     }
 
-    /// Counts the begin of a listing. `since_last` is the time since the previous begin.
+    /// Counts the start of a listing. `since_last` is the time since the previous start.
     pub(crate) fn relist_begins(&self, at: Timestamp, since_last: Option<Duration>) {
         let mut measured = self.lock();
         measured.last_relist = Some(at);
@@ -265,7 +265,7 @@ impl Measures {
         self.lock().inspections.observe(took.as_secs_f64());
     }
 
-    /// Counts the begin of a pod's first sync, `after` the pod was first seen.
+    /// Counts the start of a pod's first sync, `after` the pod was first seen.
     pub(crate) fn worker_starts(&self, after: Duration) {
         self.lock().worker_starts.observe(after.as_secs_f64());
     }

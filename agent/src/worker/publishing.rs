@@ -1,6 +1,6 @@
 //! Publishes a pod's status as a kubelet does: when a sync begins, with the state observed before it.
 //!
-//! The status at the begin of the next sync shows a sync's effects (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod and
+//! The status at the start of the next sync shows a sync's effects (Kubernetes 1.36, pkg/kubelet/kubelet.go SyncPod and
 //! SyncTerminatingPod). Only two changes are published in between: a new sandbox is ready (OnPodSandboxReady), and results of
 //! probes (pkg/kubelet/status/status_manager.go SetContainerReadiness and SetContainerStartup).
 

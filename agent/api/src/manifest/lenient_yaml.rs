@@ -20,7 +20,7 @@ pub(super) struct Repairs {
 }
 
 impl Repairs {
-    /// The number of inserted characters at the begin of a line.
+    /// The number of inserted characters at the start of a line.
     pub(super) fn before(&self, line: usize) -> usize {
         self.inserted.get(&line).copied().unwrap_or(0)
     }

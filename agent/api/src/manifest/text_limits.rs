@@ -6,7 +6,7 @@ use super::json::is_json;
 /// The maximum number of commas of a text. Lists and objects in brackets have one per value.
 pub(super) const MAX_COMMAS: usize = 1_000_000;
 
-/// The offset at which the object at the begin of a JSON text exceeds `most` values; `None` for another text.
+/// The offset at which the object at the start of a JSON text exceeds `most` values; `None` for another text.
 pub(super) fn excess_value(text: &str, most: usize) -> Option<usize> {
     if !is_json(text) {
         return None;

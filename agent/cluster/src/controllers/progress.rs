@@ -34,7 +34,7 @@ enum State {
 }
 
 impl Progress {
-    /// The begin of a rollout.
+    /// The start of a rollout.
     pub(super) fn new(revision: &str, counts: Counts, now: Timestamp) -> Self {
         Self { revision: revision.to_owned(), counts, last: now, state: State::Going }
     }

@@ -1,4 +1,4 @@
-//! ◆ The ticks of a probe: one per period from its begin, as with Go's tickers. Pure.
+//! ◆ The ticks of a probe: one per period from its start, as with Go's tickers. Pure.
 //!
 //! A tick that falls into a running check waits for its end; further ticks are dropped.
 

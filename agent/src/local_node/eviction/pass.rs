@@ -28,7 +28,7 @@ pub(crate) struct Passes {
 pub(crate) struct Decision<'a> {
     /// The node's conditions.
     pub(crate) pressure: Pressure,
-    /// The thresholds whose grace periods are over, in order of priority.
+    /// The thresholds whose grace periods are over, in the order in which resources are reclaimed for them.
     pub(crate) due: Vec<&'a Threshold>,
 }
 

@@ -140,7 +140,7 @@ fn unless_not_found<T>(answer: Result<T, CriError>) -> Result<Option<T>, CriErro
 /// The sandboxes and containers of every pod in the runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeListing {
-    /// The begin of the listing: containers that ended before are not listed as running.
+    /// The start of the listing: containers that ended before are not listed as running.
     pub(crate) begun: Timestamp,
     /// The pods.
     pub(crate) pods: Arc<ListedPods>,

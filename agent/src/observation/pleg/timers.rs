@@ -51,7 +51,7 @@ impl Timers {
     }
 }
 
-/// With events, listings take at most one part in this many of the time: a listing of a thousand pods takes 200 ms.
+/// With events, the period between listings is this many times a listing's duration: listing a thousand pods takes 200 ms.
 const SHARE: u32 = 200;
 /// With events, the maximum period between two listings. A kubelet 1.36 with events lists every 5 minutes.
 const LONGEST: Duration = Duration::from_secs(60);
