@@ -1,4 +1,4 @@
-//! ◆ The known results of a runtime: failures that are not news.
+//! ◆ A runtime's expected failures.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use crate::outcome::word;
 use crate::rule::{Rule, Severity};
 use crate::running::run::Report;
 
-/// Known failures, by the ids of their rules, each with its explanation.
+/// Expected failures by rule id, each with its explanation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline(BTreeMap<String, String>);
 
-/// A line of a baseline that is none.
+/// A malformed line of a baseline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected ID, a tab and an explanation, not {text:?}")]
 pub struct BadBaseline {
@@ -19,7 +19,7 @@ pub struct BadBaseline {
 }
 
 impl Baseline {
-    /// Reads lines of an id, a tab and an explanation. Empty lines and those that begin with `#` are left out.
+    /// Parses lines of an id, a tab and an explanation. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
     /// A line has another form.
@@ -41,13 +41,13 @@ impl Baseline {
         Ok(Self(known))
     }
 
-    /// The explanation of a rule's failure, if it is known.
+    /// The explanation if the rule's failure is expected.
     #[must_use]
     pub fn explanation(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }
 
-    /// Whether a rule of this severity or a worse one failed that is not known to fail.
+    /// Whether a rule of at least this severity failed unexpectedly.
     #[must_use]
     pub fn fails(&self, report: &Report, severity: Severity) -> bool {
         report.results.iter().any(|result| {
@@ -57,14 +57,14 @@ impl Baseline {
         })
     }
 
-    /// The ids that no rule has.
+    /// The ids in the baseline that no rule has.
     #[must_use]
     pub fn unknown(&self, rules: &[&Rule]) -> Vec<&str> {
         let ids = self.0.keys().map(String::as_str);
         ids.filter(|id| rules.iter().all(|rule| rule.id != *id)).collect()
     }
 
-    /// The ids of rules that are known to fail and pass.
+    /// The ids of rules that passed although the baseline expects them to fail.
     #[must_use]
     pub fn outdated<'a>(&self, report: &'a Report) -> Vec<&'a str> {
         let passed = report.results.iter().filter(|one| word(&one.outcome) == "pass");

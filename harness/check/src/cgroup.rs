@@ -1,5 +1,5 @@
-//! The control groups of the pods of a check, below one for all of them. A kubelet gives one to each pod, and some runtimes find
-//! a pod's statistics nowhere else.
+//! The cgroups of the check's pods, all below one cgroup of the run. The kubelet creates a cgroup for each pod, and some runtimes
+//! find a pod's statistics only there.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use compact::Set;
 use cri::v1;
 use harness::client::{Answer, Client};
 
-/// Where the hierarchies of control groups are.
+/// The mount point of the cgroup hierarchies.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The control group of a run, by the names of the runtime's driver.
+/// The cgroup of a run, named as the runtime's driver requires.
 #[derive(Debug, Clone)]
 pub(super) enum RunGroup {
-    /// Of the driver cgroupfs.
+    /// For the cgroupfs driver.
     Directory(String),
-    /// Of the driver systemd.
+    /// For the systemd driver.
     Slice(String),
 }
 
 impl RunGroup {
-    /// The parent of a pod's control groups: one of its own, so that its statistics are those of no other pod. Of slices the whole
-    /// path, as a kubelet names it (Kubernetes 1.36, pkg/kubelet/cm ToSystemd): some runtimes look there for statistics.
+    /// The cgroup parent of a pod. Each pod has its own, so that its statistics include no other pod. For slices it is the full
+    /// path, as the kubelet writes it (Kubernetes 1.36, pkg/kubelet/cm ToSystemd): some runtimes look there for statistics.
     pub(super) fn of_pod(&self, pod: &str) -> String {
         match self {
             Self::Directory(run) => format!("/{run}/{pod}"),
@@ -34,7 +34,7 @@ impl RunGroup {
     }
 }
 
-/// The control group of a run; none where the runtime does not say how it names control groups.
+/// The cgroup of a run; `None` if the runtime does not report its cgroup driver.
 pub(super) async fn of_run(client: &Client, run: &str) -> Answer<Option<RunGroup>> {
     let request = v1::RuntimeConfigRequest {};
     let answer = client.runtime.clone().runtime_config(request).await?;
@@ -45,7 +45,7 @@ pub(super) async fn of_run(client: &Client, run: &str) -> Answer<Option<RunGroup
     }))
 }
 
-/// The slice of a run, below no other: a dash in a slice's name leads to its parent (systemd.slice(5)).
+/// The slice of a run, directly below the root: a dash in a slice's name separates it from its parent (systemd.slice(5)).
 fn slice_of_run(run: &str) -> String {
     slice(&run.replace('-', "_"))
 }
@@ -54,14 +54,15 @@ fn slice(name: &str) -> String {
     format!("{name}.slice")
 }
 
-/// Removes what runtimes leave of the parent: not all remove one that they have made. Returns what could not be removed.
+/// Removes what is left of the run's cgroup: some runtimes do not remove cgroup parents that they created. Returns what could not
+/// be removed.
 pub(super) fn remove(run: &str) -> Vec<String> {
     remove_below(Path::new(ROOT), run)
 }
 
 fn remove_below(root: &Path, run: &str) -> Vec<String> {
     let mut left = Vec::new();
-    // Of v2 the root is one hierarchy, of v1 each of its directories.
+    // In cgroup v2 the root is the only hierarchy; in v1 each directory of the root is one.
     let hierarchies = directories(root).unwrap_or_default();
     for hierarchy in hierarchies.iter().map(PathBuf::as_path).chain([root]) {
         for name in [run, &slice_of_run(run)] {
@@ -76,7 +77,7 @@ fn remove_below(root: &Path, run: &str) -> Vec<String> {
     left
 }
 
-/// The names of all runs whose parents are there.
+/// The names of the top-level cgroups, among them those of runs.
 pub(super) fn names() -> Set<String> {
     names_below(Path::new(ROOT))
 }
@@ -98,7 +99,7 @@ fn names_below(root: &Path) -> Set<String> {
     groups.filter_map(name).collect()
 }
 
-/// The control groups of this machine that have a container's id in their name, in each hierarchy.
+/// All cgroups of this machine whose name contains a container's id, in each hierarchy.
 pub(super) fn of(id: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     find(Path::new(ROOT), id, &mut found);
@@ -106,7 +107,7 @@ pub(super) fn of(id: &str) -> Vec<PathBuf> {
 }
 
 fn find(path: &Path, id: &str, found: &mut Vec<PathBuf>) {
-    // One that goes away meanwhile has nothing in it.
+    // A cgroup that is removed in the meantime contains nothing.
     for below in directories(path).unwrap_or_default() {
         let name = below.file_name().unwrap_or_default().to_string_lossy();
         match name.contains(id) {
@@ -116,7 +117,7 @@ fn find(path: &Path, id: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The directories in one; symbolic links are none.
+/// The subdirectories of a directory, without symbolic links.
 fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in path.read_dir()? {
@@ -128,7 +129,7 @@ fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Removes a control group and those below it, none of which may have a process. Its files go with it.
+/// Removes a cgroup and its child cgroups, which must have no processes. The kernel removes their files.
 fn remove_tree(path: &Path) -> io::Result<()> {
     for below in directories(path)? {
         remove_tree(&below)?;
@@ -171,7 +172,7 @@ mod tests {
             std::fs::create_dir_all(root.path().join(path)).unwrap();
         }
         let names = names_below(root.path());
-        // The hierarchies are directories of the root, as groups of v2 are.
+        // In cgroup v1 the hierarchies are directories of the root, as cgroups are in v2.
         let expected = ["cpu", "memory", "run-1", "run-2", "run-3"];
         assert_eq!(names, expected.map(str::to_owned).into());
     }

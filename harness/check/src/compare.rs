@@ -1,90 +1,90 @@
-//! ◆ What differs between two reports of the same runtime: new failures, mended ones, other results, slower calls.
+//! ◆ Differences between two reports: new failures, fixed rules, other changed results, slower calls.
 
 use compact::Map;
 use serde::Deserialize;
 
-/// How many times as long a call must take to count as slower.
+/// A call counts as slower from this ratio of the medians on.
 const SLOWER: f64 = 1.5;
-/// How many seconds more it must take: less is noise.
+/// A call counts as slower from this difference of the medians on, in seconds: less is noise.
 const SLOWER_BY: f64 = 0.005;
-/// How many calls a median needs.
+/// The minimum number of calls for a median.
 const ENOUGH: usize = 5;
 
-/// What is read of a report that `--report json=FILE` wrote. Other fields are left out.
+/// The fields that are read from a report of `--report json=FILE`. Other fields are ignored.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Saved {
     /// The runtime's name and version.
     pub runtime: String,
-    /// The rules that ran.
+    /// The results of the rules that ran.
     pub rules: Vec<SavedRule>,
-    /// Whether a signal ended the check, so that rules are missing.
+    /// Whether a signal ended the check, so that results are missing.
     #[serde(default)]
     pub interrupted: bool,
-    /// How long the successful calls took. Reports of earlier versions have none.
+    /// Durations of the successful calls. Reports of earlier versions have none.
     #[serde(default)]
     pub calls: Vec<SavedCall>,
 }
 
-/// How a rule ended.
+/// The result of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct SavedRule {
     /// Its id.
     pub id: String,
     /// The severity.
     pub severity: String,
-    /// The promise.
+    /// The requirement.
     pub says: String,
-    /// How it ended: `pass`, `fail`, …
+    /// The result: `pass`, `fail`, …
     pub result: String,
-    /// What there is to say of that.
+    /// The details of the result.
     #[serde(default)]
     pub reason: String,
 }
 
-/// All successful calls of one name.
+/// The successful calls of one method.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedCall {
-    /// The name.
+    /// The method.
     pub call: String,
-    /// How many there were.
+    /// The number of calls.
     pub count: usize,
-    /// The median of their durations.
+    /// The median of the durations.
     pub median_seconds: f64,
 }
 
-/// How the result of a rule changed.
+/// How a rule's result changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// It fails, and did not, or was not there.
+    /// The rule fails now; it did not fail before, or is missing in the old report.
     NewFailure,
-    /// It failed, and passes.
+    /// The rule failed before and passes now.
     Mended,
-    /// It ended in some other way.
+    /// Any other change.
     Changed,
-    /// It was not there, and does not fail.
+    /// The rule is missing in the old report and does not fail.
     Added,
-    /// It is not there any more.
+    /// The rule is missing in the new report.
     Removed,
 }
 
 /// A rule whose result changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// How.
+    /// The kind of change.
     pub change: Change,
     /// The old result.
     pub old: Option<String>,
     /// The new result.
     pub new: Option<String>,
-    /// The rule, as the newer report that has it tells.
+    /// The rule as in the new report, or in the old one if the new one lacks it.
     pub rule: SavedRule,
 }
 
-/// A call that takes longer than it did: medians in seconds.
+/// A call that takes longer than before: medians in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slower {
-    /// The call.
+    /// The method.
     pub call: String,
     /// The old median.
     pub old: f64,
@@ -92,25 +92,25 @@ pub struct Slower {
     pub new: f64,
 }
 
-/// What differs between two reports.
+/// The differences between two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// The runtime of the old report.
     pub old: String,
     /// The runtime of the new report.
     pub new: String,
-    /// The rules whose results changed: by change, then by id.
+    /// The rules whose results changed, sorted by change, then by id.
     pub differences: Vec<Difference>,
-    /// The slower calls, the worst ratio first.
+    /// The slower calls, the highest ratio first.
     pub slower: Vec<Slower>,
-    /// How many rules ended as before.
+    /// The number of rules with the same result in both reports.
     pub same: usize,
-    /// Whether one of the checks was interrupted: then rules are missing, and nothing is known of them.
+    /// Whether one of the checks was interrupted, so that results are missing.
     pub incomplete: bool,
 }
 
 impl Comparison {
-    /// Whether a rule fails that did not.
+    /// Whether a rule fails that did not fail before.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         let mut changes = self.differences.iter().map(|one| one.change);
@@ -124,7 +124,7 @@ impl Comparison {
 }
 
 impl Change {
-    /// Every change, the worst first, with the heading under which it is shown.
+    /// Every change with its heading, the worst first.
     pub const HEADINGS: [(Self, &'static str); 5] = [
         (Self::NewFailure, "new failures"),
         (Self::Mended, "mended"),
@@ -158,7 +158,7 @@ pub fn compare(old: &Saved, new: &Saved) -> Comparison {
             })
         })
         .collect();
-    // Stable: the ids stay in order.
+    // The sort is stable: the ids stay in order.
     compact::sort_by_key(&mut differences, |one| one.change);
     Comparison {
         old: old.runtime.clone(),
@@ -170,7 +170,7 @@ pub fn compare(old: &Saved, new: &Saved) -> Comparison {
     }
 }
 
-/// What two results of a rule mean; `None`: the same.
+/// The change from an old to a new result; `None` if they are the same.
 fn change(old: Option<&str>, new: Option<&str>) -> Option<Change> {
     match (old, new) {
         (old, new) if old == new => None,

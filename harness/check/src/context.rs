@@ -1,4 +1,4 @@
-//! What the body of a rule has: a client whose calls are recorded, and configurations of pods and containers that are its own.
+//! The context of a rule's body: a client whose calls are recorded, and configurations of the rule's own pods and containers.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -20,29 +20,29 @@ use crate::images::TestImages;
 use crate::outcome::{Outcome, Verdict, equal, failed};
 use crate::restart::Restart;
 
-/// The label of everything that a check makes; its value is the run's.
+/// The label of everything that a check creates; its value is the run's name.
 pub const RUN_LABEL: &str = "crib.local/check";
-/// The label with the id of the rule that made it.
+/// The label with the id of the rule that created the object.
 pub const RULE_LABEL: &str = "crib.local/check-rule";
-/// The annotation with the run's directory, whose lock tells whether the run still lives.
+/// The annotation with the run's directory. The run holds a lock in it while it is alive.
 pub(super) const DIRECTORY_ANNOTATION: &str = "crib.local/check-directory";
-/// The namespace of the pods of a check.
+/// The namespace of a check's pods.
 pub(super) const NAMESPACE: &str = "crib-check";
-/// The name of the faults that a restart switches on.
+/// The name of the faults that a restart enables.
 const RESTARTED: &str = "restarted";
 
-/// What all rules of a run share.
+/// State that all rules of a run share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The value of [`RUN_LABEL`].
     pub(super) run: String,
     /// The run's directory.
     pub(super) directory: PathBuf,
-    /// The same directory, for sockets.
+    /// A short path of the same directory, for sockets.
     pub(super) sockets: PathBuf,
-    /// The control group of the pods, if they have one.
+    /// The cgroup of the run, if the runtime reports its cgroup driver.
     pub(super) cgroup: Option<RunGroup>,
-    /// The image of containers.
+    /// The image of the rules' containers.
     pub(super) image: String,
     /// The images that rules pull and remove.
     pub(super) images: Result<TestImages, String>,
@@ -52,13 +52,13 @@ pub(super) struct Shared {
     pub(super) restart: Option<Restart>,
     /// The rules whose pods are not removed yet.
     pub(super) unfinished: Mutex<HashMap<&'static str, Unfinished>>,
-    /// Why pods have no namespaces, if so.
+    /// The reason if pods have no namespaces.
     pub(super) no_namespaces: Option<String>,
-    /// Why containers run as one user only, if so.
+    /// The reason if containers can run only as one user.
     pub(super) no_users: Option<String>,
-    /// Why pods have no user namespaces of their own, if so.
+    /// The reason if pods cannot have their own user namespaces.
     pub(super) no_user_namespaces: Option<String>,
-    /// Why limits have no effect, if so.
+    /// The reason if limits have no effect.
     pub(super) no_limits: Option<String>,
 }
 
@@ -67,33 +67,33 @@ pub(super) struct Shared {
 pub(super) struct Unfinished {
     /// Its calls.
     pub(super) recording: Recording,
-    /// The faults on the way to the runtime.
+    /// The faults of its proxy.
     pub(super) faults: Rules,
 }
 
-/// What a rule waits for at the moment.
+/// What a rule currently waits for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waiting(Arc<Mutex<Option<String>>>);
 
 impl Waiting {
-    /// Notes what is waited for from now on.
+    /// Sets what the rule waits for.
     fn set(&self, what: Option<&str>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what.map(str::to_owned);
     }
 
-    /// What is waited for.
+    /// Returns what the rule waits for.
     pub(super) fn get(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What the body of a rule has.
+/// The context of a rule's body.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// A client of the endpoint. Its calls are recorded.
     pub client: Client,
     pub(super) rule: &'static str,
-    /// The faults on the way to the runtime.
+    /// The faults of the proxies between the client and the runtime.
     pub(super) faults: Vec<Rules>,
     pub(super) waiting: Waiting,
     pub(super) shared: Arc<Shared>,
@@ -107,7 +107,7 @@ impl Shared {
 }
 
 impl Context {
-    /// A name that nothing else has.
+    /// A unique name.
     #[must_use]
     pub fn unique(&self, word: &str) -> String {
         fixture::unique(&format!("{}-{word}", self.rule.to_lowercase()))
@@ -139,12 +139,12 @@ impl Context {
         ]
     }
 
-    /// Runs a pod.
+    /// Runs a pod with the default configuration.
     pub async fn pod(&self) -> Verdict<Pod> {
         self.pod_of(self.sandbox()).await
     }
 
-    /// Runs a pod of this configuration.
+    /// Runs a pod with this configuration.
     pub async fn pod_of(&self, config: v1::PodSandboxConfig) -> Verdict<Pod> {
         std::fs::create_dir_all(&config.log_directory)
             .map_err(|error| Outcome::Skipped(format!("no log directory: {error}")))?;
@@ -157,7 +157,7 @@ impl Context {
         self.container(fixture::script(name, text))
     }
 
-    /// The configuration of a container that runs until it is stopped, and exits with 143 on SIGTERM.
+    /// The configuration of a container that runs until it is stopped and exits with 143 on SIGTERM.
     #[must_use]
     pub fn forever(&self, name: &str) -> v1::ContainerConfig {
         self.script(
@@ -172,19 +172,19 @@ impl Context {
         config
     }
 
-    /// Starts a container of [`Self::forever`] and waits until it has a handler for SIGTERM.
+    /// Starts a container of [`Self::forever`] and waits until it handles SIGTERM.
     pub async fn running(&self, pod: &Pod) -> Verdict<String> {
         self.start_ready(pod, self.forever("c")).await
     }
 
-    /// Starts the container `c` and waits until it has logged `ready`.
+    /// Starts the container `c` and waits until it logs `ready`.
     pub async fn start_ready(&self, pod: &Pod, config: v1::ContainerConfig) -> Verdict<String> {
         let id = pod.start(config).await?;
         self.logged(pod, "ready").await?;
         Ok(id)
     }
 
-    /// Waits until a container has exited.
+    /// Waits until a container exits.
     pub async fn exited(&self, id: &str) -> Verdict<v1::ContainerStatus> {
         self.until(&format!("container {id} to be CONTAINER_EXITED"), async || {
             match self.client.container(id).await {
@@ -196,13 +196,13 @@ impl Context {
         .map_err(Outcome::from)
     }
 
-    /// Runs a script in a pod of its own until its end, and returns what it wrote to standard output.
+    /// Runs a container to its end in a new pod, and returns its standard output.
     pub async fn output(&self, config: v1::ContainerConfig) -> Verdict<String> {
         let pod = self.pod().await?;
         self.output_in(&pod, config).await
     }
 
-    /// Runs a container until its end, and returns what it wrote to standard output.
+    /// Runs a container to its end, and returns its standard output.
     pub async fn output_in(&self, pod: &Pod, config: v1::ContainerConfig) -> Verdict<String> {
         let id = pod.start(config).await?;
         let status = self.exited(&id).await?;
@@ -225,12 +225,12 @@ impl Context {
         }
     }
 
-    /// Fails unless a script in a pod of its own writes this to standard output.
+    /// Fails unless a container in a new pod writes `expected` to standard output.
     pub async fn prints(&self, config: v1::ContainerConfig, what: &str, expected: &str) -> Verdict {
         equal(what, self.output(config).await?.as_str(), expected)
     }
 
-    /// Fails unless a container writes this to standard output.
+    /// Fails unless a container writes `expected` to standard output.
     pub async fn prints_in(
         &self,
         pod: &Pod,
@@ -241,19 +241,19 @@ impl Context {
         equal(what, self.output_in(pod, config).await?.as_str(), expected)
     }
 
-    /// The lines in the log file of the container `c` of a pod, where its configuration has it.
+    /// The lines in the log of a pod's container `c`, read from the configured path.
     #[must_use]
     pub fn lines(&self, pod: &Pod) -> Vec<cri_log::Line> {
         cri_log::lines(&std::fs::read(self.log_path(pod)).unwrap_or_default())
     }
 
-    /// The log file of the container `c` of a pod.
+    /// The log file of a pod's container `c`.
     #[must_use]
     pub fn log_path(&self, pod: &Pod) -> PathBuf {
         pod.log_directory().join("c.log")
     }
 
-    /// Waits until the container `c` of a pod has logged a line.
+    /// Waits until a pod's container `c` logs a line.
     pub async fn logged(&self, pod: &Pod, line: &str) -> Verdict {
         self.until(&format!("the line {line:?} in the log"), async || {
             let lines = self.lines(pod);
@@ -277,7 +277,7 @@ impl Context {
         Ok(waited?)
     }
 
-    /// The only pod that a filter finds, if it finds this one.
+    /// The sandbox in an unfiltered list.
     pub async fn listed_pod(&self, id: &str) -> Verdict<Option<v1::PodSandbox>> {
         let all = self.client.pods(v1::PodSandboxFilter::default()).await?;
         Ok(all.into_iter().find(|pod| pod.id == id))
@@ -297,7 +297,7 @@ impl Context {
         }
     }
 
-    /// Fails unless the list and the status of a pod have this state.
+    /// Fails unless ListPodSandbox and PodSandboxStatus report this state.
     pub async fn pod_is(&self, id: &str, state: PodSandboxState) -> Verdict {
         let (expected, absent) = (state.as_str_name(), "no sandbox of this id");
         let seen = self.pod_status(id).await?.state().as_str_name();
@@ -307,7 +307,7 @@ impl Context {
         same_state("the state in ListPodSandbox", seen, expected)
     }
 
-    /// Fails unless the list and the status of a container have this state.
+    /// Fails unless ListContainers and ContainerStatus report this state.
     pub async fn container_is(&self, id: &str, state: ContainerState) -> Verdict {
         let (expected, absent) = (state.as_str_name(), "no container of this id");
         let seen = self.client.container(id).await?.state().as_str_name();
@@ -323,7 +323,7 @@ impl Context {
         self.shared.images.as_ref().map_err(why)
     }
 
-    /// Skips the rule unless the check knows how to restart the runtime.
+    /// Skips the rule if the check cannot restart the runtime.
     pub(super) fn needs_restart(&self) -> Verdict<&Restart> {
         let unknown = || {
             Outcome::Skipped("--restart-command does not say how to restart the runtime".to_owned())
@@ -331,48 +331,48 @@ impl Context {
         self.shared.restart.as_ref().ok_or_else(unknown)
     }
 
-    /// Restarts the runtime, and waits until it answers.
+    /// Restarts the runtime, and waits until it responds.
     pub(super) async fn restart(&self) -> Verdict {
         if let Err(why) = self.needs_restart()?.run().await {
             return failed("the restart of the runtime", "success", why);
         }
         for rules in &self.faults {
-            // A check without such a fault is the usual one.
+            // An error means that the check has no such fault, as usual.
             let _ = rules.switch(RESTARTED, true);
         }
         let answers = async || self.client.version().await.map(drop);
         self.until("Version to be answered after the restart", answers).await
     }
 
-    /// Skips the rule where pods have no namespaces.
+    /// Skips the rule if pods have no namespaces.
     pub(super) fn needs_namespaces(&self) -> Verdict {
         skip_for(self.shared.no_namespaces.as_ref())
     }
 
-    /// Skips the rule where containers run as one user only.
+    /// Skips the rule if containers can run only as one user.
     pub(super) fn needs_users(&self) -> Verdict {
         skip_for(self.shared.no_users.as_ref())
     }
 
-    /// Skips the rule where the box lets pods have no user namespaces of their own.
+    /// Skips the rule if pods cannot have their own user namespaces.
     pub(super) fn needs_user_namespaces(&self) -> Verdict {
         skip_for(self.shared.no_user_namespaces.as_ref())
     }
 
-    /// Skips the rule where limits have no effect.
+    /// Skips the rule if limits have no effect.
     pub(super) fn needs_limits(&self) -> Verdict {
         skip_for(self.shared.no_limits.as_ref())
     }
 }
 
-/// Marks a pod as one of a run, so that the run, or a later one, finds and removes it.
+/// Marks a pod as part of a run, so that this run or a later one finds and removes it.
 pub fn mark(config: &mut v1::PodSandboxConfig, run: &str, directory: &Path) {
     config.labels.insert(RUN_LABEL.to_owned(), run.to_owned());
     let directory = directory.display().to_string();
     config.annotations.insert(DIRECTORY_ANNOTATION.to_owned(), directory);
 }
 
-/// Compares states as the protocol names them.
+/// Compares states by their names in the protocol.
 fn same_state(what: &str, seen: &str, expected: &str) -> Verdict {
     match seen == expected {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The directory of a run, with a lock that tells whether the run still lives.
+//! The directory of a run. The run holds a lock in it while it is alive.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
@@ -10,10 +10,10 @@ use std::time::SystemTime;
 use nix::libc;
 use nix::unistd::geteuid;
 
-/// The file in the directory that the run holds locked.
+/// The file that the run locks.
 const LOCK: &str = "lock";
 
-/// A directory that this process holds locked until it ends.
+/// A directory that this process keeps locked until it exits.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a directory for temporary files whose name begins with `prefix`.
+    /// Creates a temporary directory whose name begins with `prefix`.
     pub fn make(prefix: &str) -> io::Result<Self> {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let name = harness::fixture::unique(&format!("{prefix}{:x}", since.as_micros()));
@@ -33,30 +33,31 @@ impl RunDirectory {
         Ok(Self { opened: File::open(&path)?, path, _lock: lock })
     }
 
-    /// Its name, which is that of the run.
+    /// Its name, which is also the run's name.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory by a path that is short enough for sockets, whatever the one of the temporary directory: only for this
-    /// process, and until the directory is removed.
+    /// A path of the directory that is short enough for sockets, however long the temporary directory's path is. It is valid only
+    /// in this process, until the directory is removed.
     pub(crate) fn sockets(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.opened.as_raw_fd()))
     }
 
-    /// Removes it with everything in it.
+    /// Removes the directory with its content.
     pub fn remove(self) {
         remove_directory(&self.path);
     }
 }
 
-/// Whether the run with this directory holds its lock. Another user may have made the directory: a FIFO does not hold this up.
+/// Whether the run of this directory is alive, which means that it holds its lock. Another user may have created the directory:
+/// O_NONBLOCK prevents a FIFO from blocking the open call.
 pub(crate) fn lives(directory: &Path) -> bool {
     File::options()
         .read(true)
@@ -65,7 +66,7 @@ pub(crate) fn lives(directory: &Path) -> bool {
         .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Removes the directory of a run of this user. Anybody can make one with such a name in a temporary directory.
+/// Removes a run's directory if it belongs to this user: any user can create a directory of such a name in the temporary directory.
 pub(crate) fn remove_directory(directory: &Path) {
     let own = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw();
     if !directory.symlink_metadata().is_ok_and(own) {

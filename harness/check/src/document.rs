@@ -1,11 +1,11 @@
-//! ◆ What describes the rules: docs/rules.md lists them, `crib check --explain` has more about each one. Pure.
+//! ◆ Documents of the rules: docs/rules.md lists them, and `crib check --explain` describes one in detail.
 
 use crate::rule::{Rule, Severity};
 
 /// The page of all rules in the repository.
 pub(super) const INDEX: &str = "docs/rules.md";
 
-/// Explains a rule: its requirement, the source, and the faults that violate it.
+/// Describes a rule: its requirement, its source, and the faults that violate it.
 #[must_use]
 pub fn explanation(rule: &Rule) -> String {
     let mut text = format!(
@@ -59,7 +59,7 @@ pub fn index(rules: &[&'static Rule]) -> String {
         of(Severity::Should),
         of(Severity::May),
     );
-    // In the order in which areas first come.
+    // In the order of their first rule.
     let mut areas: Vec<&str> = Vec::new();
     for rule in rules {
         if !areas.contains(&rule.area()) {

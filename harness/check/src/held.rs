@@ -1,4 +1,4 @@
-//! A FIFO that the processes of a container hold open: its end, seen from outside, means that none of them lives.
+//! A FIFO that the processes of a container hold open. When the check reads its end of file, all of them have exited.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -12,23 +12,23 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 use crate::context::Context;
 use crate::outcome::{Outcome, Verdict, failed};
 
-/// Where the directory of the FIFO is in the container.
+/// The mount point of the FIFO's directory in the container.
 pub(super) const DIRECTORY: &str = "/mnt";
-/// What a shell script begins with whose process, and all that it starts, are to hold the FIFO.
+/// The start of a shell script whose process and descendants hold the FIFO open.
 pub(super) const HOLD: &str = "exec 9>/mnt/held; echo up >&9; ";
 
-/// The outer side of the FIFO.
+/// The check's end of the FIFO.
 #[derive(Debug)]
 pub(super) struct Held {
     /// The directory that is mounted at [`DIRECTORY`].
     pub(super) directory: PathBuf,
     reader: Receiver,
-    /// Kept open until a process of the container has opened the FIFO: the reader must not see an end before.
+    /// Kept open until a process of the container has opened the FIFO; otherwise the reader would see an end of file too early.
     writer: Option<Sender>,
 }
 
 impl Held {
-    /// Makes a FIFO in a directory of its own.
+    /// Creates a FIFO in its own directory.
     pub(super) fn new(x: &Context) -> Verdict<Self> {
         x.needs_namespaces()?;
         let directory = x.shared.directory.join(x.unique("held"));
@@ -58,7 +58,7 @@ impl Held {
         });
     }
 
-    /// Waits until as many processes have begun with [`HOLD`].
+    /// Waits until this many processes have run [`HOLD`].
     pub(super) async fn up(&mut self, x: &Context, processes: usize) -> Verdict {
         let mut text = Vec::new();
         let reader = &mut self.reader;
@@ -84,7 +84,7 @@ impl Held {
         }
     }
 
-    /// Whether a process still holds the FIFO, at this moment.
+    /// Whether a process currently holds the FIFO.
     pub(super) fn is_held(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
@@ -96,7 +96,7 @@ impl Held {
         }
     }
 
-    /// Waits until no process holds the FIFO; `after` says what should have ended them.
+    /// Waits until no process holds the FIFO; `after` names the action that should have ended the processes.
     pub(super) async fn ends(&mut self, x: &Context, after: &str) -> Verdict {
         let mut rest = Vec::new();
         let reading = self.reader.read_to_end(&mut rest);

@@ -1,5 +1,5 @@
-//! Images that an endpoint can use without the internet: from a registry in this process, at 127.0.0.1 and without TLS, made of this
-//! machine's programs; and the configuration with which a runtime pulls them.
+//! Images that an endpoint can pull without internet access. They contain this machine's programs, and are served by a registry in
+//! this process at 127.0.0.1, without TLS. Also the configuration with which a runtime pulls them.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,35 +11,35 @@ use tonic::Status;
 
 use crate::directory::RunDirectory;
 
-/// The programs in the image of containers.
+/// The programs in the containers' image.
 const PROGRAMS: &[&str] = &[
     "cat", "chmod", "env", "head", "hostname", "id", "ls", "mkdir", "mknod", "mount", "perl",
     "pwd", "readlink", "rm", "sh", "sleep", "stty", "touch", "tr", "yes",
 ];
 
-/// Why there are no images.
+/// Why the check has no images.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// The registry does not start.
+    /// The registry failed to start.
     #[error("failed to start a registry")]
     Registry(#[from] RegistryError),
-    /// An image cannot be made.
+    /// An image could not be built.
     #[error("failed to make an image of this machine's programs: name one with --image")]
     Program(#[source] io::Error),
-    /// An image cannot be loaded.
+    /// An image could not be loaded into the registry.
     #[error("failed to load an image into the registry")]
     Load(#[from] LoadError),
-    /// The endpoint does not pull.
+    /// The endpoint cannot pull the image.
     #[error("the runtime cannot pull {image} ({}): name an image that it has with --image", status.message())]
     Pull {
         /// The image.
         image: String,
-        /// What the runtime answered.
+        /// The runtime's response.
         status: Box<Status>,
     },
 }
 
-/// A registry of this process with the images of a check.
+/// A registry in this process with the images of a check.
 #[derive(Debug)]
 pub struct TestImages {
     registry: Registry,
@@ -47,8 +47,8 @@ pub struct TestImages {
 }
 
 impl TestImages {
-    /// Starts the registry at this port of 127.0.0.1, or at a free one. Its files are in the directory of the run, which a
-    /// later run removes if this one is killed.
+    /// Starts the registry at 127.0.0.1, at this port or at a free one. Its files are in the run's directory; if this run is
+    /// killed, a later run removes them.
     pub async fn start(run: &RunDirectory, port: Option<u16>) -> Result<Self, ImageError> {
         let registry = Registry::with()
             .listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into())
@@ -56,7 +56,7 @@ impl TestImages {
         Ok(Self { registry: registry.start().await?, run: run.name() })
     }
 
-    /// Ends the registry.
+    /// Stops the registry.
     pub async fn stop(self) {
         self.registry.stop().await;
     }
@@ -67,13 +67,13 @@ impl TestImages {
         format!("{}/{}/{name}", self.registry.host(), self.run)
     }
 
-    /// The path of an image's repository, by which faults and requests of one rule are told from those of others.
+    /// The path of an image's repository, which distinguishes the faults and requests of one rule from those of others.
     #[must_use]
     pub(super) fn repository(&self, name: &str) -> String {
         format!("/{}/{name}", self.run)
     }
 
-    /// Has the registry misbehave; the fault must name a repository, since rules share the registry.
+    /// Adds a fault to the registry. The fault must name a repository, because the rules share the registry.
     pub(super) fn fail(&self, fault: Fault) {
         self.registry.fail(fault);
     }
@@ -84,26 +84,26 @@ impl TestImages {
         self.registry.url()
     }
 
-    /// How many requests were made whose path contains this.
+    /// The number of requests whose path contains `part`.
     #[must_use]
     pub(super) fn seen(&self, part: &str) -> usize {
         let seen = self.registry.seen();
         seen.iter().filter(|one| one.path.contains(part)).count()
     }
 
-    /// Whether a name is that of an image of this registry.
+    /// Whether a name is in this registry.
     pub(super) fn has(&self, name: &str) -> bool {
         name.starts_with(&format!("{}/", self.registry.host()))
     }
 
-    /// Adds a small image as `NAME:TAG`, which holds `content`, and returns its digest.
+    /// Adds a small image with `content` as `NAME:TAG`, and returns its digest.
     pub(super) fn add(
         &self,
         name_and_tag: &str,
         content: &str,
         change: impl FnOnce(ImageBuilder) -> ImageBuilder,
     ) -> Result<String, LoadError> {
-        // Runs at the same time must not share an image, which one of them removes.
+        // Concurrent runs must not share an image, because each run removes its images.
         let content = format!("{}: {content}", self.run);
         let layer = Layer::new().file("content", 0o644, content);
         let builder = ImageBuilder::new(&format!("{}/{name_and_tag}", self.run));
@@ -122,14 +122,14 @@ impl TestImages {
         self.registry.add(&image).map(drop)
     }
 
-    /// Adds an image with a shell. Returns its name.
+    /// Adds an image with a shell, and returns its name.
     pub fn add_shell(&self) -> Result<String, ImageError> {
         let layer = programs(PROGRAMS)?;
         self.registry.add(&ImageBuilder::new(&format!("{}/shell:1", self.run)).layer(layer))?;
         Ok(format!("{}:1", self.name("shell")))
     }
 
-    /// Adds an image with a shell, and has the endpoint pull it. Returns its name.
+    /// Adds an image with a shell, makes the endpoint pull it, and returns its name.
     pub async fn shell(&self, client: &Client) -> Result<String, ImageError> {
         let image = self.add_shell()?;
         match client.pull(&image).await {
@@ -162,20 +162,20 @@ pub(super) fn programs(names: &[&str]) -> Result<Layer, ImageError> {
     Ok(layer)
 }
 
-/// The port of the registry in a configuration that names no other one. A check without a port takes a free one, so that checks
-/// run beside each other; with such a configuration it has to be given this one.
+/// The registry's port in the generated configuration if none is given. By default a check uses a free port, so that checks can run
+/// concurrently; a check of a runtime with this configuration must be given this port.
 pub const REGISTRY_PORT: u16 = 5055;
 
-/// A runtime that has a configuration of its own for registries.
+/// A runtime with its own configuration format for registries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigurableRuntime {
     /// containerd.
     Containerd,
-    /// CRI-O, and all else that uses its library for images.
+    /// CRI-O, and other users of its image library.
     Crio,
 }
 
-/// The file, below its path, for a check whose registry is at this port.
+/// The configuration for a check whose registry is at this port, with comments that explain it.
 #[must_use]
 pub fn registry_configuration(runtime: ConfigurableRuntime, port: u16) -> String {
     match runtime {

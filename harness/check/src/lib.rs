@@ -1,5 +1,5 @@
-//! Checks whether a CRI runtime keeps the promises of the protocol, and what its clients need: rules that run against any
-//! endpoint, beside its other users.
+//! Checks whether a CRI runtime fulfils the protocol and its clients' needs: rules that run against any endpoint, in parallel with
+//! its other clients.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! Rules of your own run beside them:
+//! Your own rules can run together with them:
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,24 +47,24 @@
 //! # }
 //! ```
 //!
-//! Each rule has pods, a connection and a deadline of its own. The connection goes through a recording [`proxy::Proxy`], so a
-//! failure shows its calls. Every rule names faults (see [`proxy::Fault`]) that it catches: a test runs it against them.
+//! Each rule has its own pods, connection and deadline. The connection goes through a recording [`proxy::Proxy`], so that a failure
+//! shows its calls. Every rule names faults (see [`proxy::Fault`]) that violate it: a test verifies that the rule then fails.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `rules` | all rules, a module for each area; its head lists the areas' names |
-//! | `rule`, `outcome`, `context`, `prelude` | a rule, how it ends, what its body has, and what the files of rules share |
-//! | `select`, `profile` ◆ | which rules run, and which of them a client depends on |
+//! | `rule`, `outcome`, `context`, `prelude` | a rule, its result, the context of its body, and what the rules' files share |
+//! | `select`, `profile` ◆ | which rules run, and which ones a client depends on |
 //! | `running` | runs rules in parallel: `run`, `prepare`, `pace` (concurrency, timeouts), `cleanup`, `dead_runs` |
-//! | `directory`, `restart` | the directory of a run, whose lock shows that it lives; how the runtime is restarted |
-//! | `images`, `cgroup` | what rules need of the machine and of the runtime's configuration |
-//! | `numbers`, `held` | whether two measurements agree; whether processes of a container live |
-//! | `baseline` ◆ | the known failures of a runtime |
+//! | `directory`, `restart` | the directory of a run with its lock; restarts of the runtime |
+//! | `images`, `cgroup` | the images and the cgroups of the rules |
+//! | `numbers`, `held` | whether two measurements agree; whether processes of a container are alive |
+//! | `baseline` ◆ | the expected failures of a runtime |
 //! | `report` ◆ | reports: text, HTML, JSON, JUnit, SARIF; `tests/cli/tools/pages.rs` opens the page in a browser |
-//! | `compare` ◆ | what differs between two reports |
-//! | `document` ◆ | what docs/rules.md and `crib check --explain` show |
+//! | `compare` ◆ | the differences between two reports |
+//! | `document` ◆ | docs/rules.md and `crib check --explain` |
 //!
-//! A new rule goes into its area's module, names a fault that it catches, and runs against any runtime through its socket alone.
+//! Add a new rule to its area's module, with a fault that violates it. A rule uses any runtime, only through its socket.
 
 mod baseline;
 mod cgroup;

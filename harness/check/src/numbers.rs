@@ -1,18 +1,18 @@
-//! The numbers of a message, by the names of its fields, and whether two measurements of one thing agree.
+//! The numeric fields of a message by path, and whether two measurements agree.
 
 use compact::Map;
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, ReflectMessage as _, Value};
 use proxy::dynamic;
 
-/// The numbers of a message: `memory.working_set_bytes.value`. A number that is not set is not there; one without presence in
-/// the protocol is there as 0.
+/// The numeric fields of a message by path, as in `memory.working_set_bytes.value`. An unset field is missing; a field without
+/// presence in the protocol is 0 if it is unset.
 pub(super) type Numbers = Map<String, f64>;
 
-/// Two measurements differ at most by this factor, beyond the slack of the field.
+/// Two measurements may differ by this factor, in addition to the slack of the field.
 const FACTOR: f64 = 4.0;
 
-/// The numbers of a message with this name in the contract. Lists and maps have none.
+/// The numeric fields of a message of this protobuf type, without lists and maps.
 pub(super) fn numbers<M: Message>(name: &str, message: &M) -> Numbers {
     let mut all = Numbers::new();
     if let Some(message) = dynamic(name, &message.encode_to_vec()) {
@@ -39,7 +39,7 @@ fn collect(message: &DynamicMessage, prefix: &str, all: &mut Numbers) {
     }
 }
 
-/// A number without presence is set in any case.
+/// A field without presence counts as set.
 fn is_set(message: &DynamicMessage, field: &prost_reflect::FieldDescriptor) -> bool {
     !field.supports_presence() || message.has_field(field)
 }
@@ -63,26 +63,26 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// How much a number may change between two measurements of a container that idles, beyond the factor.
+/// By how much a number may change between two measurements of an idle container, in addition to the factor.
 fn slack(path: &str) -> f64 {
     let last = path.strip_suffix(".value").unwrap_or(path);
     match last.rsplit('.').next().unwrap_or(last) {
         // Runtimes measure every few seconds.
         "timestamp" => 60e9,
-        // What it takes to be looked at.
+        // The CPU time of a measurement itself.
         "usage_core_nano_seconds" => 1e9,
-        // A rate, of a moment.
+        // A momentary rate.
         "usage_nano_cores" => 16e9,
-        // A share of time in percent, and the time in microseconds.
+        // A share of time in percent, and the total time in microseconds.
         "Avg10" | "Avg60" | "Avg300" => 100.0,
         "Total" => 60e6,
-        // Pages of files come and go.
+        // File pages come and go.
         name if name.ends_with("_bytes") => 256.0 * 1024.0,
         _ => 64.0,
     }
 }
 
-/// Whether a number that was above 0 stays so, while its container runs.
+/// Whether a number stays above 0 while its container runs.
 fn stays(path: &str) -> bool {
     let name = path.strip_suffix(".value").unwrap_or(path);
     let name = name.rsplit('.').next().unwrap_or(name);
@@ -98,12 +98,12 @@ fn stays(path: &str) -> bool {
     names.contains(&name)
 }
 
-/// The first difference between an earlier and a later measurement of one thing: a number that is gone, or that is far from what
-/// it was. What is set later only is none: some runtimes measure in the background.
+/// The first difference between an earlier and a later measurement of one object: a number that is missing or far from its earlier
+/// value. Numbers only in the later measurement are ignored: some runtimes measure in the background.
 pub(super) fn difference(earlier: &Numbers, later: &Numbers) -> Option<String> {
     earlier.iter().find_map(|(path, before)| {
         let Some(after) = later.get(path) else {
-            // A rate needs two measurements, some time apart.
+            // A rate needs two measurements with some time between them.
             let rate = path.ends_with("usage_nano_cores.value");
             return (!rate).then(|| format!("{path} is not set"));
         };

@@ -1,4 +1,4 @@
-//! How a rule ends, and the comparisons that end it.
+//! The results of rules, and the comparisons that produce them.
 
 use std::fmt::Debug;
 
@@ -7,37 +7,37 @@ use harness::shown::{difference, plain};
 use tokio::task::JoinError;
 use tonic::{Code, Status};
 
-/// The outcome of a rule that does not pass.
+/// The result of a rule that does not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The runtime breaks the promise.
+    /// The runtime violates the rule.
     Fail {
-        /// What was looked at.
+        /// The checked value.
         what: String,
-        /// What the rule expects of it.
+        /// The expected value.
         expected: String,
-        /// What was seen.
+        /// The actual value.
         seen: String,
     },
-    /// A call was refused that the rule needs.
+    /// The runtime refused a call that the rule needs.
     Refused {
         /// The code.
         code: Code,
-        /// The runtime's words.
+        /// The runtime's message.
         message: String,
     },
-    /// Runtimes differ here: what this one does.
+    /// Runtimes differ here: a description of this runtime's behaviour.
     Diverges(String),
-    /// The runtime does not have this: its own words.
+    /// The runtime does not support this: its message.
     Unsupported(String),
-    /// The box, or the endpoint's configuration, cannot do this: the reason.
+    /// The machine or the endpoint's configuration does not allow this: the reason.
     Skipped(String),
 }
 
-/// What a rule's body returns.
+/// The return value of a rule's body.
 pub type Verdict<T = ()> = Result<T, Outcome>;
 
-/// The word for a result, as reports have it.
+/// The word for a result in reports.
 #[must_use]
 pub fn word(result: &Verdict) -> &'static str {
     match result {
@@ -65,7 +65,7 @@ impl From<WaitError> for Outcome {
     }
 }
 
-/// A failure, for what cannot be compared by [`equal`].
+/// A failure that [`equal`] cannot express.
 pub fn failed<T>(
     what: impl Into<String>,
     expected: impl Into<String>,
@@ -74,22 +74,22 @@ pub fn failed<T>(
     Err(Outcome::Fail { what: what.into(), expected: expected.into(), seen: seen.into() })
 }
 
-/// The end of a rule that the box, or the endpoint's configuration, cannot run.
+/// Ends a rule that the machine or the endpoint's configuration does not allow.
 pub fn skipped<T>(reason: impl Into<String>) -> Verdict<T> {
     Err(Outcome::Skipped(reason.into()))
 }
 
-/// The end of a rule that runtimes keep each in their own way.
+/// Ends a rule in whose subject runtimes differ.
 pub fn diverges<T>(how: impl Into<String>) -> Verdict<T> {
     Err(Outcome::Diverges(how.into()))
 }
 
-/// The end of a rule about what the runtime does not have.
+/// Ends a rule about a feature that the runtime does not support.
 pub fn unsupported<T>(reason: impl Into<String>) -> Verdict<T> {
     Err(Outcome::Unsupported(reason.into()))
 }
 
-/// The value, or a failure.
+/// The value, or a failure if there is none.
 pub fn present<T>(
     value: Option<T>,
     what: impl Into<String>,
@@ -99,12 +99,12 @@ pub fn present<T>(
     value.map_or_else(|| failed(what, expected, seen), Ok)
 }
 
-/// What a task answered; `what` is its call.
+/// The result of a task; `what` names its call.
 pub(crate) fn joined<T>(what: &str, ended: Result<T, JoinError>) -> Verdict<T> {
     ended.or_else(|error| failed(what, "to end", error.to_string()))
 }
 
-/// Fails unless both are equal.
+/// Fails unless both values are equal.
 pub fn equal<T, U>(what: &str, seen: &T, expected: &U) -> Verdict
 where
     T: PartialEq<U> + Debug + ?Sized,
@@ -128,7 +128,7 @@ pub fn equal_output(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
     }
 }
 
-/// Fails unless the condition holds; `expected` says it in words.
+/// Fails unless the condition holds; `expected` describes it.
 pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verdict {
     match holds {
         true => Ok(()),
@@ -136,7 +136,8 @@ pub fn ensure(holds: bool, what: &str, expected: &str, seen: impl Debug) -> Verd
     }
 }
 
-/// Fails unless the call was refused, in words, by a runtime that understood it; returns what it said.
+/// Fails unless the runtime refused the call with a message. A runtime that is unavailable or does not implement the call does not
+/// count as refusing. Returns the error.
 pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Status> {
     match answer {
         Err(status) if !matches!(status.code(), Code::Unavailable | Code::Unimplemented) => {
@@ -148,7 +149,7 @@ pub fn refused<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict<Statu
     }
 }
 
-/// Fails for an error that tells people nothing: they see it in the events of a pod.
+/// Fails if an error message has no letters: users see the message in the events of a pod.
 pub(crate) fn has_words(what: &str, status: &Status) -> Verdict {
     match status.message().contains(char::is_alphabetic) {
         true => Ok(()),
@@ -159,7 +160,7 @@ pub(crate) fn has_words(what: &str, status: &Status) -> Verdict {
     }
 }
 
-/// Fails unless the call was refused with this code.
+/// Fails unless the runtime refused the call with this code.
 pub fn refused_with<T: Debug>(what: &str, answer: Result<T, Status>, code: Code) -> Verdict {
     let status = refused(what, answer)?;
     match status.code() == code {

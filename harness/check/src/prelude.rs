@@ -1,4 +1,4 @@
-//! What the files of rules have in common: the context, the comparisons, the sources, and the configurations of pods and containers.
+//! Common imports of the rules' files: the context, the comparisons, the sources, and the configurations of pods and containers.
 
 pub(crate) use std::time::Duration;
 

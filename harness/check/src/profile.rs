@@ -1,8 +1,8 @@
-//! ◆ Which rules a client depends on: by the rule's source, tags and calls.
+//! ◆ The rules that a client depends on, by source, tags and calls.
 
 use crate::rule::{Rule, sources};
 
-/// The calls that neither kubelet 1.36 (by default) nor crictl 1.36 makes: both list, and take statistics of all at once.
+/// The calls that neither kubelet 1.36 (by default) nor crictl 1.36 makes: both use lists, and statistics of all objects.
 const OF_NEITHER: &[&str] = &[
     "ContainerStats",
     "PodSandboxStats",
@@ -16,12 +16,12 @@ const OF_NEITHER: &[&str] = &[
 /// The other calls that no command of crictl 1.36 makes.
 const NOT_OF_CRICTL: &[&str] = &["CheckpointPod", "RestorePod", "UpdatePodSandboxResources"];
 
-/// A client, whose rules are checked.
+/// A client whose rules are checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// What a kubelet depends on.
+    /// The rules that a kubelet depends on.
     Kubelet,
-    /// What crictl depends on.
+    /// The rules that crictl depends on.
     Crictl,
     /// Every rule.
     #[default]
@@ -29,8 +29,8 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Whether a rule is part of the profile. A rule of the client itself is, by its source or a tag; one of the contract or of
-    /// the official suite is if the client makes all its calls. What another client or another runtime's tests need is not.
+    /// Whether a rule is part of the profile. Rules whose source or tag is the client are. Rules of the protocol or of critest are
+    /// if the client makes all their calls. Rules of other clients, and of other runtimes' tests, are not.
     #[must_use]
     pub fn has(self, rule: &Rule) -> bool {
         let (tag, own, never): (_, &[&str], &[&str]) = match self {

@@ -1,4 +1,4 @@
-//! Reports of a check: a text and an HTML page for people, JSON, JUnit's XML and SARIF for machines.
+//! Reports of a check: text and an HTML page for people; JSON, JUnit XML and SARIF for machines.
 
 mod causes;
 mod html;
@@ -26,7 +26,7 @@ pub fn word(result: &RuleResult) -> &'static str {
     outcome::word(&result.outcome)
 }
 
-/// What there is to say of how a rule ended, in one line.
+/// The details of a rule's result, in one line.
 #[must_use]
 pub fn reason(result: &RuleResult) -> String {
     match &result.outcome {
@@ -41,13 +41,13 @@ pub fn reason(result: &RuleResult) -> String {
     }
 }
 
-/// The command that runs a rule alone; `check` is the one of the whole check, [`super::Report::command`].
+/// The command that runs only this rule; `check` is the command of the whole check, [`super::Report::command`].
 #[must_use]
 pub fn command(check: &str, rule: &Rule) -> String {
     format!("{check} --select {}", rule.id)
 }
 
-/// A text for an element or for an attribute in quotes. Control characters, which XML 1.0 does not have, are replaced.
+/// Escapes a text for an element or for an attribute in quotes. Control characters, which XML 1.0 does not allow, are replaced.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -68,10 +68,10 @@ pub fn escaped(text: &str) -> String {
     safe
 }
 
-/// Said of a comparison that cannot be complete.
+/// The note for a comparison with an incomplete report.
 const INCOMPLETE: &str = "a check was interrupted: rules are missing, and may fail";
 
-/// The changed rules by change, and the slower calls. Nothing is said of changes that no rule has.
+/// The changed rules by kind of change, and the slower calls. Kinds of change without rules are omitted.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
     let mut text = format!("old: {}\nnew: {}\n", comparison.old, comparison.new);
@@ -81,7 +81,7 @@ pub fn comparison(comparison: &Comparison) -> String {
             continue;
         }
         text += &format!("\n{heading}: {}\n", rows.len());
-        // A check of some rules only has many of these, of which nothing else is known.
+        // If only some rules were checked, many are missing, and nothing else is known of these.
         if change == Change::Removed {
             let ids: Vec<_> = rows.iter().map(|row| row.rule.id.as_str()).collect();
             text += &format!("  {}\n", ids.join(", "));

@@ -1,14 +1,14 @@
-//! How the runtime under check is restarted, for the rules of what survives that.
+//! Restarts of the checked runtime, for rules of state that survives a restart.
 
 use std::fmt;
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
 
-/// What a restart returns: an error says why the runtime was not restarted.
+/// The future of a restart; its error is the reason why the runtime was not restarted.
 type Restarting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Restarts the runtime. Returns once the old process has exited, so that the next answer is from the new process.
+/// Restarts the runtime. Returns once the old process has exited, so that only the new process responds.
 #[derive(Clone)]
 pub struct Restart {
     run: Arc<dyn Fn() -> Restarting + Send + Sync>,
@@ -22,7 +22,7 @@ impl fmt::Debug for Restart {
 }
 
 impl Restart {
-    /// Restarts by a function, as a test does whose child the runtime is.
+    /// Restarts with a function, as in tests whose child process is the runtime.
     pub fn new<Running>(restart: impl Fn() -> Running + Send + Sync + 'static) -> Self
     where
         Running: Future<Output = Result<(), String>> + Send + 'static,
@@ -30,15 +30,15 @@ impl Restart {
         Self { run: Arc::new(move || Box::pin(restart())), line: None }
     }
 
-    /// Restarts by a command line for `/bin/sh`, like `systemctl restart containerd`. It has no standard input, and its output
-    /// is not shown; errors are.
+    /// Restarts with a command line for `/bin/sh`, such as `systemctl restart containerd`. Standard input is empty, standard output
+    /// is discarded, and standard error is inherited.
     #[must_use]
     pub fn command(line: &str) -> Self {
         let command = line.to_owned();
         Self { line: Some(line.to_owned()), ..Self::new(move || run(command.clone())) }
     }
 
-    /// The command line, if it is one.
+    /// The command line, if the restart has one.
     pub(crate) fn line(&self) -> Option<&str> {
         self.line.as_deref()
     }

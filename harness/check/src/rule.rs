@@ -1,4 +1,4 @@
-//! A rule: one promise of the CRI, or one need of a client, and the calls that test it.
+//! A rule: a requirement of the CRI or of a client, and the calls that test it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,14 +6,14 @@ use std::pin::Pin;
 use crate::context::Context;
 use crate::outcome::Verdict;
 
-/// How bad it is to break a rule. They are ordered: `Must` is the worst.
+/// The severity of a violation. Severities are ordered; `Must` is the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Some client is better off.
+    /// Some client works better with a runtime that satisfies the rule.
     May,
-    /// Some feature of a client does not work.
+    /// A feature of some client does not work with a runtime that violates the rule.
     Should,
-    /// A kubelet does not work.
+    /// A kubelet does not work with a runtime that violates the rule.
     Must,
 }
 
@@ -30,42 +30,41 @@ impl fmt::Display for Severity {
 /// The tag of rules that restart the runtime.
 pub(super) const RESTART: &str = "runtime-restart";
 
-/// The tag of rules that run alone for another reason: what they make is a burden to a runtime, or to clients of its events.
+/// The tag of rules that run alone for another reason: their objects are a burden to the runtime or to subscribers of its events.
 pub(super) const ALONE: &str = "alone";
 
-/// The future of a rule's body. It stays in one thread: to prove that each of them may move to another took half of the time in which
-/// this package is compiled.
+/// The future of a rule's body. It is not `Send`: checking this for every body took half of the package's compile time.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
 /// A rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// `CRI-CTR-017`. It never changes its meaning.
+    /// `CRI-CTR-017`. Its meaning never changes.
     pub id: &'static str,
-    /// How bad it is to break it.
+    /// The severity of a violation.
     pub severity: Severity,
-    /// The promise, as a sentence.
+    /// The requirement, as a sentence.
     pub says: &'static str,
-    /// Who gives or needs it: the protocol or a client, with its version.
+    /// The source of the requirement: the protocol or a client, with its version.
     pub source: &'static str,
-    /// Words to select it by.
+    /// Words that select the rule.
     pub tags: &'static [&'static str],
     /// The calls that it tests.
     pub calls: &'static [&'static str],
-    /// What faulty runtimes do that fail it: texts of [`proxy::Fault`].
+    /// Faults of a runtime that violate the rule: texts of [`proxy::Fault`].
     pub faults: &'static [&'static str],
     /// The test.
     pub body: for<'a> fn(&'a Context) -> Running<'a>,
 }
 
 impl Rule {
-    /// Whether it restarts the runtime.
+    /// Whether the rule restarts the runtime.
     #[must_use]
     pub fn restarts(&self) -> bool {
         self.tags.contains(&RESTART)
     }
 
-    /// Whether no other rule runs beside it.
+    /// Whether the rule runs while no other rule runs.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
         self.restarts() || self.tags.contains(&ALONE)
@@ -106,7 +105,8 @@ impl Rule {
     }
 }
 
-/// The rules of a file. A rule has its severity, id and promise; its source, tags and calls; its test, and the faults that fail it:
+/// The rules of a file. A rule has its severity, id and requirement; its source, tags and calls; its test, and the faults that
+/// violate it:
 ///
 /// ```text
 /// Must "CRI-CTR-006": "ContainerStatus of an unknown container is NOT_FOUND.",
@@ -114,12 +114,12 @@ impl Rule {
 ///     status_of_unknown_container_is_not_found, faults ["ContainerStatus recode NOT_FOUND OK"];
 /// ```
 ///
-/// The test is a function of the context, of what it is given, and of the arguments that follow its name in parentheses. Faults may
-/// be a constant.
+/// The arguments of the test are the context, the objects of `given`, and the arguments in parentheses after the test's name.
+/// Faults may be a constant.
 ///
-/// `given [namespaces, pod, container]` after the test makes what it needs, in this order: `namespaces`, `users`, `limits` and `restart` skip
-/// the rule on a box without them, `pod` runs a pod of the context and passes it, and `container` passes the id of a container that
-/// runs in that pod, or in one of its own.
+/// `given [namespaces, pod, container]` after the test prepares what it needs, in this order: `namespaces`, `users`, `limits` and
+/// `restart` skip the rule if the machine or the check lacks them, `pod` runs a pod and passes it, and `container` passes the id of
+/// a running container in that pod, or in a new one.
 macro_rules! rules {
     (@faults [$($fault:expr),* $(,)?]) => { &[$($fault),*] };
     (@faults $faults:ident) => { $faults };
@@ -175,20 +175,20 @@ macro_rules! rules {
 }
 pub(crate) use rules;
 
-/// Where promises come from.
+/// The sources of requirements.
 pub(super) mod sources {
-    /// The contract's comments.
+    /// Comments in the protocol.
     pub(crate) const API: &str = "cri-api 1.36, api.proto";
-    /// What a kubelet depends on.
+    /// The kubelet's code.
     pub(crate) const KUBELET: &str = "kubelet 1.36";
-    /// What the official suite tests.
+    /// The official conformance suite.
     pub(crate) const CRITEST: &str = "cri-tools 1.36, critest";
-    /// What containerd's own tests demand.
+    /// containerd's own tests.
     pub(crate) const CONTAINERD: &str = "containerd 2, integration tests";
-    /// What CRI-O's own tests demand.
+    /// CRI-O's own tests.
     pub(crate) const CRIO: &str = "CRI-O 1.36, integration tests";
-    /// What both well-known runtimes do, though the contract does not say it.
+    /// The behaviour of both well-known runtimes, which the protocol does not specify.
     pub(crate) const RUNTIMES: &str = "containerd 2 and CRI-O 1.36, alike";
-    /// What the log format's readers depend on.
+    /// The readers of container logs.
     pub(crate) const LOGS: &str = "kubelet 1.36, k8s.io/cri-client/pkg/logs";
 }

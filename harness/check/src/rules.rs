@@ -1,13 +1,13 @@
-//! All rules, by area. The module of an area has the name that [`Rule::area`] gives it; those of calls beside each other
-//! (agreement, cancellation, codes, concurrency) are in `calls`.
+//! All rules, by area. The module of an area has the name that [`Rule::area`] returns. `calls` contains the areas about several
+//! calls: agreement, cancellation, codes and concurrency.
 //!
 //! `AGR` agreement, `CAN` cancellation, `CFG` configuration, `CNT` content, `COD` codes, `CON` concurrency, `CTR` container,
 //! `EVT` event, `EXE` exec, `FMT` format, `IMG` image, `LIM` limits, `LOG` log, `MNT` mounts, `NET` network, `NSP` namespaces,
 //! `OPT` optional, `PRC` process, `PUL` pull, `RST` restart, `RTM` runtime, `SBX` sandbox, `SEC` security, `STA` statistics,
 //! `STP` stop, `STR` stream.
 //!
-//! `list` has the rules of all lists, by whatever they list. A rule whose test shares its preparations with those of another area is
-//! in their file: `grep -rn CRI-SBX-045 harness/check/src/rules` finds it.
+//! `list` contains the rules of all lists, whatever the lists contain. A rule that shares its preparations with rules of another
+//! area is in their file: `grep -rn CRI-SBX-045 harness/check/src/rules` finds it.
 
 mod calls;
 mod configuration;
@@ -133,7 +133,7 @@ pub fn all() -> Vec<&'static Rule> {
         statistics::reclaim::RULES,
         statistics::accounting::RULES,
         statistics::metrics::RULES,
-        // Behind the rules of events: some runtimes send what is minutes old to who listens, and each event of theirs is large.
+        // After the rules of events: some runtimes send past events to new subscribers, and these events are large.
         optional::large_messages::RULES,
         restart::RULES,
         restart::running_containers::RULES,

@@ -1,4 +1,4 @@
-//! How rules run: preparation, deadlines, restarts of the runtime, and the removal of what they made.
+//! Runs rules: preparation, deadlines, restarts of the runtime, and cleanup.
 
 pub(crate) mod cleanup;
 pub(crate) mod dead_runs;
@@ -17,37 +17,37 @@ use tonic::Status;
 use crate::restart::Restart;
 use crate::rule::Rule;
 
-/// How long a rule may take, unless the options say otherwise.
+/// The default time limit of a rule.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What is checked, and how.
+/// Options of a check.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The runtime's socket.
     pub runtime: PathBuf,
     /// The image service's socket.
     pub images: PathBuf,
-    /// The image of containers; otherwise one that the endpoint has, or gets from a registry of this process.
+    /// The containers' image; by default an image that the endpoint has, or pulls from a registry in this process.
     pub image: Option<String>,
-    /// The port of that registry at 127.0.0.1; otherwise a free one.
+    /// The port of that registry at 127.0.0.1; by default a free one.
     pub registry_port: Option<u16>,
     /// The rules.
     pub rules: Vec<&'static Rule>,
-    /// How many run at once.
+    /// How many rules run concurrently.
     pub parallel: usize,
-    /// How long a rule may take.
+    /// The time limit of a rule.
     pub deadline: Duration,
     /// How long a rule waits for one state.
     pub patience: Duration,
-    /// How the runtime is restarted; otherwise the rules of restarts are skipped.
+    /// How to restart the runtime; if missing, the rules of restarts are skipped.
     pub restart: Option<Restart>,
-    /// What the runtime is to do wrong, as the rules see it. One that is `off` and called `restarted` is switched on when a rule
-    /// has restarted the runtime.
+    /// The faults that the rules' proxies inject. A fault that is `off` and named `restarted` is enabled when a rule has restarted
+    /// the runtime.
     pub faults: Vec<Fault>,
 }
 
 impl Options {
-    /// Every rule, against the runtime at a socket.
+    /// Options for all rules, against the runtime at a socket.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self {
@@ -64,25 +64,25 @@ impl Options {
         }
     }
 
-    /// The deadline that calls carry: a rule ends before, and says which call has no answer.
+    /// The deadline of each call. It is later than the rule's, so that the rule ends first and reports the unanswered call.
     pub(crate) fn deadline_of_calls(&self) -> Duration {
         self.deadline.saturating_mul(2)
     }
 }
 
-/// Why nothing was checked.
+/// Why no rule was checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The runtime does not answer.
+    /// The runtime does not respond.
     #[error("the runtime does not answer Version: {}", .0.message())]
     NoRuntime(Box<Status>),
-    /// The containers have no image.
+    /// There is no image for the containers.
     #[error("there is no image for containers: {0}")]
     NoImage(String),
-    /// It was interrupted.
+    /// The check was interrupted.
     #[error("interrupted before the first rule")]
     Interrupted,
-    /// A file or a socket cannot be made.
+    /// A file or a socket could not be created.
     #[error("failed to {doing}")]
     Io {
         /// The operation.

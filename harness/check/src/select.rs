@@ -1,16 +1,16 @@
-//! ◆ Which rules run: by id, tag, area, call or severity.
+//! ◆ Selects rules by id, tag, area, call or severity.
 
 use crate::rule::Rule;
 
-/// A word of `--select` or `--skip` that means no rule.
+/// A word of `--select` or `--skip` that matches no rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no rule has the id, tag, area, call or severity {0:?}: `crib check --list` shows all")]
 pub struct NoSuchRule(pub String);
 
-/// The rules that `select` means, or all if it is empty, without those that `skip` means.
+/// The rules that match `select`, or all rules if `select` is empty, without the rules that match `skip`.
 ///
 /// # Errors
-/// A word means no rule at all.
+/// A word matches no rule.
 pub fn choose(
     all: &[&'static Rule],
     select: &[String],
@@ -30,7 +30,7 @@ pub fn choose(
     Ok(chosen.collect())
 }
 
-/// Whether a word means a rule. An id may be cut: `CRI-CTR` is every rule of containers, `CRI-CTR-00` the first nine.
+/// Whether a word matches a rule. A prefix of an id matches: `CRI-CTR` matches every container rule, `CRI-CTR-00` the first nine.
 fn means(word: &str, rule: &Rule) -> bool {
     let same = |text: &str| text.eq_ignore_ascii_case(word);
     let begins = !word.is_empty()

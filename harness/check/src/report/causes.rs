@@ -1,15 +1,15 @@
-//! ◆ Failures with one cause: the same refusal of a call, or the same difference, in one rule after the other.
+//! ◆ Failures with a common cause: the same refused call, or the same difference, in several rules.
 
 use compact::{Map, Set};
 
 use crate::outcome::Outcome;
 use crate::running::run::{Report, RuleResult};
 
-/// That many failures are told once, not each.
+/// From this number of failures on, a common cause is reported once.
 const MANY: usize = 5;
 
-/// What many rules failed with: a refusal, as the call and the runtime's words, or a difference; as the first of the rules saw it, and
-/// all of those rules in their order.
+/// The common causes of many failures, each with the ids of all its rules in order. A cause is a refused call with the runtime's
+/// message, or a difference; it is shown as in the first of the rules.
 #[must_use]
 pub(super) fn common(report: &Report) -> Vec<(String, Vec<&'static str>)> {
     let mut causes: Map<String, (String, Vec<&'static str>)> = Map::new();
@@ -28,14 +28,15 @@ pub(super) fn common(report: &Report) -> Vec<(String, Vec<&'static str>)> {
     causes
 }
 
-/// The rules whose failure says nothing that the one of an earlier rule does not say.
+/// The rules whose failure repeats the failure of an earlier rule.
 #[must_use]
 pub fn repeated(report: &Report) -> Set<&'static str> {
     let causes = common(report).into_iter();
     causes.flat_map(|(_, rules)| rules.into_iter().skip(1)).collect()
 }
 
-/// What a rule failed with, and what is the same of it in other rules. A difference says something else with another name.
+/// The cause of a rule's failure: a key that is equal for rules with the same cause, and the text. Names and numbers are ignored in
+/// refused calls, not in differences.
 fn cause(result: &RuleResult) -> Option<(String, String)> {
     match &result.outcome {
         Err(Outcome::Fail { what, expected, seen }) if expected == "success" => {
@@ -50,7 +51,7 @@ fn cause(result: &RuleResult) -> Option<(String, String)> {
     }
 }
 
-/// The text without what differs from one object to the next: digits, and what is in quotes.
+/// The text without details of single objects: words with digits, and quoted text.
 fn without_names(text: &str) -> String {
     let outside = text.split('"').step_by(2).collect::<Vec<_>>().join("\"\"");
     let words =

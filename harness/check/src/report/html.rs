@@ -1,4 +1,4 @@
-//! ◆ The report as one HTML page, which needs nothing else: a summary, filters, and each rule with its calls over time.
+//! ◆ The report as one self-contained HTML page: a summary, filters, and each rule with a timeline of its calls.
 
 mod row;
 mod timeline;
@@ -14,7 +14,7 @@ use crate::running::run::Report;
 
 use row::{Row, WORDS};
 
-/// The severities, the worst first.
+/// The severities, the highest first.
 const SEVERITIES: [&str; 3] = ["must", "should", "may"];
 
 /// The report as a page. Failures that the baseline explains are marked.
@@ -61,7 +61,7 @@ fn body(title: &str, report: &Report, rows: &[Row]) -> String {
     text + "<p id=\"none\" hidden>No rule matches the filters.</p>\n</section>\n</main>\n"
 }
 
-/// A table of how many rules of each kind ended how. The numbers are links that set the filters.
+/// A table with the number of rules of each kind and result. The numbers are links that set the filters.
 fn counts(kind: &str, names: &[&str], rows: &[Row], of: impl Fn(&Row) -> &str) -> String {
     let heads: String = WORDS.iter().map(|word| format!("<th scope=\"col\">{word}</th>")).collect();
     let mut text = format!(
@@ -164,9 +164,9 @@ pub fn comparison_html(comparison: &Comparison) -> String {
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
-/// A page that needs no other file.
+/// A page without external resources.
 fn page(title: &str, body: &str) -> String {
-    // The script is named by its hash: markup that got into the page in spite of all could not run one.
+    // The policy permits only the script with this hash: injected markup could not run another one.
     let hash = STANDARD.encode(Sha256::digest(SCRIPT));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

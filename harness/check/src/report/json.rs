@@ -23,7 +23,7 @@ pub fn json(report: &Report) -> Value {
     })
 }
 
-/// How long the successful calls took, by name: what a later report is compared with.
+/// The durations of the successful calls by method, for a comparison with a later report.
 fn durations(report: &Report) -> Vec<Value> {
     let mut all: Map<&str, Vec<f64>> = Map::new();
     for call in report.results.iter().flat_map(|result| &result.calls) {

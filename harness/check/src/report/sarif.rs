@@ -1,5 +1,5 @@
-//! ◆ The reports for services: JUnit's XML, which CI systems show, and
-//! SARIF 2.1.0, which code-scanning services show: failures as results, all else as notifications.
+//! ◆ Reports for services: JUnit XML, which CI systems show, and SARIF 2.1.0, which code-scanning services show. In SARIF, failures
+//! are results, and everything else is a notification.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub fn sarif(report: &Report, baseline: &Baseline) -> Value {
         .filter(|(_, result)| word(result) == "fail")
         .map(|(index, result)| of_failure(report, baseline, index, result))
         .collect();
-    // A result of another kind would be shown as an alert by services that know failures only.
+    // Some services would show a result of another kind as an alert.
     let notifications: Vec<Value> = report
         .results
         .iter()
@@ -83,7 +83,7 @@ fn of_failure(report: &Report, baseline: &Baseline, index: usize, result: &RuleR
         "kind": "fail",
         "level": level(rule.severity),
         "message": {"text": failure(&report.command, result)},
-        // A runtime has no source file here, but services demand a place: the rule's description.
+        // A runtime has no source file here, but services require a location: the rule's description.
         "locations": [{
             "physicalLocation": {"artifactLocation": {"uri": document::INDEX}},
             "logicalLocations": calls,

@@ -54,7 +54,7 @@ fn only_failures_of_severity_or_worse_fail() {
     assert!(!baseline.fails(&report, Severity::Should));
 }
 
-/// A report of six rules that failed, each with what `failure` says of its number.
+/// A report of six failed rules; `failure` makes the outcome of each from its number.
 fn six_failures(failure: impl Fn(usize) -> Outcome) -> Report {
     static RULES: [Rule; 6] = [
         rule("CRI-A-001", Severity::Must),
@@ -199,7 +199,7 @@ fn sarif_has_failures_as_results_and_the_rest_as_notifications() {
     let results = run["results"].as_array().unwrap();
     assert_eq!(results.len(), 1);
     let result = &results[0];
-    // The index leads to the rule of that id, as the schema demands.
+    // The index is the position of the rule with that id, as the schema requires.
     let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
     assert_eq!(driver["rules"][index]["id"], result["ruleId"]);
     assert_eq!(result["level"], "note");

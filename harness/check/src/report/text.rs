@@ -1,4 +1,4 @@
-//! The report that people read.
+//! The text report.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use super::{brief, command, reason, word};
 use crate::outcome::Outcome;
 use crate::running::run::{Report, RuleResult};
 
-/// How many ids of rules a line has.
+/// The number of rule ids in a line.
 const IDS: usize = 9;
-/// That many rules with one cause are named.
+/// The maximum number of ids listed for one cause.
 const MOST_IDS: usize = 3 * IDS;
-/// That many things are named that could not be removed.
+/// The maximum number of remaining objects that are listed.
 const MOST_LEFT: usize = 20;
 
-/// A rule that ended, in one line.
+/// The result of a rule, in one line.
 #[must_use]
 pub fn line(result: &RuleResult) -> String {
     let rule = result.rule;
@@ -28,8 +28,8 @@ pub fn line(result: &RuleResult) -> String {
     line
 }
 
-/// A failure in a few lines of bounded length: the rule, what was expected and seen, the names of the calls, and the command that runs it
-/// alone; `check` is the one of the whole check, [`Report::command`].
+/// A failure in a few lines of bounded length: the rule, the expected and the actual value, the names of the calls, and the command
+/// that runs only this rule; `check` is the command of the whole check, [`Report::command`].
 #[must_use]
 pub fn brief_failure(check: &str, result: &RuleResult) -> String {
     let calls = brief(&names(&result.calls));
@@ -41,7 +41,7 @@ pub fn brief_failure(check: &str, result: &RuleResult) -> String {
     )
 }
 
-/// A failure with whole values, and all calls with their requests and responses.
+/// A failure with full values, and all calls with their requests and responses.
 #[must_use]
 pub fn failure(check: &str, result: &RuleResult) -> String {
     let calls: String =
@@ -62,7 +62,7 @@ fn told(check: &str, result: &RuleResult, value: fn(&str) -> String, calls: &str
     text + &format!("  calls{calls}  alone     {}\n", command(check, rule))
 }
 
-/// The names of the calls in their order, repeated ones once with their number: `Version, 3 × ListContainers`.
+/// The names of the calls in order; repeated ones once with their number: `Version, 3 × ListContainers`.
 fn names(calls: &[Call]) -> String {
     let repeated = calls.chunk_by(|one, next| one.method == next.method);
     let each = repeated.filter_map(|calls| {
@@ -94,7 +94,7 @@ fn of_call(call: &Call) -> String {
     text
 }
 
-/// What many rules failed with, and those rules.
+/// The common causes of many failures, with their rules.
 #[must_use]
 pub fn causes(report: &Report) -> String {
     let causes = common(report).into_iter().map(|(cause, rules)| {
@@ -110,7 +110,7 @@ pub fn causes(report: &Report) -> String {
     causes.collect()
 }
 
-/// The last lines: how many rules ended how.
+/// The last lines: the number of rules by result.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let count = |wanted: &str| report.results.iter().filter(|one| word(one) == wanted).count();

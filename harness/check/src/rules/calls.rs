@@ -1,4 +1,4 @@
-//! Rules of calls beside each other: at once, cancelled, refused, and whether their answers agree.
+//! Rules of several calls: concurrent, cancelled and refused calls, and agreement between calls.
 
 pub(crate) mod agreement;
 pub(crate) mod cancellation;
@@ -99,7 +99,7 @@ where
     Ok(answers.into_iter().collect::<Result<_, _>>()?)
 }
 
-/// The refusals among the answers, of which at least one must be a success: some runtimes refuse the later calls.
+/// The error messages among the results, of which at least one must be a success: some runtimes refuse the later calls.
 fn some_succeed(call: &str, answers: Vec<Result<(), Status>>) -> Verdict<Vec<String>> {
     let all = answers.len();
     let refusals: Vec<String> = answers

@@ -265,7 +265,7 @@ async fn read_only_path_is_not_written(x: &Context) -> Verdict {
 }
 
 async fn memory_limit_kills(x: &Context, pod: Pod) -> Verdict {
-    // The shell's variable doubles until the limit; without one it ends at 256 MiB.
+    // The shell doubles its variable until the memory limit; without a limit it stops at 256 MiB.
     let text = "v=0123456789abcdef; while [ ${#v} -lt 268435456 ]; do v=$v$v; done";
     let mut config = x.script("c", text);
     config.linux.get_or_insert_default().resources = Some(v1::LinuxContainerResources {

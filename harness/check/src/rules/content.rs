@@ -229,7 +229,7 @@ async fn signal_is_that_of_image(x: &Context, signal: &str) -> Verdict {
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &10)?;
     let named = status.stop_signal();
-    // Older runtimes do not know the field.
+    // Older runtimes do not have the field.
     if named == v1::Signal::RuntimeDefault {
         return Ok(());
     }

@@ -345,7 +345,7 @@ async fn second_subscriber_has_no_past(x: &Context) -> Verdict {
     let past = x.pod_of(config).await?;
     let of_past = x.running(&past).await?;
     x.client.remove_pod(&past.id).await?;
-    // The runtime has sent all of them once the first subscriber has the last one.
+    // When the first subscriber has the last event, the runtime has sent all of them.
     events_of(x, first, &[&past.id, &of_past]).await?;
     let second = subscribe(x).await?;
     let pod = x.pod().await?;

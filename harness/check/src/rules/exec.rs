@@ -121,7 +121,8 @@ async fn exec_sync_ends_with_its_timeout(x: &Context) -> Verdict {
 
 async fn exec_sync_ends_after(x: &Context, id: &str, timeout: u32) -> Verdict {
     let began = Instant::now();
-    // It appends a line each second: it is killed as it writes its second line, and a truncated file could then be empty.
+    // The script appends to the file instead of truncating it: when the runtime kills it during its second write, a truncated file
+    // could be empty.
     let seconds = "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14";
     let script = format!("for s in {seconds}; do echo $s >>/tmp/{timeout}-seconds; sleep 1; done");
     let what = format!("ExecSync of a command that takes 15 s, with a timeout of {timeout} s");

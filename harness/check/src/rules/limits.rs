@@ -1,4 +1,4 @@
-//! Rules of a container's memory and CPU limits, as its cgroup shows them, and of their updates.
+//! Rules of a container's memory and CPU limits, as its cgroup shows them, and of limit updates.
 
 pub(crate) mod cgroup_paths;
 pub(crate) mod decrease;
@@ -205,7 +205,7 @@ async fn oom_score_is_set(x: &Context) -> Verdict {
 
 async fn update_changes_running_container(x: &Context) -> Verdict {
     let (_pod, id) = limited(x).await?;
-    // This detects a runtime that keeps returning its first status.
+    // A runtime that keeps returning its first status fails here.
     limits_in_status(x, &id).await?;
     let wider = v1::LinuxContainerResources {
         memory_limit_in_bytes: 128 * MIB,

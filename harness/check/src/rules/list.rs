@@ -91,7 +91,7 @@ pub(crate) async fn containers(x: &Context, filter: ContainerFilter) -> Verdict<
     Ok(ours.map(|container| container.id).collect())
 }
 
-/// Other clients use the runtime too: only the objects of this rule are compared.
+/// Other clients use the runtime, too: only this rule's objects are compared.
 pub(crate) fn is_ours(x: &Context, labels: &std::collections::HashMap<String, String>) -> bool {
     labels.get(RUN_LABEL) == Some(&x.shared.run)
         && labels.get(RULE_LABEL).is_some_and(|rule| rule == x.rule)

@@ -176,7 +176,7 @@ async fn log_is_complete_at_exit(x: &Context) -> Verdict {
     }
     let pod = x.pod().await?;
     let id = pod.start(config).await?;
-    // It waits for the file, so that it cannot have ended yet, however slow the machine is.
+    // The container waits for the file, so it cannot have exited yet, however slow the machine is.
     x.container_is(&id, ContainerState::ContainerRunning).await?;
     std::fs::write(directory.join("go"), "")
         .map_err(|error| Outcome::Skipped(format!("no file for the container: {error}")))?;
@@ -227,7 +227,7 @@ async fn line_without_end_is_partial(x: &Context, pod: Pod) -> Verdict {
     equal("whether the last line is partial, and its text", last, &expected)?;
     match rest {
         [] => Ok(()),
-        // Some runtimes end each line that they began.
+        // Some runtimes complete each line that they started.
         [(false, text)] if text.is_empty() => {
             diverges("an empty entry, tagged F, follows the last line without an end")
         }
@@ -235,7 +235,7 @@ async fn line_without_end_is_partial(x: &Context, pod: Pod) -> Verdict {
     }
 }
 
-/// The processes of this machine that have a file open. Only root sees those of all users.
+/// The processes of this machine that have a file open. Only root sees the processes of all users.
 fn users(path: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let have = |process: &std::fs::DirEntry| {

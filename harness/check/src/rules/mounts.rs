@@ -85,7 +85,7 @@ pub(crate) fn of(host_path: &Path, container_path: &str) -> v1::Mount {
     v1::Mount {
         host_path: host_path.display().to_string(),
         container_path: container_path.to_owned(),
-        // Where SELinux is enforced, containers can access only relabelled files; the kubelet requests it, too.
+        // With enforcing SELinux, containers can access only relabelled files. The kubelet requests relabelling, too.
         selinux_relabel: true,
         ..Default::default()
     }

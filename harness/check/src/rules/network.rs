@@ -35,7 +35,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 
 /// The port that the server in a pod listens on.
 pub(crate) const PORT: u16 = 8080;
-/// Greets each client. It needs no Perl module.
+/// A server that greets each client. It needs no Perl module.
 pub(crate) const SERVER: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; socket(S, 2, 1, 0) or die; setsockopt(S, 1, 2, 1); bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 listen(S, 9) or die; print "ready\n"; while (accept(C, S)) { syswrite C, "hello from $ARGV[0]\n"; close C }' "#;

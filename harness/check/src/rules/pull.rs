@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::prelude::*;
 use crate::rules::image::{add, pull, refusal, status};
 
-/// Faults for rules that expect a pull to fail.
+/// Faults that violate rules of failing pulls.
 pub(crate) const SUCCESS: &[&str] =
     &["PullImage swallow", "ImageStatus set image {\"id\": \"sha256:none\", \"size\": 1}"];
 
@@ -171,7 +171,7 @@ async fn pull_fails(x: &Context, fault: fn(&str) -> Fault) -> Verdict {
     is_absent(x, &name).await
 }
 
-/// Skips the rule if the runtime does not get as far as the fault.
+/// Skips the rule if the error is about the connection, so that the pull did not reach the fault.
 pub(crate) fn said(status: &Status) -> Verdict {
     let outcome = refusal(status.clone());
     match matches!(outcome, Outcome::Skipped(_)) {

@@ -1,5 +1,5 @@
 //! Rules for state that survives a runtime restart: sandboxes, containers and images. Each rule restarts the runtime and runs
-//! alone. The restart switches its faults on.
+//! alone. The restart enables the rule's faults.
 
 pub(crate) mod connectivity;
 pub(crate) mod container_settings;

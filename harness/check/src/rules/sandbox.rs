@@ -239,7 +239,7 @@ async fn containers_see_dns_config(x: &Context) -> Verdict {
     equal(what, &servers.collect::<Vec<_>>(), &vec!["192.0.2.53", "192.0.2.54"])
 }
 
-/// With searches only, as dnsPolicy None allows, nothing of the host's /etc/resolv.conf is added.
+/// If only searches are configured, as dnsPolicy None allows, nothing from the host's /etc/resolv.conf is added.
 async fn config_of_client_alone(x: &Context) -> Verdict {
     let mut config = x.sandbox();
     config.dns_config =

@@ -170,7 +170,7 @@ async fn ambient_capabilities_are_given(x: &Context) -> Verdict {
     ensure(has, "CapAmb", "KILL", format!("{ambient:x}"))
 }
 
-/// The lines of `/proc/self/status` about privileges.
+/// The lines about privileges in `/proc/self/status`.
 pub(crate) fn rights(status: &str) -> Vec<String> {
     const NAMES: [&str; 9] = [
         "Uid:",

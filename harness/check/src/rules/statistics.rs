@@ -72,8 +72,8 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// Errors of containerd versions for a sandbox without a cgroup parent.
 const WITHOUT_PARENT: [&str; 2] = ["cgroupPath is empty", "has no cgroup parent"];
 
-/// A runtime's answer for a sandbox's statistics. The kubelet always sets a cgroup parent, which some runtimes need. Pods of a
-/// rule have none, because it would be left behind.
+/// A runtime's response for a sandbox's statistics. Some runtimes need a cgroup parent, which the kubelet always sets; without one
+/// the error diverges.
 pub(crate) fn without_cgroup_parent<T>(answer: Result<T, Status>) -> Verdict<T> {
     match answer {
         Err(status) => match WITHOUT_PARENT.iter().any(|words| status.message().contains(words)) {

@@ -155,7 +155,7 @@ async fn kills_after(x: &Context, grace: u32) -> Verdict {
     let status = x.client.container(&id).await?;
     equal("the exit code", &status.exit_code, &137)?;
     x.logged(&pod, "asked").await?;
-    // A slow machine counts too few, never too many.
+    // On a slow machine the container counts too few half seconds, never too many.
     let lines = x.lines(&pod);
     let most = (2 * grace + 6).to_string();
     let late = lines.iter().any(|line| line.text == most);
@@ -171,13 +171,13 @@ async fn stop_without_grace_period_kills(x: &Context, id: String) -> Verdict {
     x.client.stop(&id, 0).await?;
     let took = began.elapsed();
     let status = x.client.container(&id).await?;
-    // SIGTERM ends it with 143.
+    // After SIGTERM the exit code would be 143.
     equal("the exit code", &status.exit_code, &137)?;
     let what = "StopContainer with a grace period of 0";
     ensure(took < Duration::from_secs(9), what, "to take less than 9 s", took)
 }
 
-/// The sleeping times of each container's processes, which identify them.
+/// The arguments of each container's sleep processes, which identify them.
 const SLEEPS: [&str; 2] = ["4242.1", "4242.2"];
 
 async fn every_process_of_container_ends(x: &Context) -> Verdict {
@@ -236,7 +236,7 @@ async fn configured_signal_is_sent(x: &Context, pod: Pod) -> Verdict {
     equal("the exit code", &x.client.container(&id).await?.exit_code, &10)
 }
 
-/// Signals that a shell can trap, with their Linux numbers, which are not those of the CRI.
+/// Signals that a shell can trap, with their Linux numbers, which differ from those of the CRI.
 const SIGNALS: [(v1::Signal, i32); 6] = [
     (v1::Signal::Sighup, 1),
     (v1::Signal::Sigint, 2),
@@ -276,7 +276,7 @@ async fn cancelled_stop_does_not_kill(x: &Context, pod: Pod) -> Verdict {
     let stop = stop_in_background(x, &id, 1);
     x.logged(&pod, "asked").await?;
     stop.abort();
-    // It still runs well after the grace period.
+    // The container still runs well after the grace period.
     x.logged(&pod, "5").await?;
     x.container_is(&id, ContainerState::ContainerRunning).await
 }

@@ -145,7 +145,7 @@ pub(crate) async fn read_until(
     }
 }
 
-/// Writes to standard input. The future does not hold the command, which threads cannot share.
+/// Writes to standard input. The future does not hold a reference to the command, which is not `Sync`.
 pub(crate) fn write<'a>(
     command: &'a Command,
     bytes: &[u8],
@@ -201,7 +201,7 @@ async fn exec_has_terminal(x: &Context, id: String) -> Verdict {
     Ok(())
 }
 
-/// The output of `cat` for these bytes, by Exec, and whether the stream ended in time.
+/// The output of `cat` for these bytes over Exec, and whether the stream ended in time.
 async fn returned(x: &Context, id: &str, bytes: &[u8]) -> Verdict<(Vec<u8>, bool, Command)> {
     let mut command = shell(x, id, "cat", BOTH_WAYS).await?;
     let (stdin, stdout) = (command.stdin.take(), command.stdout.take());
@@ -253,7 +253,7 @@ async fn exec_carries_every_byte(x: &Context, id: String) -> Verdict {
 }
 
 async fn stdin_reaches_command_over_websocket(x: &Context, id: String) -> Verdict {
-    // The command needs no end of its input, which not every WebSocket protocol can signal.
+    // The command does not need the end of its input, which some WebSocket protocols cannot signal.
     let cmd = ["/bin/sh", "-c", "read line; echo \"got $line\"; exit 6"];
     let mut command = exec(x, &id, &cmd, BOTH_WAYS, Transport::WebSocket).await?;
     write(&command, b"hello\n").await?;
@@ -305,7 +305,7 @@ async fn both_attached_get_output(x: &Context, pod: Pod) -> Verdict {
     config.stdin = true;
     let id = x.start_ready(&pod, config).await?;
     let mut first = attach(x, &id, BOTH_WAYS).await?;
-    // A client is attached once its own input comes back.
+    // A client is attached once it receives its own input.
     write(&first, b"1\n").await?;
     read_until(x, &mut first.stdout, "got 1\n").await?;
     let mut second = attach(x, &id, BOTH_WAYS).await?;

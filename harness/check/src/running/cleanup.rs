@@ -1,5 +1,5 @@
-//! Removes what a check or a benchmark made, found by its labels, and by the ids that RunPodSandbox answered, for runtimes that lose
-//! labels.
+//! Removes the objects of a check or a benchmark. It finds them by their labels and, for runtimes that lose labels, by the ids that
+//! RunPodSandbox returned.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use tonic::{Code, Status};
 use crate::cgroup;
 use crate::context::{NAMESPACE, RULE_LABEL, RUN_LABEL};
 
-/// How the directories of checks begin.
+/// The name prefix of checks' directories.
 pub(crate) const PREFIX: &str = "crib-check-";
-/// How the directories of benchmarks begin.
+/// The name prefix of benchmarks' directories.
 pub const BENCH_PREFIX: &str = "crib-bench-";
 
-/// How long a list of pods or images may take, beyond which those are removed whose ids are known.
+/// The time limit of a list of pods or images. After it, only the objects with known ids are removed.
 pub(crate) const LISTING: Duration = Duration::from_secs(5);
 
-/// The answer of a list, which a runtime may never give.
+/// The response to a list call, or DEADLINE_EXCEEDED after the time limit.
 async fn in_time<T>(limit: Duration, list: impl Future<Output = Answer<T>>) -> Answer<T> {
     let late = |_| Err(Status::deadline_exceeded("no answer"));
     let answer = tokio::time::timeout(limit, list).await;
     answer.unwrap_or_else(late)
 }
 
-/// The ids of pods that RunPodSandbox answered.
+/// The pod ids that RunPodSandbox returned.
 pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Set<String> {
     let calls = calls.into_iter().filter(|call| call.method == "RunPodSandbox");
     let ids = calls.filter_map(|call| {
@@ -37,8 +37,8 @@ pub(crate) fn answered_pods<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Se
     ids.filter(|id| !id.is_empty()).collect()
 }
 
-/// Stops and removes the pods of a run, those with its label and those of `answered`; only those of one rule, if one is named.
-/// The list of pods may take as long as `listing`. Returns what could not be removed.
+/// Stops and removes the pods of a run, or only those of `rule`: the pods with the labels and those in `answered`. The time limit
+/// of ListPodSandbox is `listing`. Returns what could not be removed.
 pub(crate) async fn remove_pods(
     client: &Client,
     run: &str,
@@ -58,7 +58,7 @@ pub(crate) async fn remove_pods(
         left.push(format!("ListPodSandbox: {}", status.message()));
         Vec::new()
     });
-    // A runtime that ignores filters must not cost others their pods.
+    // If a runtime ignores filters, the pods of others must not be removed.
     let ours = |pod: &&v1::PodSandbox| {
         let has = |(key, value): &(String, String)| pod.labels.get(key) == Some(value);
         labels.iter().all(has)
@@ -77,7 +77,8 @@ pub(crate) async fn remove_pods(
     left
 }
 
-/// Whether a pod is there and one of a check: a runtime that answers RunPodSandbox with the id of another one must not cost it.
+/// Whether a pod exists and belongs to the check. If a runtime returns the id of another pod from RunPodSandbox, that pod must not
+/// be removed.
 async fn is_of_check(client: &Client, run: &str, id: &str) -> bool {
     match client.pod(id).await {
         Ok(answer) => answer.status.is_none_or(|status| {
@@ -94,7 +95,7 @@ async fn remove_pod(client: &Client, id: &str) -> Answer<()> {
     client.remove_pod(id).await
 }
 
-/// Removes the images whose names have the run in them.
+/// Removes the images whose names contain the run's name.
 pub(crate) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
     let images = match in_time(LISTING, client.list_images()).await {
         Ok(images) => images,
@@ -114,8 +115,8 @@ pub(crate) async fn remove_images(client: &Client, run: &str) -> Vec<String> {
     left
 }
 
-/// Removes the pods, those with the run's label and those of `answered`, the images and the control groups of a run. Returns what
-/// could not be removed.
+/// Removes the pods, images and cgroups of a run: the pods with the run's label and those in `answered`. Returns what could not be
+/// removed.
 pub async fn remove_run(client: &Client, run: &str, answered: &Set<String>) -> Vec<String> {
     let mut left = remove_pods(client, run, None, answered, LISTING).await;
     left.extend(remove_images(client, run).await);

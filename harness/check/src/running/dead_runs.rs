@@ -1,5 +1,5 @@
-//! Checks and benchmarks that were killed: what tells that they are dead, and the removal of what they left. A runtime that was
-//! killed with them may have forgotten their pods, so their control groups and directories tell of them too.
+//! Removes what killed checks and benchmarks left. A run is dead if its process has exited and it holds no lock. If the runtime was
+//! killed, too, it may have forgotten the pods; cgroups and directories then still name the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,10 +16,10 @@ use crate::context::{DIRECTORY_ANNOTATION, RUN_LABEL};
 use crate::directory::{lives, remove_directory};
 use crate::running::cleanup::{BENCH_PREFIX, LISTING, PREFIX, remove_images, remove_pods};
 
-/// What no run takes.
+/// Longer than any run takes.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Removes what runs left that live no more.
+/// Removes what dead runs left.
 pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
     let temporary = harness::temp_dir();
     let mut dead: Map<String, Set<PathBuf>> = Map::new();
@@ -34,7 +34,7 @@ pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
     for (run, directories) in dead {
         report(&run, remove_pods(runtime, &run, None, &Set::new(), LISTING).await);
         remove_images(images, &run).await;
-        // Label and annotation are the runtime's word: only what a check makes is removed.
+        // Labels and annotations come from the runtime: only cgroups and directories with a run's name are removed.
         if process(&run).is_some() {
             report(&run, cgroup::remove(&run));
             let own = temporary.join(&run);
@@ -43,9 +43,9 @@ pub async fn remove_dead_runs(runtime: &Client, images: &Client) -> Answer<()> {
             }
         }
     }
-    // A process that is not seen from here, because it is in a container, may still hold its lock.
+    // A run in another PID namespace may still be alive: then it holds its lock.
     let is_dead = |run: &String| has_ended(run) && !lives(&temporary.join(run));
-    // Or has it elsewhere: no check takes this long.
+    // Its directory may be elsewhere, too: no run takes this long.
     let is_old = |run: &String| age(run).is_some_and(|age| age > LONGEST);
     for run in runs_of(&images.list_images().await?) {
         if is_dead(&run) && is_old(&run) {
@@ -67,7 +67,7 @@ fn report(run: &str, all_left: Vec<String>) {
     }
 }
 
-/// Whether this is the name of a run whose process has ended.
+/// Whether this is a run's name and the run's process has exited.
 fn has_ended(run: &str) -> bool {
     process(run).is_some_and(|process| kill(process, None) == Err(Errno::ESRCH))
 }
@@ -76,13 +76,13 @@ fn process(run: &str) -> Option<Pid> {
     parse(run).map(|(_, process)| process)
 }
 
-/// How long ago the run with this name began.
+/// The time since the start of the run with this name.
 fn age(run: &str) -> Option<Duration> {
     let now = SystemTime::UNIX_EPOCH.elapsed().ok()?;
     parse(run).map(|(began, _)| now.saturating_sub(began))
 }
 
-/// When a run began, since 1970, and its process, from its name: a prefix, the microseconds, the process and a count.
+/// The start of a run, since 1970, and its process id, from its name: a prefix, microseconds, the process id and a counter.
 fn parse(run: &str) -> Option<(Duration, Pid)> {
     let rest = [PREFIX, BENCH_PREFIX].iter().find_map(|prefix| run.strip_prefix(prefix))?;
     let mut words = rest.split('-');
@@ -93,7 +93,7 @@ fn parse(run: &str) -> Option<(Duration, Pid)> {
     is_whole.then(|| (began, Pid::from_raw(process)))
 }
 
-/// The runs that have their name in that of an image.
+/// The names of runs in the names of images.
 fn runs_of(images: &[v1::Image]) -> Set<String> {
     let names = images.iter().flat_map(|image| image.repo_tags.iter().chain(&image.repo_digests));
     let words = names.flat_map(|name| name.split('/'));

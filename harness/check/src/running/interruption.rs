@@ -1,4 +1,4 @@
-//! The end of a check before its time: no rule makes a pod any more, and the pods that are being made are waited for.
+//! Early end of a check: rules cannot create pods any more, and the check waits for pods that are being created.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::context::Unfinished;
 use crate::running::CheckError;
 use crate::running::prepare::CallLimit;
 
-/// The name of the rule that refuses pods once the check is interrupted.
+/// The name of the fault that refuses pods once the check is interrupted.
 const INTERRUPTED: &str = "check-interrupted";
-/// How long a runtime may be away, as while it restarts.
+/// How long a runtime may be unavailable, for example during a restart.
 const AWAY: Duration = Duration::from_secs(10);
-/// How long a pod may take that is being made. One that takes longer is left to the next check.
+/// How long to wait for pods that are being created. Pods that take longer are left to the next check.
 const PODS: Duration = Duration::from_secs(10);
 
-/// The faults of a check, and the refusal of pods, which is off at first.
+/// The faults of a check, and the refusal of pods, which is initially off.
 pub(crate) fn with_refusal(faults: &[Fault]) -> Vec<Fault> {
     let refusal = format!("off {INTERRUPTED}: RunPodSandbox answer CANCELLED \"interrupted\"");
     faults.iter().cloned().chain(refusal.parse()).collect()
 }
 
-/// Lets no rule make another pod, and waits for those that are being made.
+/// Stops all rules from creating pods, and waits for pods that are being created.
 pub(crate) async fn settle(rules: &[Unfinished]) {
     for rule in rules {
-        // A rule whose proxy has no refusal makes none.
+        // An error means that the proxy has no refusal, and the rule creates no pods.
         let _ = rule.faults.switch(INTERRUPTED, true);
     }
     let settled = async {
@@ -35,17 +35,17 @@ pub(crate) async fn settle(rules: &[Unfinished]) {
             rule.recording.until(|calls| makes_none(calls).then_some(())).await;
         }
     };
-    // The runtime may never answer.
+    // On timeout, the pods are left to the next check.
     let _ = tokio::time::timeout(PODS, settled).await;
 }
 
-/// Whether a rule with these calls ended as one does whose runtime is gone: its last call got no answer.
+/// Whether the calls of a rule indicate that the runtime is gone: its last call got no response.
 pub(crate) fn may_be_gone(calls: &[Call]) -> bool {
     let last = calls.last().and_then(|call| call.code);
     matches!(last, None | Some(Code::Unavailable | Code::Cancelled))
 }
 
-/// Why the runtime answers no more, if so: it has some time to come back.
+/// Why the runtime does not respond; `None` if it responds within [`AWAY`].
 pub(crate) async fn gone(runtime: &Client, limit: &CallLimit) -> Option<String> {
     let version = || async {
         match limit.call("Version", runtime.version()).await {
@@ -78,7 +78,7 @@ mod tests {
         };
         assert_eq!(refusal.name(), Some(INTERRUPTED));
         assert!(refusal.text().starts_with("off "), "{refusal:?}");
-        // `fail` would let the runtime make the pod first.
+        // `fail` would forward the request, so that the runtime creates the pod.
         assert!(refusal.text().contains(" answer "), "{refusal:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! How many rules run at once, and how long they wait for a call that the runtime never answers: so that a check of any runtime
-//! ends soon, and one that works has no more to do at once than `--parallel` says.
+//! The number of concurrent rules, and how long they wait for calls that the runtime never answers. A check of any runtime ends
+//! soon, and a working runtime is not loaded beyond `--parallel`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tonic::Code;
 
-/// The most rules that run at once.
+/// The maximum number of concurrent rules.
 const MOST_SLOTS: u32 = 1024;
-/// A runtime that answers no call sooner than this can have more rules at once: they wait, and cost it nothing.
+/// A runtime whose fastest response takes longer than this gets more concurrent rules: they mostly wait.
 const LATE: Duration = Duration::from_millis(50);
-/// The most rules that wait, for each slot.
+/// The maximum number of waiting rules for each slot.
 const WAITING: u32 = 16;
-/// A rule that takes longer waits, and gives its slot to the next one.
+/// A rule that takes longer than this counts as waiting, and releases its slot to the next rule.
 const LONG: Duration = Duration::from_secs(10);
-/// The same of a runtime that keeps rules waiting.
+/// The same limit if the runtime keeps many rules waiting.
 const SHORT: Duration = Duration::from_secs(1);
-/// That many rules that wait for nothing show that a runtime keeps them waiting.
+/// From this number of rules that failed after waiting, the runtime counts as unresponsive.
 const MANY: usize = 8;
-/// How long a rule waits for a call that was never answered, though a rule waited for it until its deadline.
+/// How many seconds a rule waits for a method that another rule awaited in vain until its deadline.
 const SILENCE: f64 = 3.0;
 
-/// The slots of rules, and what is known of how long the runtime takes.
+/// The slots of rules, and what is known about the runtime's response times.
 #[derive(Debug)]
 pub(crate) struct Pace {
     slots: Arc<Semaphore>,
@@ -38,15 +38,15 @@ pub(crate) struct Pace {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// How many rules waited for nothing.
+    /// The number of rules that failed after waiting.
     kept_waiting: usize,
-    /// The calls that were never answered.
+    /// The methods that were never answered.
     silent: Set<String>,
-    /// Of how many rules in a row the pods could not be removed in time.
+    /// For how many consecutive rules the pods could not be removed in time.
     keeps_pods: usize,
 }
 
-/// The right of a rule to run.
+/// The permit of a rule to run.
 #[derive(Debug)]
 pub(crate) struct Slot {
     _permits: Vec<OwnedSemaphorePermit>,
@@ -56,8 +56,8 @@ pub(crate) struct Slot {
 }
 
 impl Pace {
-    /// So many slots; more if the runtime answers no call sooner than `fastest`. `silent` are calls that it has not answered, and
-    /// `end` is when the rules of a runtime that keeps them waiting end.
+    /// Creates `parallel` slots, or more if the runtime answers no call faster than `fastest`. `silent` are methods without a
+    /// response so far. `end` is when the check of an unresponsive runtime stops starting rules.
     pub(crate) fn new(
         parallel: usize,
         end: Instant,
@@ -77,7 +77,7 @@ impl Pace {
         }
     }
 
-    /// Waits for a slot; for all of them, and the end of the rules that wait, if no other rule may run. `None` after [`Self::close`].
+    /// Waits for a slot or, if `alone`, for all slots and the end of all waiting rules. `None` after [`Self::close`].
     pub(crate) async fn slot(&self, alone: bool) -> Option<Slot> {
         let needed = if alone { self.every } else { 1 };
         let mut permits = vec![Arc::clone(&self.slots).acquire_many_owned(needed).await.ok()?];
@@ -88,7 +88,7 @@ impl Pace {
         Some(Slot { _permits: permits, alone, waits: false })
     }
 
-    /// Gives the slot of a rule that has taken this long to the next one, unless too many rules wait already.
+    /// Releases the slot of a rule that has taken this long, unless too many rules are waiting.
     pub(crate) fn give_way(&self, slot: &mut Slot, took: Duration) {
         let long = if self.known().kept_waiting < MANY / 2 { LONG } else { SHORT };
         if slot.alone || slot.waits || took < long {
@@ -99,17 +99,17 @@ impl Pace {
         }
     }
 
-    /// Whether there is time for rules: always, except late in the check of a runtime that has kept many of them waiting.
+    /// Whether there is time for rules: `false` only after `end`, if the runtime kept many rules waiting.
     pub(crate) fn has_time(&self) -> bool {
         self.known().kept_waiting < MANY || Instant::now() < self.end
     }
 
-    /// No rule gets a slot any more.
+    /// Stops handing out slots.
     pub(crate) fn close(&self) {
         self.slots.close();
     }
 
-    /// The call that this rule waits for in vain, since the runtime has never answered it.
+    /// The call that this rule awaits in vain, because the runtime has never answered its method.
     pub(crate) fn in_vain<'a>(&self, calls: &'a [Call], now: f64) -> Option<&'a Call> {
         let known = self.known();
         calls.iter().find(|call| {
@@ -118,12 +118,13 @@ impl Pace {
         })
     }
 
-    /// Notes that a rule waited for nothing.
+    /// Counts a rule that failed after waiting.
     pub(crate) fn kept_waiting(&self) {
         self.known().kept_waiting += 1;
     }
 
-    /// Learns from the calls of a rule, and from those that were open for most of its deadline where it reached that.
+    /// Records which methods were answered by the calls of a rule. If the rule reached its deadline, methods of calls that were
+    /// open for most of it are recorded as silent.
     pub(crate) fn learn(&self, calls: &[Call], reached: Option<Duration>) {
         let mut known = self.known();
         if let Some(deadline) = reached {
@@ -142,7 +143,7 @@ impl Pace {
         }
     }
 
-    /// How long the removal of a rule's pods may take.
+    /// The time limit for the removal of a rule's pods.
     pub(crate) fn removal(&self, usual: Duration) -> Duration {
         let known = self.known();
         let left = self.end.saturating_duration_since(Instant::now());
@@ -154,7 +155,7 @@ impl Pace {
         }
     }
 
-    /// How long the list of a rule's pods may take: no time if the runtime has never answered one.
+    /// The time limit for the list of a rule's pods: zero if the runtime has never answered this call.
     pub(crate) fn listing(&self, usual: Duration) -> Duration {
         match self.known().silent.contains("ListPodSandbox") {
             true => Duration::ZERO,
@@ -162,7 +163,7 @@ impl Pace {
         }
     }
 
-    /// Learns whether the pods of a rule that had some were removed in time.
+    /// Records whether the pods of a rule were removed in time.
     pub(crate) fn learn_removal(&self, in_time: bool) {
         let mut known = self.known();
         known.keeps_pods = if in_time { 0 } else { known.keeps_pods + 1 };
@@ -181,7 +182,7 @@ mod tests {
         Pace::new(parallel, Instant::now() + Duration::from_secs(10), (fastest, Set::new()))
     }
 
-    /// Whether a rule can begin at once.
+    /// Whether a rule gets a slot immediately.
     async fn begins(pace: &Pace, alone: bool) -> bool {
         tokio::time::timeout(Duration::from_millis(1), pace.slot(alone)).await.is_ok()
     }
@@ -194,7 +195,7 @@ mod tests {
         assert!(!begins(&pace, false).await);
         pace.give_way(&mut slot, LONG);
         assert!(begins(&pace, false).await);
-        // One that needs the runtime for itself waits for it all the same.
+        // A rule that runs alone still waits for it.
         assert!(!begins(&pace, true).await);
         drop(slot);
         let mut alone = pace.slot(true).await.unwrap();

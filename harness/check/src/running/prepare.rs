@@ -1,4 +1,4 @@
-//! What a check asks of the runtime before its first rule. A call that hangs there must not hang the check.
+//! Calls before the first rule. A hanging call must not hang the check.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -19,10 +19,10 @@ use crate::directory::RunDirectory;
 use crate::images::{ImageError, TestImages};
 use crate::running::{CheckError, Options};
 
-/// After this time without an answer, people are told what is waited for.
+/// After this time without a response, a warning names the call.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// The limit of calls that belong to no rule: the deadline of a rule, and the check's interruption.
+/// The limit of calls outside of rules: a deadline, and the interruption of the check.
 #[derive(Debug, Clone)]
 pub(crate) struct CallLimit {
     deadline: Duration,
@@ -35,12 +35,12 @@ impl CallLimit {
         Self { deadline, interrupt, seen: Arc::new(Mutex::new((Duration::MAX, Set::new()))) }
     }
 
-    /// How soon the fastest call was answered, and the names of those that were not.
+    /// The shortest response time, and the methods without a response.
     pub(crate) fn seen(&self) -> (Duration, Set<String>) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for a call; one without an answer has the code DEADLINE_EXCEEDED.
+    /// Waits for a call; without a response it returns DEADLINE_EXCEEDED.
     ///
     /// # Errors
     /// [`CheckError::Interrupted`]
@@ -52,7 +52,7 @@ impl CallLimit {
         let began = Instant::now();
         let deadline = match name {
             "Version" | "PullImage" => self.deadline,
-            // The rules can do without the others.
+            // The rules can run without the other calls.
             _ => self.deadline / 8,
         };
         let late = || {
@@ -80,7 +80,7 @@ impl CallLimit {
     }
 }
 
-/// Finds out what the rules need to know of the runtime, and sees to the image of containers.
+/// Collects what the rules need to know about the runtime, and provides the containers' image.
 pub(crate) async fn prepare(
     options: &Options,
     client: &Client,
@@ -93,7 +93,7 @@ pub(crate) async fn prepare(
     let images = images.map_err(|error| reason(&error));
     let image = match (&options.image, runtime_name, &images) {
         (Some(image), _, _) => image.clone(),
-        // crib has an image of the host's root.
+        // crib has an image of the host's root filesystem.
         (None, "crib", _) => "crib.local/host".to_owned(),
         (None, _, Ok(images)) => {
             let image = images.add_shell().map_err(|error| no_image(&error))?;
@@ -124,7 +124,7 @@ pub(crate) async fn prepare(
         images => images,
     };
     let status = match limit.call("Status", client.status()).await? {
-        // What crib says of its box; other runtimes say nothing.
+        // crib's status describes its machine; other runtimes do not report this.
         Ok(status) if runtime_name == "crib" => status,
         Ok(_) => Default::default(),
         Err(status) => {
@@ -144,7 +144,7 @@ pub(crate) async fn prepare(
         isolation.contains("single id").then(|| "the user has no subordinate ids".to_owned());
     let group = limit.call("RuntimeConfig", cgroup::of_run(client, &run));
     let cgroup = group.await?.unwrap_or_else(|status| {
-        // A runtime may leave the call out.
+        // The call is optional.
         if status.code() != tonic::Code::Unimplemented {
             tracing::warn!(message = brief(status.message()), "pods have no cgroup parent");
         }
@@ -170,7 +170,7 @@ pub(crate) async fn prepare(
     })
 }
 
-/// The images, or why the runtime cannot pull them: it does not reach the registry of this process.
+/// The images, or the reason if the runtime cannot reach the registry in this process.
 async fn reachable(
     images: TestImages,
     client: &Client,
@@ -183,7 +183,7 @@ async fn reachable(
     let Err(status) = limit.call("PullImage", client.pull(&name)).await? else {
         return Ok(Ok(images));
     };
-    // A runtime that reached the registry, or did not try to, breaks the rules of pulls.
+    // If the runtime reached the registry, or failed for another reason, the rules of pulls report the failure.
     if images.seen("") > 0 || !is_of_connection(status.message()) {
         return Ok(Ok(images));
     }
@@ -196,7 +196,7 @@ async fn reachable(
     Ok(Err(why))
 }
 
-/// Whether the words of a runtime are about a connection that failed.
+/// Whether an error message is about a failed connection.
 fn is_of_connection(message: &str) -> bool {
     let message = message.to_lowercase();
     let words = [

@@ -1,5 +1,4 @@
-//! Runs rules in parallel: each with a connection, a recording and a deadline of its own, so that a call that hangs costs its
-//! rule alone.
+//! Runs rules in parallel, each with its own connection, recording and deadline, so that a hanging call affects only its rule.
 
 use std::io;
 use std::path::Path;
@@ -27,15 +26,15 @@ use crate::running::pace::{Pace, Slot};
 use crate::running::prepare::{CallLimit, prepare};
 use crate::running::{CheckError, DEADLINE, Options};
 
-/// How long removing a rule's pods may take, beyond which they are left for the end of the run.
+/// The time limit for the removal of a rule's pods. Remaining pods are removed at the end of the run.
 const REMOVAL: Duration = Duration::from_secs(20);
-/// How long removing all that rules have left may take, at the end of the run.
+/// The time limit for the removal of everything that rules left, at the end of the run.
 const LAST_REMOVAL: Duration = Duration::from_secs(60);
-/// The threads in which rules run. They mostly wait.
+/// The number of threads for rules, which mostly wait.
 const WORKERS: usize = 4;
-/// How often is looked at what a rule waits for.
+/// The interval at which a running rule is examined.
 const LOOK: Duration = Duration::from_millis(500);
-/// The calls that a runtime may leave out.
+/// The optional calls.
 const OPTIONAL: &[&str] = &[
     "CheckpointContainer",
     "GetContainerEvents",
@@ -54,53 +53,54 @@ const OPTIONAL: &[&str] = &[
     "UpdateRuntimeConfig",
 ];
 
-/// How one rule ended.
+/// The result of one rule.
 #[derive(Debug, Clone)]
 pub struct RuleResult {
     /// The rule.
     pub rule: &'static Rule,
-    /// How: `Ok` is a pass.
+    /// The outcome: `Ok` if the rule passed.
     pub outcome: Result<(), Outcome>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
-    /// Its calls, in the order in which they began; times are since the rule's beginning.
+    /// Its calls, sorted by their starts; times are relative to the rule's start.
     pub calls: Vec<Call>,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The runtime's name and version.
     pub runtime: String,
     /// The endpoint, as a URL.
     pub endpoint: String,
-    /// The command line of this check, without its choice of rules.
+    /// The command line of this check, without the selection of rules.
     pub command: String,
-    /// A result for each rule, in the order of the rules.
+    /// The results, in the order of the rules.
     pub results: Vec<RuleResult>,
-    /// Why it ended before all rules had: then rules are missing.
+    /// Why the check ended early, so that results are missing.
     pub cut_short: Option<CutShort>,
     /// What could not be removed.
     pub left: Vec<String>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Why a check ended before all of its rules had.
+/// Why a check ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutShort {
-    /// It was interrupted.
+    /// The check was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The runtime answers no more, with what it does instead.
+    /// The runtime stopped responding; the last error.
     #[error("the runtime does not answer any more ({0})")]
     RuntimeGone(String),
 }
 
-/// Runs the rules; `ended` is called after each one. Cancelling `interrupt` ends it early. Everything that was made is removed.
+/// Runs the rules, and calls `ended` after each one. Cancelling `interrupt` ends the check early. Removes everything that the rules
+/// created.
 ///
 /// # Errors
-/// See [`CheckError`]: then no rule has run.
+/// See [`CheckError`]; no rule has run.
 pub async fn check(
     options: Options,
     interrupt: CancellationToken,
@@ -128,7 +128,7 @@ pub async fn check(
         Err(error) => {
             let run = directory.name();
             let removal = cleanup::remove_images(&direct, &run);
-            // What is left is in the log of no rule, and the error says more.
+            // The error below is more important than images that could not be removed.
             let _ = tokio::time::timeout(REMOVAL.min(options.deadline), removal).await;
             directory.remove();
             return Err(error);
@@ -136,7 +136,7 @@ pub async fn check(
     };
     let mut rules = JoinSet::new();
     let workers = LocalPoolHandle::new(WORKERS);
-    // Others must not run while a rule restarts the runtime, for example: such a rule takes all slots, and waits until they are
+    // Some rules must run alone, for example if they restart the runtime: such a rule takes all slots, and waits until they are
     // free.
     let pace =
         Arc::new(Pace::new(options.parallel, began + options.deadline * 4 / 3, limit.seen()));
@@ -146,13 +146,13 @@ pub async fn check(
         let workers = workers.clone();
         rules.spawn(tasks::boxed(async move {
             let alone = rule.runs_alone() && (!rule.restarts() || options.restart.is_some());
-            // There is none when the check ends early: then no other rule begins.
+            // `None` if the check ended early: no further rule starts.
             let slot = pace.slot(alone).await?;
             run_rule(rule, &options, shared, &direct, &interrupted, &workers, (&pace, slot)).await
         }));
     }
     let mut results = Vec::new();
-    // Beside the rules: a runtime that answers late would have all of them wait.
+    // This call runs concurrently with the rules: otherwise a slow runtime would delay them all.
     let (mut asking, mut ask_again) = (JoinSet::new(), false);
     let ask = || {
         let (runtime, limit) = (runtime.clone(), limit.clone());
@@ -185,7 +185,7 @@ pub async fn check(
     };
     pace.close();
     if cut_short == Some(CutShort::Interrupted) {
-        // A pod that is being made could not be found yet, and would be left.
+        // Cleanup does not find a pod that is still being created.
         let unfinished: Vec<Unfinished> = shared.unfinished().values().cloned().collect();
         interruption::settle(&unfinished).await;
     }
@@ -204,7 +204,7 @@ pub async fn check(
     })
 }
 
-/// The command that makes such a check.
+/// The command line of a check with these options.
 fn command_line(options: &Options) -> String {
     let url = |socket: &Path| format!("unix://{}", socket.display());
     let mut words = vec![("--runtime-endpoint", url(&options.runtime))];
@@ -226,7 +226,7 @@ fn command_line(options: &Options) -> String {
     format!("crib check{}", words.collect::<String>())
 }
 
-/// The text as one word of a shell.
+/// Quotes the text as one word of a shell.
 fn shell_word(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@%+,=".contains(letter);
     match !text.is_empty() && text.chars().all(plain) {
@@ -235,7 +235,7 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-/// Runs a rule; `None` if the check was interrupted before it began.
+/// Runs a rule; `None` if the check was interrupted before the rule's start.
 async fn run_rule(
     rule: &'static Rule,
     options: &Options,
@@ -253,20 +253,20 @@ async fn run_rule(
     let connected = connect(rule, options, Arc::clone(&shared));
     let (outcome, calls) = match connected {
         Ok((context, proxies)) => {
-            // The runtime's own proxy is the first one.
+            // The first proxy is the one of the runtime's socket.
             if let Some(proxy) = proxies.first() {
                 let (recording, faults) = (proxy.recording().clone(), proxy.rules().clone());
                 let unfinished = Unfinished { recording, faults };
                 shared.unfinished().insert(rule.id, unfinished);
             }
-            // From here on an interruption finds it.
+            // From here on an interruption finds the rule in `unfinished`.
             if interrupted.is_cancelled() {
                 return None;
             }
             let zero = |proxy: &Proxy| proxy.recording().set_zero();
             proxies.iter().for_each(zero);
             let body = context.clone();
-            // A task of its own: a rule that panics fails, and ends nothing else.
+            // A separate task: a panic fails only this rule.
             let body = workers.spawn_pinned(move || async move { (rule.body)(&body).await });
             let calls = || {
                 let calls = proxies.iter().flat_map(|proxy| proxy.recording().calls());
@@ -311,7 +311,7 @@ async fn run_rule(
     Some(RuleResult { rule, outcome, took, calls })
 }
 
-/// A connection that is recorded: through a proxy of the rule's own, or two if images have an endpoint of their own.
+/// A recorded connection: through the rule's own proxy, or two proxies if the image service has its own endpoint.
 fn connect(
     rule: &'static Rule,
     options: &Options,
@@ -338,8 +338,7 @@ fn connect(
     Ok((context, proxies))
 }
 
-/// How the body ended, with which it does in any case. If it did not: the failure of one that waited for what never comes, or
-/// `None` at the deadline.
+/// Waits for the end of a rule's body: `Ok` with its outcome, `Err(Some(_))` if it waits in vain, or `Err(None)` at the deadline.
 async fn end_of(
     body: tokio::task::JoinHandle<Result<(), Outcome>>,
     deadline: Duration,
@@ -371,13 +370,13 @@ async fn end_of(
     tokio::time::timeout(deadline, ended).await.unwrap_or(Err(None))
 }
 
-/// The end of a rule for which there is no time left.
+/// The outcome of a rule for which no time is left.
 fn no_time() -> Outcome {
     let why = "the runtime is so slow that the check has no time left for this rule: run it alone with --select";
     Outcome::Skipped(why.to_owned())
 }
 
-/// Carries something out, beside the next rule when it takes long.
+/// Completes `work`; if it takes long, the rule releases its slot to the next rule.
 async fn giving_way<T>(work: impl Future<Output = T>, pace: &Pace, slot: &mut Slot) -> T {
     let began = Instant::now();
     let mut work = std::pin::pin!(work);
@@ -393,15 +392,15 @@ fn of_whole(expected: String, seen: String) -> Outcome {
     Outcome::Fail { what: "the rule as a whole".to_owned(), expected, seen }
 }
 
-/// The failure of a rule that took longer than its deadline, by what it was doing: a call, or waiting for something.
+/// The failure of a rule that exceeded its deadline; it names the open call, or what the rule waited for.
 fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome {
     let deadline = deadline.as_secs_f64();
     let duration = |call: &Call| (call.end.unwrap_or(deadline) - call.start).max(0.0);
-    // The stream of events is open as long as the rule that listens.
+    // The event stream stays open as long as the rule reads it.
     let calls = calls.iter().filter(|call| call.method != "GetContainerEvents");
     let together: f64 = calls.clone().map(duration).sum();
     let count = calls.clone().count();
-    // What was asked just before the deadline is not what took the time.
+    // A call that started just before the deadline is not the cause.
     let is_open = |call: &&Call| call.end.is_none() && duration(call) > deadline / 4.0;
     let open = calls.clone().rev().find(is_open);
     let slowest = calls.max_by(|a, b| duration(a).total_cmp(&duration(b)));
@@ -420,7 +419,7 @@ fn overdue(deadline: Duration, calls: &[Call], waiting: Option<&str>) -> Outcome
     of_whole(format!("to end within {deadline} s"), seen)
 }
 
-/// What a refused call means: a call that a runtime may leave out makes a rule unsupported, any other one fails it.
+/// The outcome for a refused call: an optional call makes the rule unsupported, any other call fails it.
 fn judged(outcome: Result<(), Outcome>, calls: &[Call]) -> Result<(), Outcome> {
     let Err(Outcome::Refused { code, message }) = outcome else {
         return outcome;
@@ -445,7 +444,7 @@ async fn clean_up(shared: Arc<Shared>, client: &Client, directory: RunDirectory)
     let answered = cleanup::answered_pods(&calls);
     let left =
         tokio::time::timeout(LAST_REMOVAL, cleanup::remove_run(client, &run, &answered)).await;
-    // Every rule has ended: there is no other owner.
+    // All rules have ended, so this is the only owner.
     if let Some(Shared { images: Ok(images), .. }) = Arc::into_inner(shared) {
         images.stop().await;
     }

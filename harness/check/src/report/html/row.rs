@@ -1,4 +1,4 @@
-//! ◆ A rule in the HTML page: what it promises, how it ended, and its calls.
+//! ◆ A rule in the HTML page: its requirement, its result and its calls.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use crate::baseline::Baseline;
 use crate::outcome::Outcome;
 use crate::running::run::{Report, RuleResult};
 
-/// How a rule may end, in the order of the tables.
+/// The possible results of a rule, in the order of the tables.
 pub(super) const WORDS: [&str; 5] = ["fail", "pass", "diverges", "unsupported", "skipped"];
-/// How many characters of a message the page has.
+/// The maximum number of characters of a message on the page.
 const LONGEST_MESSAGE: usize = 16_384;
-/// How many messages of a stream the page has.
+/// The maximum number of messages of a stream on the page.
 const MOST_MESSAGES: usize = 50;
 
-/// A rule that ended.
+/// The result of a rule.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: String,
@@ -27,9 +27,9 @@ pub(super) struct Row {
     pub(super) source: String,
     pub(super) tags: String,
     pub(super) reason: String,
-    /// What was looked at, expected and seen.
+    /// The checked value's name, the expected and the actual value.
     pub(super) difference: Option<[String; 3]>,
-    /// Why the baseline has it.
+    /// The explanation in the baseline.
     pub(super) known: Option<String>,
     pub(super) command: String,
     pub(super) seconds: f64,
@@ -97,7 +97,7 @@ impl Row {
         }
     }
 
-    /// The row; a failure that is not known is open.
+    /// The row; an unexpected failure is expanded.
     pub(super) fn html(&self) -> String {
         let open = match self.word == "fail" && self.known.is_none() {
             true => " open",
@@ -211,7 +211,7 @@ fn message(value: &Value) -> String {
     format!("<pre>{}</pre>\n", escaped(&text))
 }
 
-/// The text, with a note in place of what is beyond `longest` characters.
+/// The text; a note replaces everything after `longest` characters.
 fn shortened(text: &str, longest: usize) -> String {
     match text.char_indices().nth(longest) {
         None => text.to_owned(),

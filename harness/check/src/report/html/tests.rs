@@ -1,4 +1,4 @@
-//! Tests of the HTML page's text. How it behaves in a browser is tested with the command.
+//! Tests of the HTML page's text. Tests of the command test the page in a browser.
 use std::time::Duration;
 
 use serde_json::json;
@@ -115,7 +115,7 @@ fn text_of_runtime_is_escaped_everywhere() {
         assert!(!text.contains(part), "{part}: {text}");
     }
     let escaped = "&lt;/script&gt;&lt;/pre&gt;&lt;img src=x onerror=alert(1)&gt;";
-    // Each rule has it in a title, a name, a status and the request of a call at least.
+    // Each rule has the text at least in a title, a name, a status, and the request of a call.
     assert!(text.matches(escaped).count() > 3 * 2 * 4, "{text}");
 }
 

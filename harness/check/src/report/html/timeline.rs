@@ -1,25 +1,25 @@
-//! ◆ The calls of a rule as bars over time; those that overlap are below each other.
+//! ◆ The calls of a rule as bars over time; overlapping calls are in different lanes.
 
 use super::super::escaped;
 
-/// The least width of a bar, in percent, so that it can be seen.
+/// The minimum width of a bar, in percent, so that it is visible.
 const NARROWEST: f64 = 0.4;
 
 /// A call.
 #[derive(Debug)]
 pub(super) struct Bar {
-    /// The id of the element that the bar leads to.
+    /// The id of the linked element.
     pub(super) anchor: String,
     pub(super) name: String,
     pub(super) label: String,
-    /// How it ended: a class of the page.
+    /// The result of the call: a CSS class of the page.
     pub(super) kind: &'static str,
-    /// Seconds since the rule's beginning.
+    /// Seconds since the start of the rule.
     pub(super) start: f64,
     pub(super) end: Option<f64>,
 }
 
-/// The bars, over at least `seconds`.
+/// The bars, on a time axis of at least `seconds`.
 pub(super) fn html(bars: &[Bar], seconds: f64) -> String {
     let ends = bars.iter().filter_map(|bar| bar.end);
     let whole = ends.chain(bars.iter().map(|bar| bar.start)).fold(seconds, f64::max).max(0.001);
@@ -44,7 +44,7 @@ pub(super) fn html(bars: &[Bar], seconds: f64) -> String {
     text + &format!("</div>\n<p class=\"axis\"><span>0 s</span><span>{whole:.3} s</span></p>\n")
 }
 
-/// The lane of each span: the first one whose spans have all ended when it starts. The spans are in the order of their starts.
+/// The lane of each span: the first lane that is free when the span starts. The spans are sorted by their starts.
 fn lanes(spans: &[(f64, f64)]) -> Vec<usize> {
     let mut ends: Vec<f64> = Vec::new();
     let mut lanes = Vec::with_capacity(spans.len());

@@ -1,4 +1,4 @@
-//! Rules of agreement: calls that report the same fact agree.
+//! Rules of agreement between calls that report the same data.
 
 use compact::Set;
 use cri::v1::{ContainerEventType, ContainerFilter, PodSandboxFilter};

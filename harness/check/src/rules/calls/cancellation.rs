@@ -1,4 +1,4 @@
-//! Rules of cancelled calls: the runtime stays usable, and finishes or undoes the work that it began.
+//! Rules of cancelled calls: the runtime remains usable, and completes or undoes the work that it started.
 
 use registry::Fault;
 use tonic::Request;

@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::rule::Severity;
 use crate::rules::sandbox::UNKNOWN;
 
-/// Rules of calls with an unknown id and with an empty one. Each makes its call with the context and the id.
+/// Defines rules of calls with an unknown id and with an empty one. Each entry makes its call with the context and the id.
 macro_rules! of_absent {
     ($($id:literal $call:ident: $says:literal, |$x:ident, $object:ident| $answer:expr;)*) => {
         &[$(Rule {
@@ -103,7 +103,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Passes for one of these codes. Some runtimes return UNKNOWN where they set no code: that diverges.
+/// Passes for one of these codes. Some runtimes return UNKNOWN because they set no code: that diverges.
 fn coded<T: Debug>(what: &str, answer: Result<T, Status>, codes: &[Code]) -> Verdict {
     let status = refused(what, answer)?;
     let said = format!("{:?}: {}", status.code(), status.message());

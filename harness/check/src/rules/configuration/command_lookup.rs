@@ -91,7 +91,7 @@ async fn capabilities_of_files_are_kept(x: &Context) -> Verdict {
         let context = linux.security_context.get_or_insert_default();
         context.run_as_user = Some(v1::Int64Value { value: 1234 });
         context.no_new_privs = fixed;
-        // It is not granted by default.
+        // It is not among the default capabilities.
         let capabilities = context.capabilities.get_or_insert_default();
         capabilities.add_capabilities = vec!["DAC_READ_SEARCH".to_owned()];
         let output = x.output(config).await?;
@@ -101,7 +101,7 @@ async fn capabilities_of_files_are_kept(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// A device that a host has, and an unprivileged container does not.
+/// A device of most hosts that an unprivileged container does not have.
 const DEVICE: &str = "/dev/kmsg";
 
 async fn privileged_container_has_devices(x: &Context) -> Verdict {

@@ -61,7 +61,7 @@ async fn container_outlives_image(x: &Context) -> Verdict {
     equal("the state", &status.state(), &ContainerState::ContainerRunning)?;
     let image = status.image.unwrap_or_default().image;
     ensure(!image.is_empty(), "the image in ContainerStatus", "a name", &image)?;
-    // Without a repository's digest it is the id.
+    // Without a repository digest, image_ref is the id.
     let reference = status.image_ref;
     ensure(!reference.is_empty(), "image_ref in ContainerStatus", "not empty", &reference)?;
     // Runtimes remove layers in the background: the last file is read two seconds after the first one.

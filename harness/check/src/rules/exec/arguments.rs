@@ -1,4 +1,4 @@
-//! Rules of the commands of ExecSync: arguments, concurrency, large output, and processes that are left behind.
+//! Rules of the commands of ExecSync: arguments, concurrency, large output, and remaining processes.
 
 use crate::prelude::*;
 
@@ -35,7 +35,7 @@ async fn arguments_are_kept(x: &Context, id: String) -> Verdict {
 }
 
 async fn commands_run_beside_each_other(x: &Context, id: String) -> Verdict {
-    // The first one ends when the second one has run.
+    // The first command ends when the second one has run.
     let waiting = "until [ -e /tmp/go ]; do sleep 0.05; done; echo went";
     let (client, container) = (x.client.clone(), id.clone());
     let first = tasks::spawn(async move { client.sh(&container, waiting).await });
@@ -77,7 +77,7 @@ async fn exec_ends_without_what_it_leaves(x: &Context, id: String) -> Verdict {
     let answer = x.client.exec(&id, command, TIMEOUT);
     let diverges = |why: &str| Err(Outcome::Diverges(why.to_owned()));
     match tokio::time::timeout(PATIENCE, answer).await {
-        // Containerd does, unless drain_exec_sync_io_timeout is set.
+        // containerd does this unless drain_exec_sync_io_timeout is set.
         Err(_) => diverges("the call returns when the last process has closed the output"),
         Ok(Err(status)) if status.code() == Code::DeadlineExceeded => {
             diverges("the call ends at its timeout, without an exit code")

@@ -1,4 +1,4 @@
-//! Rules of memory limits: one below the current usage, and one of memory plus swap.
+//! Rules of memory limits: a limit below the current usage, and a limit of memory plus swap.
 
 use crate::prelude::*;
 use crate::rules::limits::{MIB, memory_limit, of_cgroup, with};

@@ -1,4 +1,4 @@
-//! Rules of resources other than memory and CPU time: they are reported and updated; and of the permissions of devices.
+//! Rules of resources other than memory and CPU time, which must be reported and updated, and of device permissions.
 
 use std::path::Path;
 
@@ -134,7 +134,7 @@ async fn quota_is_lifted(x: &Context) -> Verdict {
     Ok(())
 }
 
-/// Devices that no container has by default, and that do nothing when they are opened.
+/// Devices that no container has by default, and that have no effect when they are opened.
 const DEVICES: [&str; 2] = ["/dev/loop-control", "/dev/fuse"];
 
 async fn device_is_opened_as_given(x: &Context) -> Verdict {

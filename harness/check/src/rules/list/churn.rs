@@ -1,4 +1,4 @@
-//! Rules of lists that are requested while other members are created, exit and are removed.
+//! Rules of lists that are requested while other objects are created, exit and are removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// How often members are created and removed, and the minimum number of list calls.
+/// How often objects are created and removed, and the minimum number of list calls.
 const ROUNDS: usize = 6;
 
 /// Repeats `look` until `change` has ended, and at least [`ROUNDS`] times.
@@ -55,7 +55,8 @@ async fn while_changing<F: Future<Output = Verdict>>(
     tokio::try_join!(changing, looking).map(drop)
 }
 
-/// Fails unless the list has this id once. Passes if the runtime does not implement the call, or cannot answer it for a check's pods.
+/// Fails unless the list contains this id once. Passes if the runtime does not implement the call, or does not support it for pods
+/// without a cgroup parent.
 fn has(what: &str, listed: Verdict<Vec<String>>, id: &str) -> Verdict {
     match listed {
         Err(Outcome::Refused { code: Code::Unimplemented, .. } | Outcome::Diverges(_)) => Ok(()),

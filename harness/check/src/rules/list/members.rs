@@ -1,4 +1,4 @@
-//! Rules of the members of lists: in every state, also after their exit, but not after their removal.
+//! Rules of complete lists: they contain objects in every state and exited ones, but no removed ones.
 
 use std::collections::HashMap;
 
@@ -156,7 +156,7 @@ async fn sandboxes_of_every_state_are_listed(x: &Context) -> Verdict {
     expect("without a filter", PodSandboxFilter::default(), &[&ready, &stopped]).await
 }
 
-/// The answer of a list call, which must not fail because a member was removed.
+/// The response of a list call, which must not fail because an object was removed.
 pub(crate) fn answered<T>(what: &str, answer: Result<T, Status>) -> Verdict<T> {
     match answer {
         Err(status) if !matches!(status.code(), Code::Unimplemented | Code::Unavailable) => {
@@ -166,7 +166,7 @@ pub(crate) fn answered<T>(what: &str, answer: Result<T, Status>) -> Verdict<T> {
     }
 }
 
-/// Fails unless `seen` has each id of `once` once and no id of `never`.
+/// Fails unless `seen` contains each id of `once` once and no id of `never`.
 fn is_once(what: &str, seen: &[String], once: &[&String], never: &[&String]) -> Verdict {
     let ours = seen.iter().filter(|id| once.contains(id) || never.contains(id));
     let mut ours: Vec<&String> = ours.collect();

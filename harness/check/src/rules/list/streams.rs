@@ -108,12 +108,12 @@ fn same<T: PartialEq + Debug>(
     equal(&beside(what), &streamed, &listed)
 }
 
-/// Describes the comparison: either side may be wrong.
+/// The name of the comparison: either side may be wrong.
 fn beside(stream: &str) -> String {
     format!("the items of {stream}, compared with those of its list, shown as expected")
 }
 
-/// Fails unless the stream has each item of the later list once, and no other, with numbers close to those of the list.
+/// Fails unless the stream contains each item of the later list once, and no other, with similar numbers.
 fn same_measured<T: PartialEq + Debug + Clone>(
     what: &str,
     mut streamed: Vec<(T, Numbers)>,
@@ -262,12 +262,12 @@ async fn streamed_sandbox_stats_are_the_listed_ones(x: &Context) -> Verdict {
     let what = "StreamPodSandboxStats";
     for filter in [Default::default(), by_labels, by_id] {
         let request = v1::StreamPodSandboxStatsRequest { filter: Some(filter.clone()) };
-        // The optional call comes first.
+        // The optional call comes first, so that the rule is unsupported if it is missing.
         let answer = x.client.runtime.clone().stream_pod_sandbox_stats(request).await;
         let answer = Ok(without_cgroup_parent(answer)?);
         let streamed = drained(x, what, answer, |one| one.pod_sandbox_stats).await?;
         let listed = without_cgroup_parent(x.client.list_pod_stats(filter).await)?;
-        // With the containers of each, whose numbers are compared elsewhere.
+        // With the attributes of each sandbox's containers; other rules compare the numbers.
         type Of = (v1::PodSandboxAttributes, Vec<Option<v1::ContainerAttributes>>);
         let ours = |all: Vec<v1::PodSandboxStats>| -> Vec<(Of, Numbers)> {
             let all = all.into_iter().filter_map(|one| {

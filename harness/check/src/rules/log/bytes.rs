@@ -1,4 +1,4 @@
-//! Rules of special lines in the log: with a carriage return, cut by a rotation, and sent to an attached client too.
+//! Rules of special lines in the log: with a carriage return, split by a rotation, or also sent to an attached client.
 
 use harness::cri_log::Stream;
 
@@ -43,7 +43,7 @@ async fn carriage_return_is_kept(x: &Context, pod: Pod) -> Verdict {
 }
 
 async fn cut_line_is_kept(x: &Context, pod: Pod) -> Verdict {
-    // Runtimes may log the beginning of a line only together with its end, so the other stream announces it.
+    // Some runtimes log the start of a line only together with its end, so the script prints `ready` to the other stream.
     let text = "printf abc; echo ready >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo def; sleep 1000";
     let id = x.start_ready(&pod, x.script("c", text)).await?;
     let old = rotated(x, &pod, 1)?;
@@ -59,7 +59,7 @@ async fn cut_line_is_kept(x: &Context, pod: Pod) -> Verdict {
         }
     })
     .await?;
-    // The last entry of the old file may be written a little later.
+    // The runtime may write the last entry of the old file with a short delay.
     let what = "\"abcdef\\n\" in the old log file and the new one together";
     let seen = x
         .until(what, async || {

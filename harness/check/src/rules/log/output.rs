@@ -42,7 +42,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Whether a time is one of RFC 3339 as Go reads it: `2026-01-31T23:59:59.123456789Z`, or with an offset.
+/// Whether a time is in RFC 3339 format as Go parses it: `2026-01-31T23:59:59.123456789Z`, or with an offset.
 fn is_rfc3339(time: &str) -> bool {
     let zone = time.find(['Z', '+']).or_else(|| {
         let clock = time.find('T')?;
@@ -124,7 +124,7 @@ fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
     failed(what, part(expected), part(seen))
 }
 
-/// The bytes of a stream in a log: partial entries are joined, and each line has its end.
+/// The bytes of a stream in a log: partial entries are joined, and full entries end with a newline.
 pub(crate) fn of_stream(log: &[u8], stream: Stream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let of = |line| cri_log::parse(line).filter(|entry: &Entry| entry.stream == stream);
@@ -178,7 +178,7 @@ async fn terminal_is_logged(x: &Context, pod: Pod) -> Verdict {
     let id = pod.start(config).await?;
     let status = x.exited(&id).await?;
     equal("the exit code", &status.exit_code, &3)?;
-    // A terminal ends its lines with a carriage return too, which some runtimes keep.
+    // A terminal also ends its lines with a carriage return, which some runtimes keep.
     let lines = x.lines(&pod).into_iter();
     let seen: Vec<_> =
         lines.map(|line| (line.stream, line.text.trim_end_matches('\r').to_owned())).collect();

@@ -1,4 +1,4 @@
-//! Rules of logs that are rotated while their container writes.
+//! Rules of log rotation while the container writes.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Rules for the surroundings of a container's process: inherited variables, kernel filesystems, programs in mounts.
+//! Rules for the environment of a container's process: inherited variables, kernel filesystems, programs in mounts.
 
 use crate::prelude::*;
 

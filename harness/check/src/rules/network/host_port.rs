@@ -43,7 +43,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Answers each datagram with a greeting. It needs no Perl module.
+/// A server that answers each datagram with a greeting. It needs no Perl module.
 const DATAGRAMS: &str = r#"command -v perl >/dev/null || { echo no perl; echo ready; exit; }
 exec perl -e '$| = 1; socket(S, 2, 2, 0) or die; bind(S, pack("S n N x8", 2, 8080, 0)) or die;
 print "ready\n"; while ($from = recv(S, $text, 1500, 0)) { send S, "hello $text", 0, $from }'"#;

@@ -54,7 +54,7 @@ fn annotate(annotations: &mut std::collections::HashMap<String, String>) {
     annotations.insert("large".to_owned(), "x".repeat(ANNOTATION));
 }
 
-/// An id, and the size of the annotations that came with it.
+/// An id, and the size of the object's annotations.
 type Found = (String, usize);
 
 fn sized(id: &str, annotations: &std::collections::HashMap<String, String>) -> Found {

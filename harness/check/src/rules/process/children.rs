@@ -33,8 +33,8 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// A shell and its child. What the child writes on SIGWINCH comes after what it writes on SIGTERM, which has the lower number:
-/// shells and kernels handle signals in the order of their numbers.
+/// A shell and its child. SIGTERM has a lower number than SIGWINCH, and shells and kernels handle signals in the order of their
+/// numbers, so the child would print its line for SIGTERM before its line for SIGWINCH.
 const FAMILY: &str = "trap 'kill -WINCH $child; wait $child; exit 9' TERM
 (trap 'echo child asked' TERM; trap 'echo child alive; exit' WINCH; echo child ready; while :; do sleep 1000 & wait $!; done) &
 child=$!; echo ready; while :; do wait $child; done";
@@ -62,7 +62,7 @@ async fn signal_is_in_exit_code(x: &Context) -> Verdict {
     equal("the exit code", &code, &143)
 }
 
-/// Programs that do not reap orphans. The runtime is not to blame for a pause image that runs one of them.
+/// Programs that do not reap orphans. A pause image with such a program is not the runtime's fault.
 const REAPS_NOTHING: [&str; 4] = ["sleep", "tail", "sh", "busybox"];
 
 /// Leaves an orphan in its own process group, and exits when /mnt/go exists.

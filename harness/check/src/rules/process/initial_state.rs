@@ -159,7 +159,7 @@ const DEVICES: &[(&str, &str)] = &[
 #[derive(Debug, Clone, Copy)]
 struct Mounted<'a> {
     id: &'a str,
-    /// The mount that it covers, or that it is below.
+    /// The id of the mount that it covers, or that it is below.
     parent: &'a str,
     options: &'a str,
     kind: &'a str,
@@ -167,7 +167,7 @@ struct Mounted<'a> {
     super_options: &'a str,
 }
 
-/// The mount that is visible at a path: of several mounts, the one that no other covers.
+/// The visible mount at a path: of several mounts, the one that no other mount covers.
 fn mounted<'a>(text: &'a str, path: &str) -> Option<Mounted<'a>> {
     let parse = |line: &'a str| {
         let mut fields = line.split(' ');

@@ -23,7 +23,7 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// The pause between two moments that must be distinguishable.
+/// The pause between two moments that the rule must distinguish.
 const APART: Duration = Duration::from_secs(4);
 /// How late a runtime may notice an exit, in nanoseconds.
 const LATE: i64 = 3_000_000_000;
@@ -33,7 +33,7 @@ async fn times_are_those_of_what_happened(x: &Context, pod: Pod) -> Verdict {
     tokio::time::sleep(APART).await;
     let started = now();
     x.client.start(&id).await?;
-    // Reads the log without calling the runtime.
+    // `logged` reads the log without calling the runtime.
     x.logged(&pod, "ended").await?;
     let ended = now();
     tokio::time::sleep(APART).await;

@@ -1,4 +1,4 @@
-//! Rules for sandboxes whose process is killed by others than the runtime.
+//! Rules for sandboxes whose process is killed by another process than the runtime.
 
 use std::fs;
 use std::path::Path;

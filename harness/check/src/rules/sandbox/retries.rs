@@ -41,7 +41,7 @@ async fn refused_pod_is_run_later(x: &Context) -> Verdict {
     x.running(&pod).await.map(drop)
 }
 
-/// Fails unless a wrong container is refused and the corrected one is then created.
+/// Fails unless an invalid container is refused and the corrected one is then created.
 async fn made_after_refusal(
     x: &Context,
     pod: &Pod,

@@ -65,7 +65,7 @@ async fn many_groups_are_kept(x: &Context) -> Verdict {
     };
     let none = Vec::<i64>::new();
     let lines = x.lines(&pod);
-    // Errors of id about groups without names may come first.
+    // id may first print errors about groups without names.
     let line = lines.iter().find(|line| line.stream == Stream::Stdout);
     let groups = groups_in(line.map_or("", |line| line.text.as_str()));
     equal("groups missing in id -G", &missing(&groups), &none)?;

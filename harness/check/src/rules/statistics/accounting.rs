@@ -180,7 +180,7 @@ async fn rate_is_that_of_cpu_time(x: &Context, pod: Pod) -> Verdict {
     let what = "usage_nano_cores to match usage_core_nano_seconds per second within a factor of 4";
     x.until(what, async || {
         let before = cpu(x, &id).await?;
-        // Runtimes compute it from two measurements, of which the first is at the previous call.
+        // Runtimes compute the rate from two measurements, of which the first is from the previous call.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let after = cpu(x, &id).await?;
         let told = u128::from(value(after.usage_nano_cores));

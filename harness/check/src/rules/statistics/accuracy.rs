@@ -75,7 +75,7 @@ async fn listed_sandbox_stats(x: &Context, id: &str) -> Verdict<v1::PodSandboxSt
     }
 }
 
-/// Fails unless all measurements of one thing, in the order in which they were made, agree.
+/// Fails unless all measurements of one object, in chronological order, agree.
 pub(crate) fn agree(measurements: &[(&str, Numbers)]) -> Verdict {
     for pair in measurements.windows(2) {
         if let [(_, earlier), (what, later)] = pair
@@ -183,7 +183,7 @@ async fn memory_is_that_of_cgroup(x: &Context, pod: Pod) -> Verdict {
     of_now("the time of memory", memory.timestamp)?;
     let value = |value: Option<v1::UInt64Value>| value.map_or(0, |value| value.value);
     let used = value(memory.usage_bytes);
-    // It includes the command that read it, which has ended when the runtime measures.
+    // `current` includes the command that read it, which has exited when the runtime measures.
     let near = (current / 8..=current.saturating_mul(8)).contains(&used);
     ensure(near, "usage_bytes", &format!("near {current}"), memory)?;
     let working = value(memory.working_set_bytes);
@@ -202,7 +202,7 @@ async fn memory_is_that_of_cgroup(x: &Context, pod: Pod) -> Verdict {
     ensure(major <= faults, "major_page_faults", "at most page_faults", memory)
 }
 
-/// The working set of the busy container of [`busier_container_is_told`], at least.
+/// The minimum working set of the busy container of [`busier_container_is_told`].
 const BUSY: u64 = 32 << 20;
 
 /// CPU time and working set.
@@ -226,7 +226,7 @@ fn busier(what: &str, of: [&v1::ContainerStats; 2]) -> Result<[Used; 2], String>
     })
 }
 
-/// The statistics of two containers among those of others.
+/// The statistics of two containers in a list.
 fn two_of<'a>(
     all: &'a [v1::ContainerStats],
     ids: [&str; 2],

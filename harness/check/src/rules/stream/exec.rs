@@ -45,7 +45,7 @@ pub(crate) const RULES: &[Rule] = rules! {
 /// Prints the privileges, the environment and the working directory of a process.
 const TELL: &str = "cat /proc/self/status; echo of=$OF_IMAGE-$OF_POD; pwd; echo end";
 
-/// The lines about privileges, and those from `of=` on.
+/// The lines about privileges, and all lines from `of=` on.
 fn told(text: &str) -> Vec<String> {
     let mut all = rights(text);
     let rest = text.lines().map(str::trim_end);
@@ -133,7 +133,7 @@ async fn input_is_whole(x: &Context, id: String) -> Verdict {
 }
 
 async fn idle_stream_stays_open(x: &Context, id: String) -> Verdict {
-    // Longer than short idle timeouts of servers, and short enough for a check of a minute.
+    // Longer than short idle timeouts of servers, and short enough for the rule's deadline.
     let text = "echo begin; sleep 12; echo end; exit 3";
     let mut command = shell(x, &id, text, OUTPUTS).await?;
     let output = read_until(x, &mut command.stdout, "end\n").await?;

@@ -1,4 +1,4 @@
-//! Rules for streams to exited containers, and for how often a stop signal is sent.
+//! Rules for streams to exited containers, and for how often StopContainer sends the stop signal.
 
 use harness::streaming::{self, Streams, Transport};
 
@@ -64,7 +64,7 @@ async fn ended_container_has_no_streams(x: &Context, pod: Pod) -> Verdict {
 }
 
 async fn signal_is_sent_once(x: &Context, pod: Pod) -> Verdict {
-    // It runs for a second after the first signal, and exits with the number of signals.
+    // The container runs for a second after the first signal, and exits with the number of signals.
     let text = "n=0; trap 'n=$((n + 1))' TERM; echo ready
         while [ $n = 0 ]; do sleep 0.05; done
         i=0; while [ $i -lt 20 ]; do i=$((i + 1)); sleep 0.05; done; exit $((20 + n))";

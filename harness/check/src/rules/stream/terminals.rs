@@ -46,7 +46,7 @@ async fn terminal_is_console(x: &Context) -> Verdict {
 async fn in_log(x: &Context, pod: &Pod, file: &str) -> Verdict {
     x.until(&format!("the line written to {file} in the log"), async || {
         let lines = x.lines(pod);
-        // A terminal ends its lines with a carriage return too, which some runtimes keep.
+        // A terminal also ends its lines with a carriage return, which some runtimes keep.
         match lines.iter().any(|line| line.text.trim_end() == "shown") {
             true => Ok(()),
             false => Err(lines),
@@ -67,7 +67,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
     equal(what, &status.exit_code, &5)?;
     in_log(x, &pod, "/dev/tty").await?;
     let other = pod.start(x.forever("d")).await?;
-    // It exits after all output was read: some runtimes lose output that is read too late.
+    // The command exits after the client has read all output: some runtimes lose output that is read too late.
     let text = text.replace("; exit 5", "; read line; exit 5");
     let mut command = shell(x, &other, &text, TERMINAL).await?;
     read_until(x, &mut command.stdout, "shown\r\n").await?;
@@ -77,7 +77,7 @@ async fn terminal_is_controlling(x: &Context) -> Verdict {
 }
 
 async fn terminal_of_container_is_resized(x: &Context, pod: Pod) -> Verdict {
-    // It prints the terminal's size until it is stopped.
+    // The container prints the terminal's size until it is stopped.
     let mut config = x.script("c", "while :; do stty size || exit 9; sleep 0.1; done");
     config.stdin = true;
     config.tty = true;
@@ -88,7 +88,7 @@ async fn terminal_of_container_is_resized(x: &Context, pod: Pod) -> Verdict {
 
 async fn terminal_is_resized(x: &Context, id: String) -> Verdict {
     for transport in TRANSPORTS {
-        // It prints the terminal's size until the stream is closed.
+        // The command prints the terminal's size until the stream is closed.
         let script = "while :; do stty size || exit 9; sleep 0.1; done";
         let cmd = ["/bin/sh", "-c", script];
         let command = exec(x, &id, &cmd, TERMINAL, transport).await?;

@@ -57,12 +57,12 @@ fn attach_of(id: &str) -> v1::AttachRequest {
     }
 }
 
-/// The shortest token that is accepted: containerd's have 8 characters of base64 (k8s.io/kubelet, cri/streaming).
+/// The minimum length of a token: containerd's have 8 characters of base64 (k8s.io/kubelet, cri/streaming).
 const TOKEN: usize = 8;
 /// The timeout for the lookup of a host name.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Whether the address is a loopback one; fails for a URL that no client can use.
+/// Whether the URL's address is a loopback address. Fails for a URL that no client can use.
 async fn of_loopback(call: &str, url: &str) -> Verdict<bool> {
     let what = format!("the URL of {call}");
     let ensure = |holds, expected: &str| ensure(holds, &what, expected, url);

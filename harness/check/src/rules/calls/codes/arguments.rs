@@ -1,4 +1,4 @@
-//! Rules of calls whose argument is no id: names of images, address ranges, and filters that match nothing.
+//! Rules of calls whose argument is not an id: names of images, address ranges, and filters without matches.
 
 use std::fmt::Debug;
 
@@ -39,10 +39,10 @@ pub(crate) const RULES: &[Rule] = rules! {
         ];
 };
 
-/// Names that are of no image: uppercase letters, an empty component and a space are not in the grammar.
+/// Invalid image names: the grammar has no uppercase letters, empty components or spaces.
 const NO_IMAGES: [&str; 2] = ["", "127.0.0.1:1/Not//A Name"];
 
-/// Passes if the call succeeds, since there is nothing that it could be about, or refuses the argument.
+/// Passes if the call succeeds, since it affects no object, or if it refuses the argument.
 fn of_nothing<T: Debug>(what: &str, answer: Result<T, Status>) -> Verdict {
     match answer {
         Ok(_) => Ok(()),
@@ -90,7 +90,7 @@ async fn malformed_cidr_is_refused(x: &Context) -> Verdict {
     };
     let what = format!("UpdateRuntimeConfig with the pod CIDR {CIDR}");
     match x.client.runtime.clone().update_runtime_config(request).await {
-        // Runtimes whose network plugins get addresses elsewhere do not read it.
+        // Runtimes whose network plugins get addresses elsewhere ignore it.
         Ok(_) => diverges("the runtime ignores the pod CIDR"),
         Err(status) => {
             let message = status.message().to_owned();
@@ -103,7 +103,7 @@ async fn malformed_cidr_is_refused(x: &Context) -> Verdict {
     }
 }
 
-/// Fails if anything was listed.
+/// Fails if the list is not empty.
 fn nothing<T>(call: &str, listed: &[T]) -> Verdict {
     let what = format!("{call} with a filter for an unknown id");
     ensure(listed.is_empty(), &what, "nothing", listed.len())

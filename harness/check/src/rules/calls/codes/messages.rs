@@ -1,4 +1,4 @@
-//! Rules of error messages: users see nothing but these, in the events of a pod.
+//! Rules of error messages: in the events of a pod, users see only these.
 
 use std::fmt::Debug;
 
@@ -67,7 +67,7 @@ struct Refusal {
     codes: &'static [Code],
 }
 
-/// The status is none if the call succeeds or is unimplemented: other rules check that.
+/// The status is `None` if the call succeeds or is unimplemented: other rules check that.
 fn refusal<T: Debug>(
     call: &'static str,
     name: &'static str,
@@ -78,8 +78,7 @@ fn refusal<T: Debug>(
     Refusal { call, name, status, codes }
 }
 
-/// Fails unless each error has a message with the required name, and a permitted code. Some runtimes return UNKNOWN where they set
-/// no code: that diverges.
+/// Fails unless each error has a message with the required name, and a permitted code. UNKNOWN diverges: some runtimes set no code.
 fn judged(refusals: impl IntoIterator<Item = Refusal>) -> Verdict {
     let mut unknown = Vec::new();
     for Refusal { call, name, status, codes } in refusals {
@@ -165,7 +164,7 @@ async fn errors_name_absent_objects(x: &Context) -> Verdict {
     ])
 }
 
-/// An image of a registry that cannot exist: port 1 of this machine.
+/// An image in a registry that does not exist: port 1 of this machine.
 const IMAGE: &str = "127.0.0.1:1/no-such/image:1";
 const PROGRAM: &str = "/no/such/program";
 
