@@ -1,4 +1,4 @@
-//! The calls of a pod's life: alone, with several pods at once, and while many others run.
+//! The calls of a pod's lifecycle: alone, with several pods concurrently, and while many other pods run.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
 use super::target::{in_turns, turns};
 
-/// The first three calls of a life together, which the floor is compared with.
+/// The first three calls of a lifecycle together, which are compared with the floor.
 const TO_RUNNING: &str = "from nothing to a running container";
 
-/// The durations of calls, in their order.
+/// The durations of a lifecycle's calls, in order.
 #[derive(Debug, Default)]
 struct Life(Vec<(&'static str, Duration)>);
 
@@ -32,7 +32,7 @@ impl Life {
         Ok(answer)
     }
 
-    /// The sum of the first calls.
+    /// The total duration of the first calls.
     fn first(&self, calls: usize) -> Duration {
         self.0.iter().take(calls).map(|(_, time)| *time).sum()
     }
@@ -52,7 +52,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Runs a pod with a container, asks about it, and removes it.
+/// Runs a pod with a container, gets its status, and removes it.
 async fn life(target: &Target) -> Result<Life, BenchError> {
     let client = &target.client;
     let config = target.sandbox()?;
@@ -78,7 +78,7 @@ async fn life(target: &Target) -> Result<Life, BenchError> {
     Ok(life)
 }
 
-/// Measures one life after the other, and the floor once a round.
+/// Measures one lifecycle after the other, and the floor once a round.
 pub(super) async fn alone(
     targets: &[Target],
     rounds: usize,
@@ -86,7 +86,7 @@ pub(super) async fn alone(
     rows: &mut Rows,
 ) -> Result<(), BenchError> {
     let key = |name| Key::time(Section::Calls, name);
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=rounds {
         for subject in turns(targets.len(), round) {
             let life = life(&targets[subject]).await?;
@@ -107,7 +107,8 @@ pub(super) async fn alone(
     Ok(())
 }
 
-/// Measures whole lives a second, with each number of pods at once; each of these has `lives` lives, one after the other.
+/// Measures whole lifecycles a second at each concurrency level. Each concurrent worker runs `lives` lifecycles, one after the
+/// other.
 pub(super) async fn at_once(
     targets: &[Target],
     levels: &[u32],
@@ -130,7 +131,7 @@ pub(super) async fn at_once(
                     Ok::<_, BenchError>(())
                 }));
             }
-            // Each one is waited for, also after a failure: a call that is given up may leave a pod.
+            // Wait for every worker, even after a failure: an abandoned call may leave a pod.
             let ended = workers.join_all().await;
             let seconds = began.elapsed().as_secs_f64();
             ended.into_iter().collect::<Result<(), _>>()?;
@@ -144,7 +145,7 @@ pub(super) async fn at_once(
     Ok(())
 }
 
-/// Measures lives while each number of other pods run. The others stay until the last number is measured.
+/// Measures lifecycles while different numbers of other pods run. The others stay until the last number is measured.
 pub(super) async fn beside(
     targets: &[Target],
     sizes: &[usize],

@@ -1,12 +1,12 @@
-//! ◆ Two benchmarks of one runtime, an earlier one and a later one: what became faster, and what slower.
+//! ◆ Compares an earlier and a later benchmark of one runtime: which rows became faster or slower.
 
 use super::{Interval, Report, Row, Section, Unit, ratio, summary};
 
-/// With fewer rounds a median says little.
+/// With fewer rounds, a median is unreliable.
 const FEW: usize = 5;
-/// By how much medians have to differ, as a factor.
+/// The factor by which medians must differ.
 const FACTOR: f64 = 1.1;
-/// The same where one of them is of few rounds.
+/// The same factor if one of the medians is from few rounds.
 const FACTOR_OF_FEW: f64 = 1.5;
 
 /// How a row changed.
@@ -14,7 +14,7 @@ const FACTOR_OF_FEW: f64 = 1.5;
 pub enum Course {
     /// Faster, or smaller.
     Better,
-    /// Near enough, for as much as was measured.
+    /// No significant difference.
     Same,
     /// Slower, or larger.
     Worse,
@@ -23,7 +23,7 @@ pub enum Course {
 /// A row that both benchmarks have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The part that it belongs to.
+    /// The section.
     pub section: Section,
     /// The call or quantity.
     pub name: String,
@@ -35,23 +35,23 @@ pub struct Change {
     pub before: Interval,
     /// The later median.
     pub after: Interval,
-    /// What it has come to.
+    /// The kind of change.
     pub course: Course,
 }
 
-/// What two benchmarks have in common.
+/// The comparison of two benchmarks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// The rows that both have, in the order of the later one.
+    /// The rows that both have, in the order of the later benchmark.
     pub changes: Vec<Change>,
-    /// How many rows only the earlier one has, and only the later one.
+    /// The numbers of rows that only the earlier and only the later benchmark has.
     pub alone: [usize; 2],
-    /// How much longer the kernel alone took in the later one: the median of its rows, as a factor.
+    /// How much longer the kernel alone took in the later benchmark: the median over the rows, as a factor.
     pub pace: Option<f64>,
 }
 
 impl Comparison {
-    /// Whether something became worse.
+    /// Whether a row became slower or larger.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         let mut changes = self.changes.iter();
@@ -59,7 +59,7 @@ impl Comparison {
     }
 }
 
-/// Compares what two benchmarks measured of their first runtime.
+/// Compares the measurements of each benchmark's first runtime.
 #[must_use]
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let mut changes = Vec::new();
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Six samples near a figure.
+    /// Six samples close to a figure.
     fn near(figure: f64) -> Vec<f64> {
         (0..6).map(|step| figure + f64::from(step) / 1000.0).collect()
     }

@@ -11,7 +11,7 @@ use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
 use super::target::turns;
 
-/// Runs pods of one container each, and measures their memory. The other endpoint runs no such pods meanwhile.
+/// Runs pods of one container each, and measures their memory. The other endpoint runs no such pods at the same time.
 pub(super) async fn measure(
     targets: &[Target],
     pods: usize,
@@ -19,7 +19,7 @@ pub(super) async fn measure(
     rows: &mut Rows,
     notes: &mut Vec<String>,
 ) -> Result<(), BenchError> {
-    // No round warms up: the first pod of each round, which does not count, starts what all pods share.
+    // There is no warm-up round: each round starts with an uncounted pod, which starts the processes that all pods share.
     for round in 0..rounds {
         for subject in turns(targets.len(), round) {
             let target = &targets[subject];
@@ -45,11 +45,11 @@ pub(super) async fn measure(
 
 /// Memory in KiB.
 struct Memory {
-    /// Of the processes of all pods.
+    /// The memory of the processes of all pods.
     processes: u64,
-    /// Of the daemon, since there were no pods.
+    /// The daemon's growth since the uncounted pod.
     growth: u64,
-    /// Of the daemon, with all pods.
+    /// The daemon's memory, with all pods.
     daemon: u64,
 }
 
@@ -80,14 +80,14 @@ async fn memory(target: &Target, daemon: u32, pods: usize) -> Result<Memory, Ben
         all.push(target.resident().await?);
     }
     let new = started(&before, &processes(), daemon);
-    // A process that has ended since takes no memory.
+    // A process that has exited in the meantime uses no memory.
     let theirs = new.iter().map(|pid| pss(*pid).unwrap_or(0)).sum();
     let now = of_daemon(daemon)?;
     target.remove(&all).await?;
     Ok(Memory { processes: theirs, growth: now.saturating_sub(at_first), daemon: now })
 }
 
-/// All processes. Those of other users have no readable mount namespace, and count as not contained.
+/// All processes. The mount namespaces of other users' processes are not readable; these count as not contained.
 fn processes() -> Vec<Process> {
     let own = fs::read_link("/proc/self/ns/mnt").ok();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -104,13 +104,13 @@ fn processes() -> Vec<Process> {
     .collect()
 }
 
-/// The parent in a line of `/proc/PID/stat`, whose second word may contain spaces and parentheses (proc(5)).
+/// The parent process id in `/proc/PID/stat`, whose second field may contain spaces and parentheses (proc(5)).
 fn parent(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The proportional share of memory of a process, in KiB.
+/// The proportional set size (PSS) of a process, in KiB.
 fn pss(pid: u32) -> io::Result<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));

@@ -1,4 +1,4 @@
-//! The latency of events: from the time that an event carries until the client has it.
+//! The latency of events: the time from an event's timestamp until the client receives it.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use super::rows::{Key, Rows, Section};
 use super::target::Target;
 use super::target::in_turns;
 
-/// An event as it arrived.
+/// A received event.
 struct Arrival {
     container: String,
     kind: ContainerEventType,
@@ -23,7 +23,7 @@ struct Arrival {
     age: f64,
 }
 
-/// A subscription, read at once by a task of its own: an event must not wait until a call has its answer.
+/// A subscription. A separate task reads it, so that an event never waits for the response of a call.
 struct Subscription {
     arrivals: UnboundedReceiver<Arrival>,
     reader: AbortHandle,
@@ -69,7 +69,7 @@ pub(super) async fn measure(
     .await
 }
 
-/// Subscribes to the events of an endpoint; `None` and a note if it has none.
+/// Subscribes to the events of an endpoint; `None` and a note if it does not support them.
 async fn subscribe(
     target: &Target,
     notes: &mut Vec<String>,
@@ -104,13 +104,13 @@ fn arrival(event: &ContainerEventResponse) -> Arrival {
     }
 }
 
-/// The age in milliseconds of what was made at `created`, in nanoseconds since 1970.
+/// The age in milliseconds of an event with the timestamp `created`, in nanoseconds since 1970.
 fn age_at(now: Duration, created: i64) -> f64 {
     let created = Duration::from_nanos(u64::try_from(created).unwrap_or(0));
     now.saturating_sub(created).as_secs_f64() * 1e3
 }
 
-/// The age of the next event of this kind about a container.
+/// The age of the next event of this type about a container.
 async fn age(
     target: &Target,
     events: &mut Subscription,

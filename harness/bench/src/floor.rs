@@ -1,10 +1,10 @@
-//! What the kernel alone takes for a container (the floor): a process in new namespaces makes its root from an overlay and a
-//! `/proc`, enters it, and executes a program. With a network, it also makes a pair of interfaces, of which one is the
-//! host's, and takes an address.
+//! What the kernel alone needs for a container (the floor): a process in new namespaces mounts an overlay and a `/proc` as its
+//! root, enters it, and executes a program. With a network, it also creates a veth pair, of which one end is the host's, and sets
+//! an address.
 //!
-//! A helper with one thread does it, so that nothing else is measured: this program again, which becomes the helper before it
-//! starts a second thread. It does one round for each line on its standard input, and answers with the nanoseconds from the
-//! clone to the end of `execve`, or with an error.
+//! A single-threaded helper does this, so that nothing else is measured. It is this program, executed again, which becomes the
+//! helper before it starts a second thread. The helper runs one round for each line on its standard input. It answers with the
+//! nanoseconds from the clone to the end of `execve`, or with an error.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -23,15 +23,15 @@ use nix::unistd::{Gid, Uid, chdir, execv, getegid, geteuid, pipe2, pivot_root};
 
 use super::veth::{self, Host};
 
-/// The first argument of a helper, of a program that then calls [`serve`].
+/// The first argument of the helper; the program then calls [`serve`].
 pub const COMMAND: &str = "__floor";
-/// The second argument of a helper whose containers have a network; missing for others.
+/// The second argument of a helper whose containers have a network.
 pub const NETWORK: &str = "network";
-/// Where the root is assembled, in the mount namespace of a round.
+/// The directory of the root, in the mount namespace of a round.
 const PLACE: &str = "/tmp";
 const STACK: usize = 256 << 10;
 
-/// A helper that waits for rounds.
+/// A helper process that waits for rounds.
 #[derive(Debug)]
 pub(super) struct Floor {
     child: Child,
@@ -40,7 +40,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// Starts a helper: `program` becomes one when its first argument is [`COMMAND`].
+    /// Starts a helper: `program` becomes one if its first argument is [`COMMAND`].
     pub(super) fn start(program: &Path, network: bool) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.arg(COMMAND);
@@ -53,7 +53,7 @@ impl Floor {
         Ok(Self { child, to, from: BufReader::new(from) })
     }
 
-    /// Does one round.
+    /// Runs one round.
     pub(super) fn measure(&mut self) -> io::Result<Duration> {
         self.to.write_all(b"\n")?;
         let mut line = String::new();
@@ -62,7 +62,7 @@ impl Floor {
     }
 }
 
-/// The time in the helper's answer, or its error.
+/// The duration in the helper's answer, or its error.
 fn answer(line: &str) -> Result<Duration, String> {
     match line.trim_end() {
         "" => Err("the helper ended".to_owned()),
@@ -80,7 +80,7 @@ impl Drop for Floor {
     }
 }
 
-/// Does a round for each line of the standard input. The process must have one thread.
+/// Runs a round for each line of standard input. The process must have one thread.
 ///
 /// # Errors
 /// Standard input or output fails.
@@ -104,7 +104,7 @@ fn round(network: bool) -> io::Result<Duration> {
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS;
     flags.set(CloneFlags::CLONE_NEWNET, network);
-    // Inside, the ids are those of nobody until they are mapped.
+    // Read before the clone: in the new user namespace these calls return the overflow ids until the ids are mapped.
     let user = (!geteuid().is_root()).then(|| (geteuid(), getegid()));
     flags.set(CloneFlags::CLONE_NEWUSER, user.is_some());
     let mut stack = vec![0; STACK];
@@ -117,10 +117,10 @@ fn round(network: bool) -> io::Result<Duration> {
         let _ = write!(&report, "{error}");
         1
     };
-    // SAFETY: this process has one thread, and memory is not shared: the child has a copy of everything, its stack too.
+    // SAFETY: this process has one thread, and the child gets a copy of its whole memory, including the stack.
     #[allow(unsafe_code, reason = "clone has no safe wrapper")]
     let cloned = unsafe { clone(Box::new(child), &mut stack, flags, Some(Signal::SIGCHLD as i32)) };
-    // The read ends when `execve` closes the child's end, or when the child fails.
+    // The read ends when `execve` closes the child's end of the pipe, or when the child fails.
     drop(report);
     let cloned = cloned.map_err(|error| doing("clone")(error.into()))?;
     let failure = read(ended);
@@ -143,8 +143,8 @@ fn doing(step: &'static str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::other(format!("failed to {step}: {error}"))
 }
 
-/// Makes the container around this process, and executes the program. An ordinary user is root in a user namespace, with one
-/// id.
+/// Sets up the container around this process, and executes the program. An ordinary user becomes root in a user namespace with one
+/// mapped id.
 fn enter(user: Option<(Uid, Gid)>, host: Option<&Host>) -> io::Result<Infallible> {
     if let Some((uid, gid)) = user {
         let maps = [
@@ -161,11 +161,11 @@ fn enter(user: Option<(Uid, Gid)>, host: Option<&Host>) -> io::Result<Infallible
     mount(none, "/", none, private, none)
         .map_err(|error| doing("make mounts private")(error.into()))?;
     if let Some(host) = host {
-        // An ordinary user may not change the host's network: both ends are in the new namespace then.
+        // An ordinary user may not change the host's network: then both ends are in the new namespace.
         veth::connect(user.is_none().then_some(host)).map_err(doing("make interfaces"))?;
     }
-    // In a user namespace the mounts below the host's root are locked, and overlayfs does not take such a lower directory.
-    // `/usr` has no mounts below it, and on a machine with a merged `/usr` a complete root in it.
+    // In a user namespace the mounts below the host's root are locked, and overlayfs rejects such a lower directory. `/usr` has no
+    // mounts below it, and with a merged `/usr` it contains a complete root.
     let lower = if user.is_some() { "/usr" } else { "/" };
     root(lower).map_err(doing("make the root from an overlay"))?;
     let program = c"/bin/true";
@@ -173,7 +173,7 @@ fn enter(user: Option<(Uid, Gid)>, host: Option<&Host>) -> io::Result<Infallible
     Err(doing("execute /bin/true")(error.into()))
 }
 
-/// Makes the root from this layer, and enters it.
+/// Mounts the root with this lower layer, and enters it.
 fn root(lower: &str) -> io::Result<()> {
     let none = None::<&str>;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;

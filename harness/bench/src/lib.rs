@@ -1,5 +1,5 @@
-//! Measures a CRI runtime, or two in turns: calls, pods, growth, memory, events, pulls and logs, beside what the kernel alone
-//! takes.
+//! Measures a CRI runtime, or two in turns: calls, pods, growth, memory, events, pulls and logs, compared with what the kernel
+//! alone needs.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,25 +13,25 @@
 //! # }
 //! ```
 //!
-//! On a shared machine only ratios within one run mean something. So with two endpoints each round measures both, one after the
-//! other, in alternating order, and ratios are those of pairs.
+//! On a shared machine only ratios within one run are meaningful. So with two endpoints each round measures both, one after the
+//! other, in alternating order, and ratios are computed from these pairs.
 //!
 //! | file | what |
 //! |---|---|
-//! | `options` ◆ | what is measured, and how much of it |
+//! | `options` ◆ | which sections are measured, and with how much effort |
 //! | `rows` ◆ | the results |
 //! | `statistics` ◆ | medians with their confidence intervals, and ratios of pairs |
-//! | `target` | an endpoint, with configurations of pods and containers; rounds in which each endpoint takes its turn |
-//! | `calls` | the calls of a pod's life: alone, several at once, and while many others run |
+//! | `target` | an endpoint, with configurations of pods and containers; rounds in which the endpoints take turns |
+//! | `calls` | the calls of a pod's lifecycle: alone, several concurrently, and while many others run |
 //! | `processes` ◆ | the processes that a runtime started |
 //! | `density` | the memory of pods |
 //! | `events` | the latency of events |
-//! | `pulls` | pulls from a registry of this process |
+//! | `pulls` | pulls from a registry in this process |
 //! | `logs` | the throughput of container logs |
 //! | `startup` | the start of crib's own daemon |
-//! | `floor`, `veth` | what the kernel alone takes for a container |
-//! | `run` | measures all sections, and removes what they made |
-//! | `compare` ◆ | what an earlier and a later benchmark differ in |
+//! | `floor`, `veth` | what the kernel alone needs for a container |
+//! | `run` | measures all sections, and removes what they created |
+//! | `compare` ◆ | the differences between an earlier and a later benchmark |
 //! | `report` ◆ | reports: text, JSON, Markdown, HTML |
 
 mod calls;
@@ -62,15 +62,15 @@ pub use statistics::{Interval, Summary, ratio, summary};
 /// Why a benchmark failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A runtime does not answer.
+    /// A runtime does not respond.
     #[error("the runtime at {endpoint} does not answer Version: {}", status.message())]
     NoRuntime {
         /// Its socket.
         endpoint: String,
-        /// Its answer.
+        /// Its error.
         status: Box<Status>,
     },
-    /// The containers have no image.
+    /// There is no image for the containers.
     #[error("there is no image for containers: {0}")]
     NoImage(String),
     /// A call failed.
@@ -80,10 +80,10 @@ pub enum BenchError {
         call: &'static str,
         /// The runtime's socket.
         endpoint: String,
-        /// The runtime's answer.
+        /// The runtime's error.
         status: Box<Status>,
     },
-    /// Something that was waited for did not happen.
+    /// A wait timed out.
     #[error("failed to wait: {0}")]
     Wait(String),
     /// An operation of the benchmark itself failed.
@@ -94,7 +94,7 @@ pub enum BenchError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The benchmark was interrupted; everything that it made is removed.
+    /// The benchmark was interrupted; everything that it created is removed.
     #[error("interrupted")]
     Interrupted,
 }

@@ -13,13 +13,13 @@ use super::rows::{Key, Rows, Section, Unit};
 use super::target::Target;
 use super::target::in_turns;
 
-/// The length of a line with its end.
+/// The length of a line with its newline.
 const LINE: usize = 100;
 /// The last line of the output.
 const END: &str = "end of output";
-/// How long the output may take to reach the log.
+/// The time limit for the output to reach the log.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How often the log is looked at: the kernel tells of each write, which would slow the writer down.
+/// The polling interval of the log. inotify would report each write, which slows the writer down.
 const PERIOD: Duration = Duration::from_millis(1);
 
 /// Measures the bytes of output a second, for this number of lines.

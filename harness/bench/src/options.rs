@@ -1,32 +1,32 @@
-//! ◆ What is measured, and how much of it.
+//! ◆ Options: which sections are measured, and with how much effort.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::rows::Section;
 
-/// What is measured, and how.
+/// Options of a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The endpoints; with two of them, ratios are those of the first to the second.
+    /// The endpoints; with two of them, ratios compare the first to the second.
     pub endpoints: Vec<Endpoint>,
-    /// The image of containers, with a shell; otherwise one of this machine's programs, from a registry of this process.
+    /// The containers' image, which has a shell; by default an image of this machine's programs, from a registry in this process.
     pub image: Option<String>,
-    /// The port of that registry at 127.0.0.1; otherwise a free one.
+    /// The port of that registry at 127.0.0.1; by default a free one.
     pub registry_port: Option<u16>,
     /// The sections.
     pub sections: Vec<Section>,
-    /// How much of each.
+    /// The effort for each section.
     pub effort: Effort,
-    /// How long one call may take. The large image has to be pulled within it.
+    /// The time limit of one call. It includes the pull of the large image.
     pub deadline: Duration,
-    /// A program that becomes the helper of [`super::serve_floor`]: without one, the kernel alone is not measured.
+    /// A program that becomes the helper of [`super::serve_floor`]. Without it, the kernel alone is not measured.
     pub floor: Option<PathBuf>,
     /// The `crib` command, whose daemon is started for [`Section::Startup`] if one of the runtimes is crib's.
     pub crib: Option<PathBuf>,
 }
 
-/// An endpoint that is measured.
+/// An endpoint to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The runtime's socket.
@@ -36,34 +36,34 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A socket that serves both.
+    /// An endpoint whose socket serves both.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self { runtime: socket.to_owned(), images: socket.to_owned() }
     }
 }
 
-/// How much is measured.
+/// The effort of a benchmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effort {
-    /// How often calls are measured; what takes longer is measured less often.
+    /// The number of rounds for calls; slower operations have fewer rounds.
     pub rounds: usize,
     /// The numbers of other pods for [`Section::Growth`], ascending.
     pub sizes: Vec<usize>,
-    /// The pods of [`Section::Density`].
+    /// The number of pods for [`Section::Density`].
     pub pods: usize,
-    /// The numbers of pods at once for [`Section::Throughput`].
+    /// The concurrency levels for [`Section::Throughput`].
     pub levels: Vec<u32>,
-    /// How many lives each of these has, one after the other.
+    /// The number of lifecycles for each concurrent worker.
     pub lives: u32,
-    /// The lines that a container writes for [`Section::Logs`].
+    /// The number of lines that a container writes for [`Section::Logs`].
     pub lines: usize,
     /// Whether the images of [`Section::Pulls`] are small.
     pub small_images: bool,
 }
 
 impl Effort {
-    /// Figures that are worth a comparison, in some minutes.
+    /// Enough rounds for meaningful figures, in some minutes.
     #[must_use]
     pub fn full() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Effort {
         }
     }
 
-    /// Everything once or a few times, in seconds: whether it works, not how fast it is.
+    /// Few rounds, in seconds: this tests that everything works, not how fast it is.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -91,19 +91,19 @@ impl Effort {
         }
     }
 
-    /// The rounds of what takes a second or more.
+    /// The number of rounds for operations that take a second or more.
     pub(super) fn few_rounds(&self) -> usize {
         self.rounds.div_ceil(10)
     }
 
-    /// The rounds of what takes a fraction of a second.
+    /// The number of rounds for operations that take a fraction of a second.
     pub(super) fn some_rounds(&self) -> usize {
         self.rounds.min(20)
     }
 }
 
 impl Options {
-    /// Everything, of the runtime at a socket.
+    /// The options for a full benchmark of the runtime at a socket.
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! ◆ Finds the processes that a runtime started since a certain moment.
+//! ◆ Finds the processes that a runtime has started since a snapshot.
 //!
-//! The helpers of a runtime (shims, keepers) are not always children of its daemon: most leave it, so that they outlive it. But
-//! a process in other namespaces descends from each of them.
+//! The helper processes of a runtime (shims, keepers) are not always children of its daemon: most are reparented, so that they
+//! outlive it. But each of them is the ancestor of a process in other namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ pub(super) struct Process {
     pub(super) contained: bool,
 }
 
-/// The processes that are new since `before` and belong to the runtime: those that descend from its daemon, those in other
-/// mount namespaces, and those that such a process descends from.
+/// The processes that are not in `before` and belong to the runtime: descendants of its daemon, processes in other mount
+/// namespaces, and the ancestors of the latter.
 pub(super) fn started(before: &BTreeSet<u32>, now: &[Process], daemon: u32) -> BTreeSet<u32> {
     let new: BTreeMap<u32, Process> = now
         .iter()
@@ -36,12 +36,12 @@ pub(super) fn started(before: &BTreeSet<u32>, now: &[Process], daemon: u32) -> B
     started
 }
 
-/// The ancestors of a process, from its parent on.
+/// The ancestors of a process, beginning with its parent.
 fn ancestry(pid: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     let mut line: Vec<u32> = Vec::new();
     let mut at = pid;
     while let Some(parent) = parents.get(&at) {
-        // The snapshot is not taken at one moment: numbers that were used again could make a circle.
+        // The snapshot is not atomic: reused process ids could form a cycle.
         if *parent == 0 || line.contains(parent) {
             break;
         }

@@ -1,4 +1,4 @@
-//! Pulls from a registry of this process: an image of one large layer, and one of many small layers.
+//! Pulls from a registry in this process: an image with one large layer, and one with many small layers.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ use super::target::in_turns;
 struct Shape {
     name: &'static str,
     layers: u32,
-    /// Of each layer.
+    /// The number of files in each layer.
     files: u32,
-    /// Of each file; half of them cannot be compressed.
+    /// The size of each file; half of it is incompressible.
     bytes: usize,
 }
 
@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-/// Bytes of which the first half is noise (xorshift64).
+/// Bytes of which the first half is pseudorandom (xorshift64).
 fn content(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut content = Vec::with_capacity(bytes + 8);

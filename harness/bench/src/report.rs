@@ -1,4 +1,4 @@
-//! ◆ Reports of a benchmark: text for a terminal, JSON for programs, Markdown for documents, a page with plots.
+//! ◆ Reports of a benchmark: text for a terminal, JSON for programs, Markdown for documents, HTML with plots.
 
 mod comparison;
 mod html;
@@ -16,10 +16,10 @@ pub use html::html;
 struct Line<'a> {
     row: &'a Row,
     of_each: Vec<Option<Summary>>,
-    /// Of the first endpoint to the second one.
+    /// The ratio of the first endpoint to the second one.
     ratio: Option<Interval>,
     floor: Option<Summary>,
-    /// Of the first endpoint to the kernel alone.
+    /// The ratio of the first endpoint to the kernel alone.
     to_floor: Option<Interval>,
 }
 
@@ -34,15 +34,14 @@ fn line(row: &Row) -> Line<'_> {
     }
 }
 
-/// The sections that have rows, and these.
+/// The sections that have rows, with these rows.
 fn sections(report: &Report) -> impl Iterator<Item = (Section, Vec<Line<'_>>)> {
     let all = Section::ALL.into_iter();
     let all = all.map(|section| (section, report.of(section).map(line).collect::<Vec<_>>()));
     all.filter(|(_, lines)| !lines.is_empty())
 }
 
-/// The head of the table of a section and its lines, with the name of the row in the first cell. Columns without a figure
-/// are left out.
+/// The table of a section: a head and its lines, with the name of the row in the first cell. Columns without a figure are omitted.
 fn table(report: &Report, lines: &[Line<'_>]) -> Vec<Vec<String>> {
     let pair = lines.iter().any(|line| line.ratio.is_some());
     let floor = lines.iter().any(|line| line.floor.is_some());
@@ -87,7 +86,7 @@ fn name_of(section: Section, name: &str, at: Option<u64>) -> String {
     }
 }
 
-/// The heading of a runtime's column: its name, and the socket where another one has the same name.
+/// The heading of a runtime's column: its name, and its socket if another runtime has the same name.
 fn column(report: &Report, subject: &Subject) -> String {
     let name = short(&subject.name);
     let same = report.subjects.iter();
@@ -115,7 +114,7 @@ fn number(figure: f64) -> String {
 
 /// `5.10 (5.01–5.32)`
 fn interval(interval: &Interval) -> String {
-    // Of one sample.
+    // The interval of one sample.
     if interval.low == interval.high {
         return number(interval.p50);
     }
@@ -144,8 +143,8 @@ fn machine(report: &Report) -> String {
 const LEGEND: &str = "Medians with 95 % confidence intervals in parentheses, and 99th percentiles. A ratio is the median of the \
                       per-round ratios of the first runtime to the second, or to the kernel alone.";
 
-/// The report, with the statistics of each row: `summaries` (a runtime each), `ratio`, `floorSummary` and `toFloor`, which are
-/// null where there are no samples. It is read again as a [`Report`].
+/// The report with the statistics of each row: `summaries` (one for each runtime), `ratio`, `floorSummary` and `toFloor`, which are
+/// null if there are no samples. It can be deserialized as a [`Report`].
 #[must_use]
 pub fn json(report: &Report) -> Value {
     let mut document = json!(report);
@@ -190,7 +189,7 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// Text on one line without a cell's end or a tag.
+/// Text on one line, without characters that end a cell or begin a tag.
 fn cell(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ").replace('|', "\\|");
     text.replace('<', "&lt;")
@@ -218,7 +217,7 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-/// Aligns columns: names to the left, figures to the right.
+/// Aligns columns: names left, figures right.
 fn aligned(table: &[Vec<String>]) -> String {
     let columns = table.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(row["floorSummary"]["rounds"], 3);
         assert_eq!(json["rows"][1]["summaries"][1], serde_json::Value::Null);
         assert_eq!(json["rows"][1]["ratio"], serde_json::Value::Null);
-        // It is read again, without the statistics.
+        // The statistics are ignored on deserialization.
         assert_eq!(serde_json::from_value::<Report>(json).ok(), Some(report()));
     }
 
@@ -351,7 +350,7 @@ mod tests {
                 && page.contains("&lt;i&gt;")
         );
         assert!(!page.contains("http://") && !page.contains("https://"), "nothing is loaded");
-        // A mark for each endpoint that has figures, and one for the kernel alone.
+        // One mark for each endpoint with figures, and one for the kernel alone.
         assert_eq!(page.matches("<circle").count(), 4, "{page}");
     }
 }

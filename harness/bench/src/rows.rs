@@ -1,4 +1,4 @@
-//! ◆ The results of a benchmark: rows of samples, section by section, and the machine that they are of.
+//! ◆ The results of a benchmark: rows of samples by section, and the machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Section {
-    /// From the start of crib's daemon to its first answer.
+    /// From the start of crib's daemon to its first response.
     Startup,
-    /// A pod's life, call by call.
+    /// A pod's lifecycle, call by call.
     Calls,
-    /// Whole pod lives a second, with several at once.
+    /// Whole pod lifecycles a second, at several concurrency levels.
     Throughput,
     /// Calls while many pods run.
     Growth,
@@ -28,7 +28,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// Every section, in the order in which they are measured and shown.
+    /// Every section, in the order of measurement and display.
     pub const ALL: [Self; 8] = [
         Self::Startup,
         Self::Calls,
@@ -123,26 +123,26 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One quantity, with a sample for each round.
+/// One measured quantity, with a sample for each round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The part that it belongs to.
+    /// The section.
     pub section: Section,
     /// The call or quantity.
     pub name: String,
-    /// The number of pods, or of pods at once: see [`Section::at`].
+    /// The number of pods, or the concurrency level: see [`Section::at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
     /// The unit of the samples.
     pub unit: Unit,
-    /// The samples of each endpoint in the order of the rounds: those at the same index make a pair.
+    /// The samples of each endpoint in the order of the rounds: samples at the same index form a pair.
     pub samples: Vec<Vec<f64>>,
-    /// What the kernel alone took in the same rounds (the floor); empty where it was not measured.
+    /// What the kernel alone needed in the same rounds (the floor); empty if it was not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub floor: Vec<f64>,
 }
 
-/// A runtime that was measured.
+/// A measured runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// The runtime's name and version.
@@ -151,7 +151,7 @@ pub struct Subject {
     pub endpoint: String,
 }
 
-/// The machine.
+/// The machine of the benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors.
@@ -169,11 +169,11 @@ pub struct Machine {
 pub struct Report {
     /// The machine.
     pub machine: Machine,
-    /// The runtimes; ratios are those of the first to the second.
+    /// The runtimes; ratios compare the first to the second.
     pub subjects: Vec<Subject>,
-    /// The rows, section by section.
+    /// The rows by section.
     pub rows: Vec<Row>,
-    /// What this machine or a runtime does not support, and what could not be removed.
+    /// What this machine or a runtime does not support, and objects that could not be removed.
     pub notes: Vec<String>,
     /// Sections that ended early, with the error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -189,7 +189,7 @@ impl Report {
     }
 }
 
-/// Rows that are being filled.
+/// A builder of rows.
 #[derive(Debug)]
 pub(super) struct Rows {
     subjects: usize,
@@ -197,7 +197,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, for this number of endpoints.
+    /// No rows, for this number of endpoints.
     pub(super) fn new(subjects: usize) -> Self {
         Self { subjects, rows: Vec::new() }
     }
@@ -233,7 +233,7 @@ impl Rows {
     }
 }
 
-/// A sample to 0.1 µs: more digits are noise, and make reports long.
+/// A sample rounded to four decimals: more digits are noise, and make reports long.
 fn rounded(sample: f64) -> f64 {
     (sample * 1e4).round() / 1e4
 }
@@ -248,17 +248,17 @@ pub(super) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// A row of this unit.
+    /// The key of a row with this unit.
     pub(super) fn new(section: Section, name: &'a str, unit: Unit) -> Self {
         Self { section, name, at: None, unit }
     }
 
-    /// A row of times.
+    /// The key of a row of durations.
     pub(super) fn time(section: Section, name: &'a str) -> Self {
         Self::new(section, name, Unit::Milliseconds)
     }
 
-    /// The same for this number of pods.
+    /// The same key for this number of pods.
     pub(super) fn at(mut self, at: u64) -> Self {
         self.at = Some(at);
         self

@@ -1,4 +1,4 @@
-//! Measures section by section, and removes everything that it made, also when it is interrupted.
+//! Measures section by section, and removes everything that it created, even after an interrupt.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use super::rows::{Machine, Report, Rows, Section, Subject};
 use super::target::Target;
 use super::{calls, density, events, logs, pulls, startup};
 
-/// How long a runtime may take to say which one it is.
+/// The time limit of the first Version call.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// How long calls that have begun may take after an interrupt.
+/// How long pending calls may take after an interrupt.
 const GRACE: Duration = Duration::from_secs(30);
-/// How long the removal of everything may take at the end: a thousand pods take a minute.
+/// The time limit of the cleanup at the end: the removal of a thousand pods takes a minute.
 const REMOVAL: Duration = Duration::from_secs(600);
-/// The runtime that has an image of the host's root, and a command to start it.
+/// The name of the runtime that has an image of the host's root filesystem, and a command to start it.
 const CRIB: &str = "crib";
 
-/// A runtime that is measured.
+/// A runtime to measure.
 #[derive(Debug)]
 struct Runtime {
     client: Client,
@@ -36,7 +36,7 @@ struct Runtime {
     subject: Subject,
 }
 
-/// What has been measured so far.
+/// The results so far.
 #[derive(Debug)]
 struct Results {
     rows: Rows,
@@ -44,10 +44,10 @@ struct Results {
     failures: Vec<String>,
 }
 
-/// Measures; `say` is told what is being measured. Cancelling `interrupt` ends it early. Everything that was made is removed.
-///
+/// Runs a benchmark, and calls `say` with a description of each step. Cancelling `interrupt` ends it early. Everything that it
+/// created is removed.
 /// # Errors
-/// See [`BenchError`]. A section that fails does not end the others: see [`Report::failures`].
+/// See [`BenchError`]. If a section fails, the others still run: see [`Report::failures`].
 pub async fn bench(
     options: Options,
     interrupt: CancellationToken,
@@ -114,7 +114,7 @@ pub async fn bench(
     })
 }
 
-/// What work comes to, unless an interrupt comes first. The work is dropped then: it has made nothing.
+/// The result of the work, unless an interrupt comes first. Then the work is dropped, which is safe because it has created nothing.
 async fn unless_interrupted<T>(
     work: impl Future<Output = T>,
     interrupt: &CancellationToken,
@@ -125,8 +125,8 @@ async fn unless_interrupted<T>(
     }
 }
 
-/// Measures until the end. After an interrupt, calls that have begun are waited for: a pod that a runtime makes for a client
-/// that is gone would be left.
+/// Runs the measurement to its end. After an interrupt, pending calls are awaited: a pod that a runtime creates for a disconnected
+/// client would be left.
 async fn until_interrupt(
     measuring: impl Future<Output = Result<(), BenchError>>,
     interrupt: &CancellationToken,
@@ -135,7 +135,7 @@ async fn until_interrupt(
     tokio::select! {
         measured = &mut measuring => measured?,
         () = interrupt.cancelled() => {
-            // It fails at its next step, or ends.
+            // The measurement fails at its next step, or ends.
             let _ = timeout(GRACE, &mut measuring).await;
         }
     }
@@ -194,7 +194,7 @@ async fn measure(
         let socket = &runtime.endpoint.runtime;
         let (name, deadline) = (&runtime.name, options.deadline);
         let target = Target::new(client, name, socket, image, run, deadline, interrupt.clone());
-        // A pod that stays until the end: by it a later benchmark finds what this one leaves when it is killed.
+        // This pod exists until the end. If this benchmark is killed, a later one finds the remains by it.
         target.pod().await?;
         targets.push(target);
     }
@@ -215,7 +215,7 @@ async fn measure(
     Ok(())
 }
 
-/// An error and its causes.
+/// An error message with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes =
         std::iter::successors(error.source(), |error: &&dyn std::error::Error| (*error).source());
@@ -264,7 +264,7 @@ async fn measure_section(
     }
 }
 
-/// The image of containers, which the endpoint has when this returns.
+/// Makes sure that the endpoint has the containers' image, and returns its name.
 async fn image(
     named: Option<&str>,
     runtime: &Runtime,
@@ -273,7 +273,7 @@ async fn image(
     let client = &runtime.client;
     let image = match named {
         Some(image) => image,
-        // Without namespaces crib runs the host's own programs only.
+        // Without namespaces crib runs only the host's own programs.
         None if has_no_namespaces(runtime).await => "crib.local/host",
         None => {
             let pulled = images.shell(client).await;
@@ -296,8 +296,8 @@ async fn has_no_namespaces(runtime: &Runtime) -> bool {
     isolation.as_deref() == Some("process")
 }
 
-/// Starts the helper that measures the kernel alone, with a network as pods have one. Where the machine does not allow it,
-/// there is a note and no helper.
+/// Starts the helper that measures the kernel alone, with a network like that of pods. If the machine does not allow it, there is a
+/// note instead.
 fn start_floor(options: &Options, notes: &mut Vec<String>) -> Result<Option<Floor>, BenchError> {
     let Some(program) = &options.floor else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The start of crib's own daemon: from its process until it answers the first call.
+//! The start of crib's own daemon: from the start of its process until it answers the first call.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use super::BenchError;
 use super::rows::{Key, Rows, Section};
 
-/// How long a daemon may take to start or to end.
+/// The time limit for a daemon to start or to exit.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts `crib runtime` once a round, with a new state directory in `directory`, and ends it.
+/// Starts `crib runtime` once a round, with a new state directory in `directory`, and stops it.
 pub(super) async fn measure(
     crib: &Path,
     directory: &Path,
@@ -26,7 +26,7 @@ pub(super) async fn measure(
     for round in 0..=rounds {
         let place = directory.join(format!("startup-{round}"));
         let time = start_once(crib, &place).await?;
-        // The first round warms up.
+        // The first round is a warm-up.
         if round > 0 {
             let key = Key::time(Section::Startup, "from process start to first response");
             rows.add(key, subject, time.as_secs_f64() * 1e3);
@@ -50,7 +50,7 @@ async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError
         .arg(format!("unix://{}", socket.display()))
         .arg("--state-dir")
         .arg(place.join("state"))
-        // It ends with this process, however that ends.
+        // The daemon exits with this process, even if this process is killed.
         .args(["--until-stdin-closes", "--log-level", "error"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
@@ -72,7 +72,7 @@ async fn start_once(crib: &Path, place: &PathBuf) -> Result<Duration, BenchError
     Ok(took)
 }
 
-/// Waits until the daemon listens and answers.
+/// Waits until the daemon listens and responds.
 async fn first_answer(daemon: &mut Child, socket: &Path) -> Result<(), BenchError> {
     let doing = io("read the first line of crib runtime");
     let output = daemon.stdout.take();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A median with its confidence interval of 95 %.
+/// A median with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median of the samples.
@@ -16,7 +16,7 @@ pub struct Interval {
 /// The summary of a row's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: usize,
     /// The median.
     pub median: Interval,
@@ -35,8 +35,8 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     })
 }
 
-/// The median of the ratios of `of` to `to`, round by round. Rounds that only one of them has are ignored, and those where
-/// `to` is zero.
+/// The median of the ratios of `of` to `to`, round by round. Rounds that only one of them has, and rounds in which `to` is zero,
+/// are ignored.
 #[must_use]
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Interval> {
     let pairs = of.iter().zip(to).filter(|(_, to)| **to != 0.0);
@@ -66,7 +66,7 @@ fn interval(sorted: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The sample at a rank; ranks begin at 1.
+/// The sample at a rank; ranks start at 1.
 fn at_rank(sorted: &[f64], rank: usize) -> Option<f64> {
     sorted.get(rank.checked_sub(1)?).copied()
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn up_to(count: u32) -> Vec<f64> {
-        // Backwards: the order must not matter.
+        // In descending order: the order must not matter.
         (1..=count).rev().map(f64::from).collect()
     }
 

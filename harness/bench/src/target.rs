@@ -1,5 +1,5 @@
-//! An endpoint that is measured, with configurations of pods and containers that carry the labels of the run; and the
-//! rounds in which endpoints take turns.
+//! An endpoint to measure, with configurations of pods and containers that have the labels of the run; and the order in which
+//! endpoints take turns.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ use super::BenchError;
 /// The namespace of the pods of a benchmark.
 const NAMESPACE: &str = "crib-bench";
 
-/// An endpoint.
+/// An endpoint to measure.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) client: Client,
     /// The runtime's name.
     pub(super) name: String,
     pub(super) socket: PathBuf,
-    /// The image of containers.
+    /// The containers' image.
     image: String,
     run: String,
     directory: PathBuf,
@@ -57,7 +57,7 @@ impl Target {
         }
     }
 
-    /// Waits for the answer to a call.
+    /// Waits for the response to a call, within the deadline.
     pub(super) async fn call<T>(
         &self,
         call: &'static str,
@@ -74,8 +74,8 @@ impl Target {
         })
     }
 
-    /// Fails when the benchmark is interrupted. Nothing new is made after that, and no call is given up half done: a pod
-    /// that a runtime makes for a client that is gone would be left.
+    /// Fails once the benchmark is interrupted. Then nothing new is created, and pending calls are completed: a pod that a runtime
+    /// creates for a disconnected client would be left.
     pub(super) fn check_interrupt(&self) -> Result<(), BenchError> {
         match self.interrupt.is_cancelled() {
             true => Err(BenchError::Interrupted),
@@ -83,7 +83,7 @@ impl Target {
         }
     }
 
-    /// The configuration of a new pod, whose log directory exists.
+    /// The configuration of a new pod. Creates its log directory.
     pub(super) fn sandbox(&self) -> Result<v1::PodSandboxConfig, BenchError> {
         self.check_interrupt()?;
         let name = fixture::unique("bench");
@@ -131,7 +131,7 @@ impl Target {
         config
     }
 
-    /// The image of containers.
+    /// The containers' image.
     pub(super) fn image(&self) -> &str {
         &self.image
     }
@@ -149,7 +149,7 @@ impl Target {
         for pod in pods {
             self.call("StopPodSandbox", self.client.stop_pod(&pod.id)).await?;
             self.call("RemovePodSandbox", self.client.remove_pod(&pod.id)).await?;
-            // The logs of all pods together may be large.
+            // The logs of all pods together could fill the disk.
             let logs = pod.log_directory();
             file_tree::remove(&logs).map_err(|error| BenchError::Io {
                 doing: format!("remove {}", logs.display()),
@@ -159,7 +159,8 @@ impl Target {
         Ok(())
     }
 
-    /// The process that serves the socket; `None` if it is in another process namespace, or init, which listens for others.
+    /// The process that serves the socket. `None` if it is in another PID namespace, or if it is init, which listens on behalf of
+    /// others.
     pub(super) fn daemon(&self) -> std::io::Result<Option<u32>> {
         let stream = UnixStream::connect(&self.socket)?;
         let pid = getsockopt(&stream, PeerCredentials)?.pid().unsigned_abs();
@@ -167,12 +168,12 @@ impl Target {
     }
 }
 
-/// The order of the endpoints in a round: each is the first one in turn.
+/// The order of the endpoints in a round: the first place rotates.
 pub(super) fn turns(endpoints: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..endpoints).map(move |place| (place + round) % endpoints.max(1))
 }
 
-/// Measures each endpoint once a round, and records the samples. A round before the first one warms up and is not recorded.
+/// Measures each endpoint once a round, and records the samples. One round before is a warm-up, and is not recorded.
 pub(super) async fn in_turns<T>(
     targets: &[Target],
     rounds: usize,

@@ -1,4 +1,4 @@
-//! A pair of interfaces, by three messages of rtnetlink(7).
+//! A veth pair, created with three rtnetlink(7) messages.
 
 use std::fs::File;
 use std::io;
@@ -16,16 +16,17 @@ const PREFIX: u8 = 24;
 const VETH_INFO_PEER: u16 = 1;
 const UP: u32 = nix::libc::IFF_UP as u32;
 
-/// A network namespace from outside: its file, and a socket that was made in it.
+/// A network namespace, for use from another one: its file, and a socket that was created in it.
 pub(super) struct Host {
     namespace: File,
     socket: OwnedFd,
-    /// The name of the interface in it, new for each round: the kernel removes one some time after its peer's namespace.
+    /// The name of the interface in the namespace, new for each round: the kernel removes the old one some time after the namespace
+    /// of its peer.
     name: String,
 }
 
 impl Host {
-    /// The one that this process is in.
+    /// The namespace of this process.
     pub(super) fn open() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +38,7 @@ impl Host {
     }
 }
 
-/// Makes `eth0`, up and with an address; its peer is up too, in the network namespace `host` if one is given.
+/// Creates `eth0`, up and with an address. Its peer is up, too, in the network namespace `host` if one is given.
 pub(super) fn connect(host: Option<&Host>) -> io::Result<()> {
     let socket = netlink()?;
     let name = host.map_or("peer", |host| host.name.as_str());
@@ -57,7 +58,7 @@ pub(super) fn connect(host: Option<&Host>) -> io::Result<()> {
     attribute(&mut link, nix::libc::IFLA_LINKINFO, &about);
     let new = nix::libc::NLM_F_CREATE | nix::libc::NLM_F_EXCL;
     ask(&socket, &message(nix::libc::RTM_NEWLINK, new, &link))?;
-    // An end cannot go up before it has another one.
+    // An end can go up only when it has a peer.
     let mut up = interface(UP);
     attribute(&mut up, nix::libc::IFLA_IFNAME, name.as_bytes());
     let at = host.map_or(&socket, |host| &host.socket);
@@ -80,7 +81,7 @@ fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
     send(socket.as_raw_fd(), request, MsgFlags::empty())?;
     let mut answer = [0; 1024];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    // A header of 16 bytes, then the error number, negative.
+    // A header of 16 bytes, then the negative errno.
     let error = answer.get(16..20).filter(|_| length >= 20);
     let error = error.and_then(|bytes| bytes.first_chunk().copied());
     match error.map(i32::from_ne_bytes) {
@@ -106,7 +107,7 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// A request that wants an answer.
+/// A request with NLM_F_ACK.
 fn message(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
     let flags = nix::libc::NLM_F_REQUEST | nix::libc::NLM_F_ACK | flags;
     let length = u32::try_from(16 + body.len()).unwrap_or(u32::MAX);

@@ -7,7 +7,7 @@ use super::super::{Report, Section};
 use super::aligned;
 use super::{interval, machine, name_of, number};
 
-/// What differs between two benchmarks, as text: each row that both have, and what it has come to.
+/// The comparison as text: each row that both benchmarks have, and how it changed.
 #[must_use]
 pub fn comparison(before: &Report, after: &Report, found: &Comparison) -> String {
     let mut text = String::new();

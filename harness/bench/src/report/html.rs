@@ -27,7 +27,7 @@ svg text { fill: currentColor; } svg .grid { stroke: #8884; }
 const WIDTH: f64 = 900.0;
 const NAMES: f64 = 300.0;
 const MARGIN: f64 = 20.0;
-/// The height of a line, and how much lower each runtime's mark is than the one before.
+/// The height of a line, and the vertical offset between the marks of two runtimes.
 const HEIGHT: f64 = 22.0;
 const OFFSET: f64 = 8.0;
 
@@ -99,7 +99,7 @@ fn plot(page: &mut String, lines: &[Line<'_>]) {
         let y = HEIGHT * (place as f64 + 1.4);
         let _ = write!(page, "<text x=\"0\" y=\"{:.1}\">{}</text>", y + 4.0, escaped(&name(line)));
         let subjects = line.of_each.iter().enumerate();
-        // One below the other, so that equal medians do not hide each other.
+        // The marks are at different heights, so that equal medians do not hide each other.
         let subjects = subjects.map(|(number, summary)| {
             let offset = (number as f64 - 0.5) * OFFSET;
             (format!("s{number}"), y + offset, summary)
