@@ -1,4 +1,4 @@
-//! Answers that the proxy makes itself.
+//! Responses that the proxy itself creates.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
@@ -19,7 +19,7 @@ pub(super) fn head(response: &mut Response<Forwarded>) {
     response.headers_mut().insert("content-type", grpc);
 }
 
-/// The answer of a runtime that refuses: headers and no body.
+/// A response with an error: headers and no body.
 pub(super) fn answer(status: &Status) -> Response<Forwarded> {
     let mut response = Response::new(whole(Bytes::new()));
     head(&mut response);
@@ -39,7 +39,7 @@ pub(super) fn set_status(headers: &mut HeaderMap, status: &Status) {
     }
 }
 
-/// The answer of a runtime that says nothing and succeeds.
+/// A successful response with an empty message.
 pub(super) fn empty() -> Response<Forwarded> {
     let mut trailers = HeaderMap::new();
     set_status(&mut trailers, &success());
@@ -57,7 +57,7 @@ pub(super) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Forwar
     }
 }
 
-/// The message of a status as it is sent: bytes outside printable ASCII are percent-encoded (gRPC over HTTP/2, Status-Message).
+/// Encodes a status message for the header: bytes outside printable ASCII are percent-encoded (gRPC over HTTP/2, Status-Message).
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

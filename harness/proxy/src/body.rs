@@ -1,4 +1,4 @@
-//! A body that is recorded while it passes.
+//! A body that is recorded while it passes through.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,29 +13,29 @@ use tonic::Code;
 use super::frames::Frames;
 use super::record::{Slot, status_message};
 
-/// A body of either side, as it is sent on.
+/// A forwarded body, of a request or of a response.
 pub(super) type Forwarded = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// A body of bytes that are there already.
+/// A body of bytes in memory.
 pub(super) fn whole(bytes: Bytes) -> Forwarded {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What a body belongs to.
+/// The message that a body belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Request,
     Response,
 }
 
-/// A body on its way to the other side.
+/// A body that is recorded while it is forwarded.
 #[derive(Debug)]
 pub(super) struct Recorded {
     inner: Incoming,
     side: Side,
     frames: Frames,
     slot: Slot,
-    /// The connection that the body came from has broken.
+    /// Whether the connection that the body comes from is lost.
     lost: bool,
 }
 
@@ -60,7 +60,7 @@ impl Body for Recorded {
             None => return Poll::Ready(None),
             Some(Ok(frame)) => frame,
             Some(Err(error)) if self.side == Side::Response && is_lost(&error) => {
-                // The client is to see a connection that breaks, not a stream that is reset: its connection is closed.
+                // The client must see a closed connection, not a reset stream. The proxy closes its connection.
                 self.slot.end(Code::Unavailable, error.to_string());
                 self.lost = true;
                 return Poll::Pending;
@@ -96,14 +96,14 @@ impl Body for Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        // Only an answer without a status is still open here: its client has given up.
+        // A response without a status is dropped only if its client has disconnected or cancelled the call.
         if self.side == Side::Response {
             self.slot.end(Code::Cancelled, String::new());
         }
     }
 }
 
-/// Records the status in the headers or trailers of an answer, if there is one.
+/// Records the status in the headers or trailers of a response, if there is one.
 pub(super) fn end(slot: &Slot, headers: &HeaderMap) {
     let Some(status) = headers.get("grpc-status") else {
         return;
@@ -113,7 +113,7 @@ pub(super) fn end(slot: &Slot, headers: &HeaderMap) {
     slot.end(Code::from_bytes(status.as_bytes()), message.unwrap_or_default());
 }
 
-/// Whether a whole connection has broken, not one stream.
+/// Whether the error affects the whole connection, not only one stream.
 pub(super) fn is_lost(error: &hyper::Error) -> bool {
     let of_transport = std::error::Error::source(error).is_some_and(|cause| {
         let cause_is_io = cause.is::<std::io::Error>();

@@ -1,14 +1,14 @@
-//! Changes the rules of a running proxy through a unix socket: a request and its answer are a line of JSON each.
+//! Changes the rules of a running proxy through a unix socket. A request and its response are one line of JSON each.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `{"do": "list"}` | `{"rules": [{"name": "slow", "on": true, "met": 3, "applied": 1, "rule": "slow: …"}]}` |
-//! | `{"do": "on", "rule": "slow"}` | the same, after the switch |
-//! | `{"do": "off", "rule": "slow"}` | the same, after the switch |
+//! | `{"do": "on", "rule": "slow"}` | the same, after the change |
+//! | `{"do": "off", "rule": "slow"}` | the same, after the change |
 //! | `{"do": "add", "rule": "slow: Version delay 5"}` | the same, with the new rule |
-//! | `{"do": "remove", "rule": "slow"}` | the same, without the rules of this name |
+//! | `{"do": "remove", "rule": "slow"}` | the same, without the rules of that name |
 //!
-//! What cannot be done is answered with `{"error": "…"}`. After a line that is too long, the proxy closes the connection too.
+//! An invalid request is answered with `{"error": "…"}`. After a line that is too long, the proxy also closes the connection.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,42 +26,42 @@ use super::accept;
 use super::fault::Fault;
 use super::rules::{RuleState, Rules};
 
-/// The longest line of a request, with its end.
+/// The maximum length of a request line, with its newline.
 const MAX_LINE: usize = 64 << 10;
-/// The longest line of an answer, which lists all rules.
+/// The maximum length of a response line, which lists all rules.
 const MAX_ANSWER: usize = 64 << 20;
-/// How long a proxy may take to answer, as for a call of a client command.
+/// The timeout of a request, as for calls of client commands.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is asked of a proxy.
+/// A request to a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// To list its rules.
+    /// Lists the rules.
     List {},
-    /// To switch rules on.
+    /// Enables rules.
     On {
         /// Their name.
         rule: String,
     },
-    /// To switch rules off.
+    /// Disables rules.
     Off {
         /// Their name.
         rule: String,
     },
-    /// To add a rule.
+    /// Adds a rule.
     Add {
         /// Its text.
         rule: String,
     },
-    /// To remove rules.
+    /// Removes rules.
     Remove {
         /// Their name.
         rule: String,
     },
 }
 
-/// What a proxy answers.
+/// A proxy's response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -69,10 +69,10 @@ enum Answer {
     Error { error: String },
 }
 
-/// Why a proxy was not asked, or did not do it.
+/// Why a request to a proxy failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The socket cannot be spoken with.
+    /// Communication over the socket failed.
     #[error("failed to ask the proxy at {}", path.display())]
     Io {
         /// The socket.
@@ -80,17 +80,17 @@ pub enum ControlError {
         /// The cause.
         source: io::Error,
     },
-    /// The proxy refuses.
+    /// The proxy refused the request.
     #[error("the proxy at {} rejected the request: {why}", path.display())]
     Refused {
         /// The socket.
         path: PathBuf,
-        /// Its reason.
+        /// The proxy's reason.
         why: String,
     },
 }
 
-/// A socket through which the rules of a proxy are changed. Dropping it closes and removes it.
+/// A socket for requests that change the rules of a proxy. Dropping it closes and removes the socket.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
@@ -98,7 +98,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens on a socket that only its owner may use.
+    /// Listens on a socket that is accessible only to its owner.
     ///
     /// # Errors
     /// Binding failed.
@@ -116,15 +116,15 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // A socket that is gone already is what is wanted.
+        // The socket may already be gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Asks the proxy with this control socket; its rules are the answer.
+/// Sends a request to the proxy with this control socket, and returns its rules.
 ///
 /// # Errors
-/// It does not answer, or refuses: see [`ControlError`].
+/// The proxy does not respond, or refuses the request: see [`ControlError`].
 pub async fn ask(path: &Path, request: &Request) -> Result<Vec<RuleState>, ControlError> {
     let io = |source| ControlError::Io { path: path.to_owned(), source };
     let answered = tokio::time::timeout(TIMEOUT, exchange(path, &line(request))).await;
@@ -138,9 +138,9 @@ pub async fn ask(path: &Path, request: &Request) -> Result<Vec<RuleState>, Contr
     }
 }
 
-/// Sends a line, and reads the one that answers it.
+/// Sends a line, and reads the response line.
 async fn exchange(path: &Path, request: &[u8]) -> io::Result<Answer> {
-    // The proxy would close the connection, perhaps before its answer is read.
+    // The proxy would close the connection, perhaps before its response is read.
     if request.len() > MAX_LINE {
         let why = format!("the request has more than {} KiB", MAX_LINE >> 10);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -155,7 +155,7 @@ async fn exchange(path: &Path, request: &[u8]) -> io::Result<Answer> {
     serde_json::from_slice(&answer).map_err(io::Error::other)
 }
 
-/// The next line with its end, which it may lack before the end of the stream; `None` if it is longer than `most`.
+/// The next line with its newline, or the rest of the stream; `None` if it is longer than `most`.
 async fn read_line(
     from: &mut (impl AsyncBufRead + Unpin),
     most: usize,
@@ -167,13 +167,13 @@ async fn read_line(
 }
 
 fn line(message: &impl Serialize) -> Vec<u8> {
-    // Neither message has a map whose keys are no text.
+    // This cannot fail: in both messages all map keys are strings.
     let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Answers the requests of one client until it closes its side, or sends a line that is too long.
+/// Answers the requests of one client until it closes its end, or sends a line that is too long.
 async fn serve(stream: UnixStream, rules: Rules) {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
@@ -265,7 +265,7 @@ mod tests {
         longest.push(b'\n');
         let mut stream = UnixStream::connect(&path).await.unwrap();
         stream.write_all(&longest).await.unwrap();
-        // One byte too many: the proxy reads all of it before it closes.
+        // One byte over the limit: the proxy reads all of it before it closes the connection.
         stream.write_all(&[b' '; MAX_LINE + 1]).await.unwrap();
         let mut answers = String::new();
         stream.read_to_string(&mut answers).await.unwrap();

@@ -1,44 +1,44 @@
-//! What a faulty runtime does with calls, as one line of text: `ContainerStatus drop status.labels`.
+//! A fault of a runtime, as one line of text: `ContainerStatus drop status.labels`.
 //!
 //! `[off] [NAME:] CALLS [after N] [every N] [times N] [probability P] [message N[..M]] [if CONDITION] ACTION`
 //!
 //! | part | |
 //! |---|---|
-//! | `off` | the rule does nothing until it is switched on |
-//! | `NAME:` | its name, by which it is switched; rules may share one |
-//! | `CALLS` | names of calls, separated by commas; `*` at the end of a name stands for any letters |
-//! | `after N` | the first N calls are left alone |
-//! | `every N` | only one call of N |
-//! | `times N` | N calls at most |
-//! | `probability P` | a share of the calls, between 0 and 1; the seed decides which ones |
-//! | `message N`, `N..M`, `N..` | of a stream, the N-th message of those that meet the condition, or N-th to M-th |
+//! | `off` | the rule has no effect until it is enabled |
+//! | `NAME:` | its name, by which it is enabled and disabled; several rules may have the same name |
+//! | `CALLS` | names of calls, separated by commas; `*` at the end of a name matches any letters |
+//! | `after N` | skips the first N calls |
+//! | `every N` | applies only to every N-th call |
+//! | `times N` | applies to at most N calls |
+//! | `probability P` | applies to this share of the calls, between 0 and 1; the seed decides to which ones |
+//! | `message N`, `N..M`, `N..` | in a stream, applies to the N-th message that meets the condition, or to the N-th to M-th |
 //! | `if CONDITION` | `PATH == JSON`, `!=`, `in [JSON, …]`, `prefix "TEXT"`, joined by `and`, `or`, `not`, `(…)` |
 //!
-//! A call counts for `after`, `every`, `times` and `probability` when it meets the condition: at once, or with the first message
-//! that does if the condition is about the response.
+//! `after`, `every`, `times` and `probability` count the calls that meet the condition. If the condition is about the response, a
+//! call counts with the first message that meets it; otherwise it counts when the request arrives.
 //!
-//! A path is field names of the contract, separated by dots: `status.labels["x"]`. With `request.` or `response.` before it, it
-//! is of that message; without, it is of the response, or of the request where only that has such a field. Of a list on the way,
-//! it means each element, one of which has to meet a condition. A field that is not set has its default value, and is `null`.
+//! A path consists of field names of the protocol, separated by dots: `status.labels["x"]`. A prefix `request.` or `response.`
+//! selects the message. Without a prefix it is the response, or the request if only the request has such a field. In a list, a path
+//! means each element; a condition holds if one element meets it. An unset field has its default value, and equals `null`.
 //!
-//! | action | what the client sees |
+//! | action | effect for the client |
 //! |---|---|
-//! | `answer CODE ["TEXT"]` | that code; the runtime does not see the call |
-//! | `swallow` | an empty success; the runtime does not see the call |
-//! | `stale` | what the runtime answered an equal request when it was last asked before; the runtime does not see the call |
-//! | `fail CODE ["TEXT"]` | that code, after the runtime has done its work |
-//! | `recode CODE CODE ["TEXT"]` | the second code where the runtime answered the first; `OK` is an empty success |
-//! | `hang` | no answer; of a stream, nothing from that message on |
-//! | `delay SECONDS` | a late answer; of a stream, that message and what follows it later |
-//! | `disconnect` | the end of its connection |
-//! | `drop PATH`, `request drop PATH` | a response, or the runtime a request, without that field |
-//! | `set PATH JSON`, `request set PATH JSON` | with that value in it |
-//! | `lose` | a response, or a stream, without that message |
-//! | `repeat` | that message twice |
-//! | `late SECONDS` | that message so much later, after those that follow it |
-//! | `swap` | that message of a stream after the next one |
-//! | `truncate [CODE ["TEXT"]]` | the end of the stream in place of that message, by default a successful one |
-//! | `throttle BYTES` | the answer at so many bytes a second |
+//! | `answer CODE ["TEXT"]` | receives this code; the runtime does not receive the call |
+//! | `swallow` | receives an empty success; the runtime does not receive the call |
+//! | `stale` | receives the runtime's last response to an equal request; the runtime does not receive the call |
+//! | `fail CODE ["TEXT"]` | receives this code, after the runtime has completed the call |
+//! | `recode CODE CODE ["TEXT"]` | receives the second code if the runtime returned the first; `OK` is an empty success |
+//! | `hang` | receives no response; in a stream, nothing from that message on |
+//! | `delay SECONDS` | receives the response late; in a stream, that message and all later ones |
+//! | `disconnect` | is disconnected |
+//! | `drop PATH`, `request drop PATH` | receives the response without that field; with `request`, the runtime the request |
+//! | `set PATH JSON`, `request set PATH JSON` | the same, with that value in the field |
+//! | `lose` | does not receive that message, or the response |
+//! | `repeat` | receives that message twice |
+//! | `late SECONDS` | receives that message later by this time, after those that follow it |
+//! | `swap` | receives that message of a stream after the next one |
+//! | `truncate [CODE ["TEXT"]]` | receives the end of the stream instead of that message, by default with `OK` |
+//! | `throttle BYTES` | receives the response at this many bytes a second |
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -60,7 +60,7 @@ pub(super) use action::{Action, Status};
 pub(super) use condition::{Condition, Side};
 pub use set::{BadRules, RuleSet};
 
-/// What a faulty runtime does with calls.
+/// A fault of a runtime.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     text: String,
@@ -70,28 +70,28 @@ pub struct Fault {
     pub(super) calls: Vec<CallFault>,
 }
 
-/// What a faulty runtime does with one of the calls.
+/// A fault in one of its calls.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CallFault {
     pub(super) method: MethodDescriptor,
-    /// The messages of a stream, from 1 on.
+    /// The numbers of a stream's messages, beginning with 1.
     pub(super) messages: Option<RangeInclusive<usize>>,
     pub(super) condition: Option<Condition>,
     pub(super) action: Action,
 }
 
-/// Why a text is no fault.
+/// Why a text is not a valid fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid fault {text:?}, column {column}: {why}")]
 pub struct BadFault {
     text: String,
-    /// The character, from 1 on.
+    /// The character, beginning with 1.
     pub(super) column: usize,
     pub(super) why: String,
 }
 
 impl Fault {
-    /// The fault as it was written.
+    /// The text that the fault was parsed from.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -105,7 +105,7 @@ impl Fault {
 }
 
 impl CallFault {
-    /// Whether it is carried out before the runtime sees the call.
+    /// Whether the action happens before the runtime receives the call.
     pub(super) fn is_of_request(&self) -> bool {
         let waits = self.messages.is_some() || self.needs_response();
         if self.action.may_wait() {

@@ -1,4 +1,4 @@
-//! What rules do with one call: before the runtime sees it, and with its answer as a whole.
+//! Applies rules to one call: before the runtime receives it, and to its response as a whole.
 
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
@@ -19,18 +19,18 @@ use super::rule_in_call::RuleInCall;
 use super::rules::{CallRule, KeptAnswer};
 use super::throttled::Throttled;
 
-/// The rules that one call may meet.
+/// The rules that may apply to one call.
 #[derive(Debug)]
 pub(super) struct CallFaults {
     rules: Vec<RuleInCall>,
     request: Option<DynamicMessage>,
-    /// The request in a form that equal requests share.
+    /// The request in a canonical form, which equal requests share.
     key: String,
-    /// Ends the client's connection.
+    /// Closes the client's connection when cancelled.
     cut: CancellationToken,
 }
 
-/// What becomes of a call before the runtime sees it.
+/// The result of the rules that apply before the runtime receives the call.
 pub(super) enum Passed {
     On(Request<Forwarded>),
     Answered { status: Status, message: Option<Frame>, response: Response<Forwarded> },
@@ -47,13 +47,13 @@ impl CallFaults {
         })
     }
 
-    /// Carries out what comes before the runtime.
+    /// Applies the rules to the request.
     pub(super) async fn before(
         &mut self,
         request: Request<Forwarded>,
     ) -> Result<Passed, hyper::Error> {
         let (mut head, body) = request.into_parts();
-        // Every call of the CRI has one request.
+        // Every call of the CRI has one request message.
         let bytes = body.collect().await?.to_bytes();
         let mut messages = Frames::default();
         let frame = messages.push(&bytes).into_iter().next();
@@ -131,7 +131,7 @@ impl CallFaults {
         json::message(method.output(), frame?)
     }
 
-    /// Carries out what comes after the runtime.
+    /// Applies the rules to the response.
     pub(super) async fn after(
         mut self,
         response: Response<Forwarded>,
@@ -149,7 +149,7 @@ impl CallFaults {
         })
     }
 
-    /// Carries out what needs the whole answer.
+    /// Applies the rules that need the whole response.
     async fn after_whole(
         &mut self,
         response: Response<Forwarded>,
@@ -188,7 +188,7 @@ impl CallFaults {
         Ok(Response::from_parts(head, with_trailers(bytes, trailers)))
     }
 
-    /// The status in place of the one in these headers, if another one is to be there.
+    /// The replacement for the status in these headers, if a rule replaces it.
     fn recoded(&self, headers: &HeaderMap) -> Option<Status> {
         let status = Code::from_bytes(headers.get("grpc-status")?.as_bytes());
         let mut rules = self.rules.iter();

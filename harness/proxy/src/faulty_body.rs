@@ -1,4 +1,4 @@
-//! What rules do with the messages of an answer. Those that no rule applies to pass byte for byte.
+//! Applies rules to the messages of a response. Messages to which no rule applies pass byte for byte.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,23 +19,23 @@ use super::frames::{Frame, Frames};
 use super::json;
 use super::rule_in_call::RuleInCall;
 
-/// The body of an answer that rules may alter.
+/// The body of a response that rules may change.
 pub(super) struct FaultyBody {
     inner: Forwarded,
     rules: Vec<RuleInCall>,
     request: Option<DynamicMessage>,
-    /// Ends the client's connection.
+    /// Closes the client's connection when cancelled.
     cut: CancellationToken,
     frames: Frames,
-    /// Messages that are late.
+    /// Delayed messages.
     late: Vec<(Pin<Box<Sleep>>, Bytes)>,
-    /// The message that follows the next one.
+    /// A message that is sent after the next one.
     swapped: Option<Bytes>,
     steps: VecDeque<Step>,
     has_ended: bool,
 }
 
-/// What is done next.
+/// The next step.
 enum Step {
     Send(BodyFrame<Bytes>),
     Wait(Pin<Box<Sleep>>),
@@ -123,7 +123,7 @@ impl FaultyBody {
         self.steps.push_back(Step::Send(BodyFrame::data(bytes)));
     }
 
-    /// Ends the stream for the client, and for the runtime by dropping its answer.
+    /// Ends the stream for the client, and drops the runtime's response, which cancels the runtime's stream.
     fn truncate(&mut self, status: &Status) {
         let mut trailers = HeaderMap::new();
         set_status(&mut trailers, status);
@@ -134,7 +134,7 @@ impl FaultyBody {
         self.inner = whole(Bytes::new());
     }
 
-    /// Passes on what was held back for long enough, and has the task woken for the rest.
+    /// Sends delayed messages whose time has come, and registers the task's waker for the others.
     fn release(&mut self, context: &mut Context<'_>) {
         for (mut due, bytes) in std::mem::take(&mut self.late) {
             match due.as_mut().poll(context) {
@@ -144,7 +144,7 @@ impl FaultyBody {
         }
     }
 
-    /// Passes on what is held back, now that nothing follows.
+    /// Sends all messages that are held back, because no more follow.
     fn flush(&mut self) {
         let held = std::mem::take(&mut self.late);
         let late = held.into_iter().map(|(_, bytes)| bytes);

@@ -21,14 +21,14 @@ use super::faulty::{CallFaults, Passed};
 use super::record::{self, Recording, Slot};
 use super::rules::Rules;
 
-/// Flow control must not make a call slower: what fits in a message fits in a window.
+/// A window holds the largest message, so that flow control never slows a call down.
 const WINDOW: u32 = 32 << 20;
-/// The longest list of headers or trailers: a status message, and details of an error.
+/// The maximum size of headers or trailers, with a status message and error details.
 const MAX_HEADERS: u32 = 1 << 20;
-/// How long answers that have arrived from a runtime may take to reach the client when the runtime's connection has ended.
+/// How long received responses may take to reach the client after the runtime has closed its connection.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// Ends a call that was dropped before its answer began: the client has given up.
+/// Ends a call that is dropped before its response begins, because the client has disconnected or cancelled it.
 struct Unanswered(Option<Slot>);
 
 impl Drop for Unanswered {
@@ -83,7 +83,7 @@ pub(super) async fn connection(
         .serve_connection(TokioIo::new(client), service);
     let (mut upstream, mut downstream) = (pin!(upstream), pin!(downstream));
     tokio::select! {
-        // The client has gone: dropping the connection to the runtime cancels what is left.
+        // The client has disconnected: dropping the runtime's connection cancels its remaining calls.
         _ = &mut downstream => return,
         () = cut.cancelled() => return,
         _ = &mut upstream => {}
@@ -92,7 +92,7 @@ pub(super) async fn connection(
     let _ = tokio::time::timeout(DRAIN, downstream).await;
 }
 
-/// Answers a client's first calls with Unavailable, as its own library does when it cannot connect, and disconnects it.
+/// Answers a client's first calls with Unavailable, as a gRPC client does when it cannot connect, and disconnects the client.
 async fn refuse(client: UnixStream, number: u64, recording: Recording, why: &str) {
     let refused = CancellationToken::new();
     let service = service_fn(|request: Request<Incoming>| {
@@ -149,7 +149,7 @@ async fn call(
         Ok(response) => response,
         Err(error) if body::is_lost(&error) => {
             slot.end(Code::Unavailable, error.to_string());
-            // The client's connection is about to be closed.
+            // Wait until the client's connection is closed.
             std::future::pending().await
         }
         Err(error) => {
@@ -158,7 +158,7 @@ async fn call(
         }
     };
     body::end(&slot, response.headers());
-    // From here on the body ends the call.
+    // From here on, the body ends the call.
     unanswered.0 = None;
     let response = response.map(|body| Recorded::new(body, Side::Response, slot).boxed_unsync());
     match faults {

@@ -1,4 +1,4 @@
-//! Splits the bytes of a gRPC body into messages, as they arrive. ◆
+//! ◆ Splits the bytes of a gRPC body into messages as they arrive.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -11,16 +11,16 @@ pub(super) struct Frame {
     /// Whether the message is compressed.
     pub(super) compressed: bool,
     pub(super) message: Bytes,
-    /// The frame as it was sent, or is.
+    /// The frame's bytes as sent.
     pub(super) bytes: Bytes,
 }
 
 impl Frame {
-    /// The frame of a message that is not compressed.
+    /// The frame of an uncompressed message.
     pub(super) fn of(message: &[u8]) -> Self {
         let mut bytes = BytesMut::with_capacity(PREFIX + message.len());
         bytes.put_u8(0);
-        // A message that was received has a length of 32 bits; an altered one is hardly longer.
+        // A received message has a length of 32 bits, and changes hardly make it longer.
         bytes.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
         bytes.extend_from_slice(message);
         let bytes = bytes.freeze();
@@ -28,21 +28,21 @@ impl Frame {
     }
 }
 
-/// The bytes of a body that are not a whole message yet.
+/// The bytes of a body that do not form a complete message yet.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     pending: BytesMut,
 }
 
 impl Frames {
-    /// Takes the next bytes of the body, and returns the messages that they complete.
+    /// Adds bytes of the body, and returns the messages that they complete.
     pub(super) fn push(&mut self, data: &[u8]) -> Vec<Frame> {
         self.pending.extend_from_slice(data);
         let mut complete = Vec::new();
         while let Some((&flag, rest)) = self.pending.split_first()
             && let Some(length) = rest.first_chunk::<4>()
         {
-            // An absurd length only means that the message is never complete.
+            // With an invalid length, the message is just never complete.
             let length = u32::from_be_bytes(*length) as usize;
             if rest.len() - 4 < length {
                 break;
@@ -53,7 +53,7 @@ impl Frames {
         complete
     }
 
-    /// Takes out what is no whole message.
+    /// Takes the bytes of an incomplete message.
     pub(super) fn rest(&mut self) -> Bytes {
         self.pending.split().freeze()
     }

@@ -1,4 +1,4 @@
-//! Fuzz targets of this package: rules and recordings, which users send each other.
+//! Fuzz targets of this package: rules and recordings, which users may get from others.
 
 use fuzz_target::{Target, bytes, text};
 
@@ -6,7 +6,7 @@ use crate::fault::RuleSet;
 use crate::lint::{SeenCall, lint};
 use crate::recorded::{RecordedCall, finished_lines};
 
-/// Every target of this package.
+/// All targets of this package.
 #[must_use]
 pub fn targets() -> Vec<Target> {
     vec![
@@ -15,7 +15,7 @@ pub fn targets() -> Vec<Target> {
     ]
 }
 
-/// The text of a rule is that rule.
+/// Parsing a rule's text again yields the same rule.
 fn rules(data: &[u8]) {
     let Ok(set) = text(data).parse::<RuleSet>() else {
         return;
@@ -34,7 +34,7 @@ fn rule_files() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Calls have their times in order, and what is wrong with the client can be said.
+/// Calls are sorted and have valid times, and the linter accepts them.
 fn recording(data: &[u8]) {
     let Ok(calls) = RecordedCall::parse_all(finished_lines(text(data))) else {
         return;

@@ -1,4 +1,4 @@
-//! Decodes recorded messages by the contract's descriptors: protobuf's JSON mapping, with the field names of the contract.
+//! Decodes recorded messages by protobuf descriptors, with protobuf's JSON mapping and the protocol's field names.
 
 use std::sync::OnceLock;
 
@@ -11,59 +11,59 @@ use serde_json::Value;
 
 use super::frames::Frame;
 
-/// What is written in place of a secret.
+/// The replacement for a secret.
 const REDACTED: &str = "(redacted)";
-/// The number of `debug_redact` among the options of a field (descriptor.proto).
+/// The field number of `debug_redact` in the options of a field (descriptor.proto).
 const DEBUG_REDACT: u32 = 16;
 
-/// The contract's method behind the path of a request, `/runtime.v1.RuntimeService/Version`.
+/// The method for the path of a request, `/runtime.v1.RuntimeService/Version`.
 pub(super) fn method(path: &str) -> Option<MethodDescriptor> {
     let (service, name) = path.strip_prefix('/')?.split_once('/')?;
     let service = pool()?.get_service_by_name(service)?;
     service.methods().find(|method| method.name() == name)
 }
 
-/// All calls of the contract.
+/// All methods of the protocol.
 pub(super) fn methods() -> Vec<MethodDescriptor> {
     let services = pool().into_iter().flat_map(DescriptorPool::services);
     services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
 }
 
-/// The message in a frame; `None` if it is compressed or broken.
+/// Decodes the message in a frame; `None` if it is compressed or malformed.
 pub(super) fn message(descriptor: MessageDescriptor, frame: &Frame) -> Option<DynamicMessage> {
     let readable = Some(&frame.message).filter(|_| !frame.compressed)?;
     DynamicMessage::decode(descriptor, readable.clone()).ok()
 }
 
-/// A message with this name in the contract, by its bytes.
+/// Decodes a message of this protobuf type.
 pub fn dynamic(name: &str, bytes: &[u8]) -> Option<DynamicMessage> {
     let descriptor = pool()?.get_message_by_name(&format!("runtime.v1.{name}"))?;
     DynamicMessage::decode(descriptor, bytes).ok()
 }
 
-/// A message as it is sent.
+/// Encodes a message for sending.
 pub(super) fn encode(message: &DynamicMessage) -> Vec<u8> {
     message.encode_to_vec()
 }
 
-/// A text that equal messages share, whose maps may be sent in any order. It has secrets in it.
+/// A text that is the same for equal messages, even if they encode maps in different orders. It contains secrets.
 pub(super) fn canonical(message: &DynamicMessage) -> String {
     serde_json::to_value(message).map_or_else(|_| String::new(), |value| value.to_string())
 }
 
-/// The path of the requests for a call.
+/// The request path of a method.
 pub(super) fn path(method: &MethodDescriptor) -> String {
     format!("/{}/{}", method.parent_service().full_name(), method.name())
 }
 
-/// A message as JSON: fields with their default value are left out, 64-bit integers are strings, bytes are base64, secrets
-/// are replaced.
+/// Decodes a message to JSON: fields with their default value are omitted, 64-bit integers are strings, bytes are base64, and
+/// secrets are replaced.
 pub(super) fn decode(descriptor: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
     let message = DynamicMessage::decode(descriptor, bytes).map_err(|error| error.to_string())?;
     value(message)
 }
 
-/// A decoded message as JSON, as [`decode`].
+/// Converts a decoded message to JSON, like [`decode`].
 fn value(mut message: DynamicMessage) -> Result<Value, String> {
     redact(&mut message);
     let options = SerializeOptions::new().use_proto_field_name(true);
@@ -77,7 +77,7 @@ fn pool() -> Option<&'static DescriptorPool> {
     POOL.get_or_init(|| DescriptorPool::decode(cri::DESCRIPTORS).ok()).as_ref()
 }
 
-/// Replaces the fields that the contract marks as secret, at any depth.
+/// Replaces the fields that the protocol marks as secret, at any depth.
 fn redact(message: &mut DynamicMessage) {
     let fields: Vec<_> =
         message.descriptor().fields().filter(|field| message.has_field(field)).collect();

@@ -1,8 +1,8 @@
 //! A proxy between a CRI client and a runtime, which records every call, and forwards it unchanged or with faults.
 //!
-//! It forwards HTTP/2 requests, not messages: metadata, deadlines, streams, cancellation, trailers and error details reach
-//! the other side as they were sent, and a call that this version of the CRI does not have is forwarded too. Messages are
-//! decoded only when a record is read. Each client connection has a connection to the runtime of its own, and ends with it.
+//! It forwards HTTP/2 requests, not messages: metadata, deadlines, streams, cancellation, trailers and error details pass
+//! unchanged, and so do calls that this version of the CRI does not have. Messages are decoded only when a record is read. Each
+//! client connection has its own connection to the runtime; if one of them ends, so does the other.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -22,20 +22,20 @@
 //! | file | what |
 //! |---|---|
 //! | `frames` ◆ | splits the bytes of a gRPC body into messages |
-//! | `json` | decodes messages by the contract's descriptors |
+//! | `json` | decodes messages by protobuf descriptors |
 //! | `record` | the recorded calls |
-//! | `body` | a body that is recorded while it passes |
+//! | `body` | a body that is recorded while it passes through |
 //! | `fault` | a rule, from its text |
-//! | `schedule` ◆ | whether a rule applies to one more call |
-//! | `rules` | the rules of a running proxy, which are switched and count |
-//! | `rule_in_call` | a rule in the course of one call |
-//! | `faulty`, `faulty_body`, `throttled` | what rules do with one call, its messages, and their speed |
-//! | `answers` | answers that the proxy makes itself |
-//! | `control` | switches rules through a socket |
+//! | `schedule` ◆ | whether a rule applies to the next call |
+//! | `rules` | the rules of a running proxy, their states and counters |
+//! | `rule_in_call` | the state of a rule during one call |
+//! | `faulty`, `faulty_body`, `throttled` | apply rules to one call, its messages, and their speed |
+//! | `answers` | responses that the proxy itself creates |
+//! | `control` | changes rules through a socket |
 //! | `forward` | forwards the requests of one connection |
-//! | `recorded` ◆ | the calls of a file |
+//! | `recorded` ◆ | the calls in a recording's file |
 //! | `replay` | serves a recording without a runtime |
-//! | `lint` ◆ | what a recorded client does wrong |
+//! | `lint` ◆ | errors of a recorded client |
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,13 +80,13 @@ pub struct Proxy {
     socket: PathBuf,
     recording: Recording,
     rules: Rules,
-    /// Ends the task, and with it all connections.
+    /// Ends the task, and thereby all connections, on drop.
     _shutdown: DropGuard,
 }
 
 impl Proxy {
-    /// Listens on the socket `listen` and forwards to the runtime's socket, which need not exist yet. The directory of
-    /// `listen` decides who may connect; the runtime sees the proxy's user as its peer.
+    /// Listens on the socket `listen` and forwards to the runtime's socket, which need not exist yet. The permissions of `listen`'s
+    /// directory decide who may connect; the runtime sees the proxy's user as its peer.
     ///
     /// # Errors
     /// Binding failed.
@@ -94,7 +94,7 @@ impl Proxy {
         Self::with_faults(listen, runtime, Vec::new())
     }
 
-    /// As [`Self::start`], for a runtime that is to have these faults.
+    /// Like [`Self::start`], with these faults.
     ///
     /// # Errors
     /// Binding failed.
@@ -102,7 +102,7 @@ impl Proxy {
         Self::with_rules(listen, runtime, faults.into())
     }
 
-    /// As [`Self::start`], for a runtime that is to behave by these rules.
+    /// Like [`Self::start`], with these rules.
     ///
     /// # Errors
     /// Binding failed.
@@ -125,7 +125,7 @@ impl Proxy {
         &self.socket
     }
 
-    /// Its rules, which can be switched on and off.
+    /// Its rules, which can be enabled and disabled.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
@@ -140,12 +140,12 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // A socket that is gone already is what is wanted.
+        // The socket may already be gone.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// Serves each connection, which has a number from 1 on, in a task of its own. All of them end with the token.
+/// Serves each connection in its own task, and numbers them from 1. All of them end when `shutdown` is cancelled.
 async fn accept<Serving>(
     listener: UnixListener,
     shutdown: CancellationToken,
@@ -159,7 +159,7 @@ async fn accept<Serving>(
         tokio::select! {
             // Dropping the set ends the connections.
             () = shutdown.cancelled() => return,
-            // Collects connections that ended, so that the set does not grow.
+            // Removes ended connections, so that the set does not grow.
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {

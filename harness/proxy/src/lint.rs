@@ -1,19 +1,19 @@
-//! What a client does wrong, by the calls that it made. ◆
+//! ◆ Finds errors of a client in its recorded calls.
 //!
 //! | rule | finding |
 //! |---|---|
-//! | `deadline-missing` | a call without a deadline, which waits for ever for a runtime that hangs |
-//! | `polled-too-often` | the same question more than ten times within a second |
+//! | `deadline-missing` | a call without a deadline: if the runtime hangs, it never ends |
+//! | `polled-too-often` | the same query more than ten times within a second |
 //! | `removed-object` | a call for a container or a sandbox after its removal |
-//! | `stream-left-open` | a stream that is opened again while the first one still goes on |
-//! | `create-before-sandbox` | CreateContainer before RunPodSandbox has answered |
-//! | `start-before-create` | StartContainer before CreateContainer has answered |
-//! | `started-twice` | StartContainer for a container that was started already |
-//! | `stopped-sandbox` | CreateContainer or StartContainer in a sandbox that was stopped |
-//! | `remove-running-container` | RemoveContainer for a container that was neither stopped nor seen to have exited |
+//! | `stream-left-open` | a stream is opened again while an earlier one is still open |
+//! | `create-before-sandbox` | CreateContainer before RunPodSandbox has returned |
+//! | `start-before-create` | StartContainer before CreateContainer has returned |
+//! | `started-twice` | StartContainer for a container that has already been started |
+//! | `stopped-sandbox` | CreateContainer or StartContainer in a stopped sandbox |
+//! | `remove-running-container` | RemoveContainer for a container that was neither stopped nor reported as exited |
 //! | `remove-running-sandbox` | RemovePodSandbox without StopPodSandbox |
 //!
-//! Objects that were made before the recording began are not judged by what is not known of them.
+//! The state of objects that were created before the recording is unknown; rules that depend on it do not apply to them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -24,7 +24,7 @@ mod seen;
 use objects::Objects;
 pub use seen::SeenCall;
 
-/// How often the same question may be asked within [`WINDOW`]; a kubelet asks each second.
+/// How often the same query may occur within [`WINDOW`]; the kubelet polls once a second.
 const MAX_POLLS: usize = 10;
 /// In seconds.
 const WINDOW: f64 = 1.0;
@@ -43,16 +43,16 @@ pub const LINT_RULES: [&str; 10] = [
     "remove-running-sandbox",
 ];
 
-/// A rule that a client breaks.
+/// A violation of a rule by the client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// The name of the rule.
     pub rule: &'static str,
-    /// When, in seconds.
+    /// The time, in seconds.
     pub at: f64,
     /// The number of the client's connection.
     pub connection: u64,
-    /// What the client did.
+    /// A description of the violation.
     pub what: String,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a client that made these calls does wrong, in the order of time.
+/// The errors of a client that made these calls, in chronological order.
 #[must_use]
 pub fn lint(calls: &[SeenCall]) -> Vec<Finding> {
     let mut findings = missing_deadlines(calls);
@@ -78,7 +78,7 @@ fn finding(rule: &'static str, call: &SeenCall, what: String) -> Finding {
     Finding { rule, at: call.start, connection: call.connection, what }
 }
 
-/// One finding for each call by name, at its first time.
+/// One finding for each method, at its first call without a deadline.
 fn missing_deadlines(calls: &[SeenCall]) -> Vec<Finding> {
     let mut without = BTreeMap::<&str, (&SeenCall, usize)>::new();
     for call in calls.iter().filter(|call| call.lacks_deadline()) {
@@ -93,7 +93,7 @@ fn missing_deadlines(calls: &[SeenCall]) -> Vec<Finding> {
     findings.collect()
 }
 
-/// One finding for each question, at the first time that it was asked too often.
+/// One finding for each query, at the first call that exceeds the limit.
 fn polls(calls: &[SeenCall]) -> Vec<Finding> {
     let mut recent = BTreeMap::<_, VecDeque<f64>>::new();
     let mut most = BTreeMap::<_, (&SeenCall, usize)>::new();
@@ -133,14 +133,14 @@ fn open_streams(calls: &[SeenCall]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a kubelet's order is kept.
+/// Checks whether the calls follow the kubelet's order.
 fn order(calls: &[SeenCall]) -> Vec<Finding> {
     let mut moments: Vec<(f64, bool, &SeenCall)> = Vec::new();
     for call in calls {
         moments.push((call.start, true, call));
         moments.extend(call.end.map(|end| (end, false, call)));
     }
-    // What an answer says is known to a call that begins at the same time.
+    // At equal times, responses come first: a call that begins then can use them.
     compact::sort_by(&mut moments, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut objects = Objects::of(calls);
     let mut findings = Vec::new();
@@ -151,7 +151,7 @@ fn order(calls: &[SeenCall]) -> Vec<Finding> {
             continue;
         }
         for (rule, what) in objects.begins(call) {
-            // A client that repeats itself is told once.
+            // Repeated violations are reported once.
             if told.insert((rule, what.clone())) {
                 findings.push(finding(rule, call, what));
             }

@@ -1,4 +1,4 @@
-//! The recorded calls: bytes while they are made, decoded when they are read.
+//! The recorded calls: stored as bytes, and decoded when they are read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ pub struct Recording {
 #[derive(Debug)]
 struct Shared {
     zero: Mutex<Instant>,
-    /// By number, in the order in which they began.
+    /// By number, in the order of their starts.
     calls: Mutex<BTreeMap<usize, Stored>>,
     begun: AtomicUsize,
-    /// How often `calls` has changed.
+    /// The number of changes of `calls`.
     changes: watch::Sender<u64>,
 }
 
-/// A call, with the moments of the clock.
+/// A call, with times of the monotonic clock.
 #[derive(Debug, Clone)]
 struct Stored {
     path: Arc<str>,
@@ -36,7 +36,7 @@ struct Stored {
     start: Instant,
     end: Option<Instant>,
     deadline: Option<Duration>,
-    // Shared with the calls that were given out: to give out a long stream copies nothing.
+    // Shared with the calls that were returned, so that returning a long stream copies nothing.
     requests: Arc<Vec<Frame>>,
     responses: Arc<Vec<(Instant, Frame)>>,
     code: Option<Code>,
@@ -46,17 +46,17 @@ struct Stored {
 /// A recorded call.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// The name of the call, without its service.
+    /// The method, without its service.
     pub method: String,
-    /// The number of the client's connection, from 1 on.
+    /// The number of the client's connection, beginning with 1.
     pub connection: u64,
-    /// When its request arrived: seconds after the recording's zero.
+    /// When the request arrived, in seconds since the recording's zero.
     pub start: f64,
-    /// When it ended: seconds after the recording's zero. `None`: it has not ended.
+    /// When the call ended, in seconds since the recording's zero; `None` if it has not ended.
     pub end: Option<f64>,
-    /// The time that was left for it when it arrived.
+    /// The remaining time when the request arrived.
     pub deadline: Option<Duration>,
-    /// The gRPC status. `None` while it has not ended; of a call that its client has given up, `Cancelled`.
+    /// The gRPC status; `None` if the call has not ended. `Cancelled` if the client has cancelled the call or disconnected.
     pub code: Option<Code>,
     /// The message of the gRPC status.
     pub message: String,
@@ -69,13 +69,13 @@ pub struct Call {
 /// A message of a stream.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// When it passed: seconds after the recording's zero.
+    /// When the message passed, in seconds since the recording's zero.
     pub at: f64,
     /// The message as JSON.
     pub value: Value,
 }
 
-/// Where the call of one request is recorded.
+/// The place at which a call is recorded.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
     recording: Recording,
@@ -94,12 +94,12 @@ impl Recording {
         }
     }
 
-    /// Makes this moment the recording's zero, also for the calls so far. At first it is the start of the proxy.
+    /// Sets the recording's zero to now, for earlier calls too. Initially it is the start of the proxy.
     pub fn set_zero(&self) {
         *lock(&self.shared.zero) = Instant::now();
     }
 
-    /// The calls so far, in the order in which they began.
+    /// The calls so far, in the order of their starts.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         let zero = *lock(&self.shared.zero);
@@ -107,7 +107,7 @@ impl Recording {
         calls.values().map(|stored| stored.call(zero)).collect()
     }
 
-    /// Takes the calls that have ended out of the recording, which grows otherwise.
+    /// Removes the ended calls from the recording, so that it does not grow, and returns them.
     #[must_use]
     pub fn take_ended(&self) -> Vec<Call> {
         let zero = *lock(&self.shared.zero);
@@ -116,7 +116,7 @@ impl Recording {
         ended.map(|(_, stored)| stored.call(zero)).collect()
     }
 
-    /// Waits until `found` finds something in the calls, and returns that. `found` is called after each change.
+    /// Waits until `found` returns a value for the calls, and returns the value. `found` is called after each change.
     pub async fn until<T>(&self, mut found: impl FnMut(&[Call]) -> Option<T>) -> T {
         let mut changes = self.shared.changes.subscribe();
         loop {
@@ -124,12 +124,12 @@ impl Recording {
             if let Some(it) = found(&self.calls()) {
                 return it;
             }
-            // It cannot fail: the sender is in `self`.
+            // This cannot fail: `self` holds the sender.
             let _ = changes.changed().await;
         }
     }
 
-    /// Waits for calls that have ended, and takes them out of the recording.
+    /// Waits for ended calls, and removes them from the recording.
     pub async fn next_ended(&self) -> Vec<Call> {
         let mut changes = self.shared.changes.subscribe();
         loop {
@@ -138,7 +138,7 @@ impl Recording {
             if !ended.is_empty() {
                 return ended;
             }
-            // It cannot fail: the sender is in `self`.
+            // This cannot fail: `self` holds the sender.
             let _ = changes.changed().await;
         }
     }
@@ -185,7 +185,7 @@ impl Slot {
         self.change(|stored| Arc::make_mut(&mut stored.responses).push((now, frame)));
     }
 
-    /// The call has ended. Only the first end counts.
+    /// Records the end of the call. Only the first end counts.
     pub(super) fn end(&self, code: Code, message: String) {
         self.change(|stored| {
             if stored.end.is_none() {
@@ -218,32 +218,32 @@ impl Stored {
 }
 
 impl Call {
-    /// Whether its answer is a stream.
+    /// Whether the response is a stream.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         json::method(&self.path).is_some_and(|method| method.is_server_streaming())
     }
 
-    /// The name of the gRPC status in Go's library, which logs of Kubernetes show.
+    /// The name of the gRPC status in Go, which Kubernetes logs show.
     #[must_use]
     pub fn code_name(&self) -> Option<String> {
         self.code.map(code_name)
     }
 
-    /// The request as JSON; null if it did not arrive. A message that the contract does not describe is a text that says so.
+    /// The request as JSON; null if it did not arrive. A message that cannot be decoded is a text with the reason.
     #[must_use]
     pub fn request(&self) -> Value {
         let descriptor = json::method(&self.path).map(|method| method.input());
         self.requests.first().map_or(Value::Null, |frame| value(descriptor, frame))
     }
 
-    /// The response as JSON, of a stream the first one; null if none came.
+    /// The response as JSON, for a stream its first message; null if there is none.
     #[must_use]
     pub fn response(&self) -> Value {
         self.responses().into_iter().next().map_or(Value::Null, |message| message.value)
     }
 
-    /// Every message of the answer; a call that is no stream has one at most.
+    /// Every message of the response; at most one unless the call is a stream.
     #[must_use]
     pub fn responses(&self) -> Vec<Message> {
         let method = json::method(&self.path);
@@ -256,7 +256,7 @@ impl Call {
             .collect()
     }
 
-    /// The call as one object, as in a line of a recording.
+    /// The call as one object, in the form of a recording's line.
     #[must_use]
     pub fn json(&self) -> Value {
         let mut line = Map::new();
@@ -287,13 +287,13 @@ impl Call {
     }
 }
 
-/// The code with a name that [`Call::code_name`] gives.
+/// The code with a name as returned by [`Call::code_name`].
 pub(super) fn code_of(name: &str) -> Option<Code> {
     let mut codes = (0..=16).map(Code::from_i32);
     codes.find(|code| code_name(*code) == name)
 }
 
-/// The name of a gRPC code in Go's library, which logs of Kubernetes show.
+/// The name of a gRPC code in Go, which Kubernetes logs show.
 fn code_name(code: Code) -> String {
     let name = format!("{code:?}");
     match name.as_str() {
@@ -325,7 +325,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The message of a status, whose bytes outside printable ASCII are percent-encoded (gRPC over HTTP/2, Status-Message).
+/// Decodes a status message: bytes outside printable ASCII are percent-encoded (gRPC over HTTP/2, Status-Message).
 pub(super) fn status_message(header: &[u8]) -> String {
     let mut text = Vec::with_capacity(header.len());
     let mut rest = header;
@@ -349,7 +349,7 @@ pub(super) fn status_message(header: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The time that the header `grpc-timeout` leaves: at most eight digits and a unit (gRPC over HTTP/2, Timeout).
+/// Parses the header `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, Timeout).
 pub(super) fn deadline(header: &str) -> Option<Duration> {
     let (digits, unit) = header.split_at_checked(header.len().checked_sub(1)?)?;
     let count: u64 = digits.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Calls of a recording, a line of JSON each, as `crib proxy record` and `--trace` write them. ◆
+//! ◆ Calls of a recording, one line of JSON each, as written by `crib proxy record` and `--trace`.
 
 use std::io::{self, BufRead, Read as _};
 
@@ -13,32 +13,32 @@ use super::record::{Call, code_of};
 /// A call of a recording.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct RecordedCall {
-    /// The line of the file, from 1 on; 0 if it is of no file.
+    /// The line in the file, beginning with 1; 0 if the call is not from a file.
     #[serde(skip)]
     pub line: usize,
-    /// When it began, in seconds.
+    /// When it started, in seconds.
     pub t_start: f64,
     /// When it ended, in seconds.
     #[serde(default)]
     pub t_end: Option<f64>,
-    /// The name of the call, without its service.
+    /// The method, without its service.
     pub method: String,
     /// The number of the client's connection; 0 in a recording that has none.
     #[serde(default)]
     pub connection: u64,
-    /// The time that was left for it when it arrived, in seconds.
+    /// The remaining time when the request arrived, in seconds.
     #[serde(default)]
     pub deadline_s: Option<f64>,
     /// The request.
     #[serde(default)]
     pub request: Value,
-    /// The answer of a call that is no stream.
+    /// The response, unless the call is a stream.
     #[serde(default)]
     pub response: Option<Value>,
     /// The messages of a stream.
     #[serde(default)]
     pub responses: Vec<RecordedMessage>,
-    /// The name of the gRPC status in Go's library.
+    /// The name of the gRPC status in Go.
     #[serde(default)]
     pub code: Option<String>,
     /// The message of the gRPC status.
@@ -49,13 +49,13 @@ pub struct RecordedCall {
 /// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct RecordedMessage {
-    /// When it passed, in seconds.
+    /// When the message passed, in seconds.
     pub t: f64,
     /// The message.
     pub message: Value,
 }
 
-/// Why a text is no recording.
+/// Why a text is not a valid recording.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} is not a recorded call: {why}")]
 pub struct BadRecording {
@@ -63,25 +63,25 @@ pub struct BadRecording {
     why: String,
 }
 
-/// Why a recording was not read.
+/// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// It cannot be read, or is too large.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A line is no call.
+    /// A line is not a valid call.
     #[error(transparent)]
     Line(#[from] BadRecording),
 }
 
-/// The longest line of a recording, in bytes: 64 MiB.
+/// The maximum length of a line, in bytes: 64 MiB.
 const MAX_LINE: u64 = 64 << 20;
-/// The most calls of a recording: its reader keeps something of each.
+/// The maximum number of calls: readers keep some data of each.
 const MAX_CALLS: usize = 1_000_000;
-/// The longest that a recording may go on, in seconds: about thirty years.
+/// The maximum absolute value of a time in a recording, in seconds: about thirty years.
 const LONGEST: f64 = 1e9;
 
-/// The lines of a recording without the last one, if that was not written to its end: its recorder was killed.
+/// The text of a recording without an incomplete last line, which a killed recorder leaves.
 #[must_use]
 pub fn finished_lines(text: &str) -> &str {
     let (finished, last) = match text.rfind('\n') {
@@ -91,7 +91,7 @@ pub fn finished_lines(text: &str) -> &str {
     if is_cut(last.as_bytes()) { finished } else { text }
 }
 
-/// Whether a last line was not written to its end, perhaps within a character.
+/// Whether a last line is incomplete; it may end within a character.
 fn is_cut(last: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(last).is_err_and(|error| error.is_eof())
 }
@@ -101,11 +101,11 @@ fn too_large(why: String) -> RecordingError {
 }
 
 impl RecordedCall {
-    /// Reads a recording, in the order in which its calls began.
+    /// Parses a recording, and sorts its calls by their starts.
     ///
     /// # Errors
-    /// A line is no call: it has no times or impossible ones, a code that gRPC does not have, or a request that is not one of
-    /// its call. A call that the CRI does not have is one of a later protocol.
+    /// A line is not a valid call: its times are missing or impossible, its code is not a gRPC code, or its request is invalid.
+    /// Unknown methods are accepted, since a later protocol may have them.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, BadRecording> {
         let mut calls = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -116,11 +116,11 @@ impl RecordedCall {
         Ok(calls)
     }
 
-    /// Reads a recording of at most `most` bytes a line at a time, and passes its calls on in the order of the file. Returns
-    /// whether a last line was left out because it was not written to its end, as by [`finished_lines`].
+    /// Reads a recording of at most `most` bytes line by line, and passes its calls to `take` in the order of the file. Returns
+    /// whether it skipped an incomplete last line, as [`finished_lines`] does.
     ///
     /// # Errors
-    /// Reading fails, there is too much, or a line is no call as in [`Self::parse_all`].
+    /// Reading fails, a limit is exceeded, or a line is not a valid call: see [`Self::parse_all`].
     pub fn read_each(
         mut from: impl BufRead,
         most: u64,
@@ -159,7 +159,7 @@ impl RecordedCall {
         }
     }
 
-    /// The call of a line; none if the line is empty.
+    /// Parses a line; `None` if it is empty.
     fn parse_line(number: usize, line: &str) -> Result<Option<Self>, BadRecording> {
         if line.trim().is_empty() {
             return Ok(None);
@@ -184,7 +184,7 @@ impl RecordedCall {
         if let Some(code) = self.code.as_ref().filter(|code| code_of(code).is_none()) {
             return Err(format!("{code:?} is not a gRPC code"));
         }
-        // Bytes that are no message are recorded as a text.
+        // Bytes that cannot be decoded are recorded as a text.
         let method = json::methods().into_iter();
         match method.into_iter().find(|one| one.name() == self.method) {
             Some(method) if self.request.is_object() => {
@@ -196,7 +196,7 @@ impl RecordedCall {
         }
     }
 
-    /// The messages of its answer, with their times.
+    /// The messages of the response, with their times.
     pub fn messages(&self) -> impl Iterator<Item = (f64, &Value)> {
         let at = self.t_end.unwrap_or(self.t_start);
         let of_stream = self.responses.iter();
@@ -205,7 +205,7 @@ impl RecordedCall {
     }
 }
 
-/// What is wrong with a line: the parser counts lines too, and sees only this one.
+/// The parser's error without its line number: the parser sees only this line.
 fn in_line(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -1,9 +1,9 @@
-//! Serves a recording to a client, without any runtime.
+//! Serves a recording to a client, without a runtime.
 //!
-//! A request is answered by what was recorded for an equal one: the n-th equal request by the n-th answer, later ones by the
-//! last. A stream has its messages in order; one that its client has left, or that went on, stays open. Any other request is
-//! answered with `FAILED_PRECONDITION`, and names the nearest recorded call: a client must not take it for an answer of the
-//! runtime, as a kubelet takes `NOT_FOUND` for a removal.
+//! A request gets the recorded response to an equal one: the n-th equal request gets the n-th response, later ones get the last. A
+//! stream has its messages in order, and stays open if its client left it or if it had not ended. Any other request gets
+//! `FAILED_PRECONDITION`, with the nearest recorded call in its message. A client must not mistake it for an answer of the runtime:
+//! a kubelet, for example, takes `NOT_FOUND` for a removal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use super::record::code_of;
 use super::recorded::RecordedCall;
 use matching::Recording;
 
-/// A recording that is served at a unix socket. Dropping it closes all connections and removes the socket.
+/// A recording served on a unix socket. Dropping it closes all connections and removes the socket.
 #[derive(Debug)]
 pub struct Replay {
     socket: PathBuf,
@@ -47,7 +47,7 @@ pub struct Replay {
 /// Why a recording cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The socket cannot be made.
+    /// The socket could not be created.
     #[error("failed to listen on {}", path.display())]
     Listen {
         /// The socket.
@@ -55,22 +55,22 @@ pub enum ReplayError {
         /// The cause.
         source: io::Error,
     },
-    /// A line has no answer that can be sent.
+    /// A line contains no response that can be sent.
     #[error("line {line}: {why}")]
     BadCall {
         /// The line.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
 }
 
-/// What a recorded call is answered with.
+/// The response to a recorded call.
 #[derive(Debug, Clone)]
 struct Answer {
-    /// The messages, and when they came after the call's beginning.
+    /// The messages, with their times since the start of the call.
     messages: Vec<(Duration, Frame)>,
-    /// How it ends; `None` if it does not.
+    /// The status with its time; `None` if the call did not end.
     status: Option<(Duration, Status)>,
 }
 
@@ -83,7 +83,7 @@ struct Served {
 }
 
 impl Replay {
-    /// Serves recorded calls at the socket `listen`: at once, or if `is_timed` as late after their requests as they were recorded.
+    /// Serves recorded calls on the socket `listen`: immediately or, if `is_timed`, after the recorded delays.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -95,7 +95,7 @@ impl Replay {
         let mut answers = Vec::with_capacity(calls.len());
         for call in &mut calls {
             answers.push(recorded_answer(call)?);
-            // Only its request is compared from here on, and an answer may be large.
+            // From here on only the request is compared, and a response may be large.
             call.response = None;
             call.responses = Vec::new();
         }
@@ -122,7 +122,7 @@ impl Replay {
         &self.socket
     }
 
-    /// Waits for the next request that no recorded call answers, and says why none does.
+    /// Waits for the next request that matches no recorded call, and returns the error message.
     pub async fn next_mismatch(&mut self) -> String {
         match self.mismatches.recv().await {
             Some(mismatch) => mismatch,
@@ -133,7 +133,7 @@ impl Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        // A socket that is gone already is what is wanted.
+        // The socket may already be gone.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -155,7 +155,7 @@ fn recorded_answer(call: &RecordedCall) -> Result<Answer, ReplayError> {
         None => None,
         Some(name) => {
             let code = code_of(name).ok_or_else(|| bad(format!("{name:?} is not a gRPC code")))?;
-            // Its client has left it: what the runtime would have answered is not known.
+            // The client has cancelled this call or disconnected: the runtime's status is unknown.
             (code != Code::Cancelled).then(|| {
                 let message = call.message.clone();
                 let at = call.t_end.unwrap_or(call.t_start);
@@ -193,7 +193,7 @@ async fn serve(
         }
         Err(refusal) => refusal,
     };
-    // Nobody may listen.
+    // This fails if the receiver has been dropped.
     let _ = served.mismatches.send(refusal.clone());
     Ok(answer(&Status { code: Code::FailedPrecondition, message: refusal }))
 }
@@ -210,7 +210,7 @@ fn find(path: &str, body: &[u8], served: &Served) -> Result<usize, String> {
     found.map_err(|mismatch| mismatch.to_string())
 }
 
-/// An answer as it was recorded; with a beginning, at the recorded times after that.
+/// The recorded response; if `began` is set, with the recorded delays since then.
 fn recorded(found: Answer, began: Option<Instant>) -> Response<Forwarded> {
     let messages = found.messages.into_iter();
     let mut frames: Vec<_> =

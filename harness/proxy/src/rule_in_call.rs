@@ -1,4 +1,4 @@
-//! A rule in the course of one call: whether it applies to the call, and to which of its messages.
+//! The state of a rule during one call: whether it applies to the call, and to which of its messages.
 
 use prost_reflect::DynamicMessage;
 use tonic::Code;
@@ -6,13 +6,13 @@ use tonic::Code;
 use super::fault::{Action, Status};
 use super::rules::CallRule;
 
-/// A rule in the course of one call.
+/// The state of a rule during one call.
 #[derive(Debug)]
 pub(super) struct RuleInCall {
     pub(super) rule: CallRule,
-    /// Whether it applies to the call; `None` until the call was counted.
+    /// Whether the rule applies to the call; `None` until the call is counted.
     pub(super) decided: Option<bool>,
-    /// The messages that met its condition so far.
+    /// The number of messages that have met the condition.
     met: usize,
 }
 
@@ -21,7 +21,7 @@ impl RuleInCall {
         Self { rule, decided: None, met: 0 }
     }
 
-    /// Whether it applies to a message of the answer, which is counted.
+    /// Whether the rule applies to a message of the response. Counts the message.
     pub(super) fn meets(
         &mut self,
         request: Option<&DynamicMessage>,
@@ -42,7 +42,7 @@ impl RuleInCall {
         applies && messages.is_none_or(|messages| messages.contains(&self.met))
     }
 
-    /// The rate that it gives the answer.
+    /// The rate limit of the response.
     pub(super) fn throttle(&self) -> Option<u32> {
         if let Action::Throttle(rate) = self.rule.fault().action
             && self.decided == Some(true)
@@ -52,7 +52,7 @@ impl RuleInCall {
         None
     }
 
-    /// The status in place of one with this code.
+    /// The replacement for a status with this code.
     pub(super) fn recoded(&self, code: Code) -> Option<Status> {
         if let Action::Recode(from, to) = &self.rule.fault().action
             && self.decided == Some(true)

@@ -1,4 +1,5 @@
-//! The rules of a running proxy, which may come and go: which are on, how often each was met, and the answers that stale ones keep.
+//! The rules of a running proxy, which can be added and removed: their states and counters, and the responses that `stale` rules
+//! keep.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use super::fault::{Action, CallFault, Fault, RuleSet};
 use super::json;
 use super::schedule::{Count, chance};
 
-/// How many answers a stale rule keeps: one for each request that differs from the others.
+/// The maximum number of responses that a `stale` rule keeps, one for each distinct request.
 const MAX_ANSWERS: usize = 1024;
 
 /// The rules of a running proxy. Clones share them.
@@ -29,16 +30,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     rules: Vec<Arc<Rule>>,
-    /// How many there were, also those that were removed.
+    /// The number of rules so far, including removed ones.
     numbered: u64,
-    /// The rules of each call by its path, and the place of the call in the rule.
+    /// The rules of each call by path, with the call's index in the rule.
     by_path: BTreeMap<String, Vec<(Arc<Rule>, usize)>>,
 }
 
 #[derive(Debug)]
 struct Rule {
     fault: Fault,
-    /// From 1 on.
+    /// Beginning with 1.
     number: u64,
     name: String,
     state: Mutex<State>,
@@ -48,30 +49,30 @@ struct Rule {
 struct State {
     is_on: bool,
     count: Count,
-    /// By call and request, with the number of the call that was answered so.
+    /// The responses by call and request, each with a sequence number.
     answers: BTreeMap<String, (u64, KeptAnswer)>,
     kept: u64,
 }
 
-/// A successful answer that may be given again.
+/// A successful response that may be sent again.
 #[derive(Debug, Clone)]
 pub(super) struct KeptAnswer {
     pub(super) body: Bytes,
     pub(super) trailers: HeaderMap,
 }
 
-/// A rule, and what it has done so far.
+/// A rule, and its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleState {
-    /// Its name; of a rule without one, its number in the order of the rules, from 1 on.
+    /// Its name, or its number if it has no name. Rules are numbered from 1 in their order.
     pub name: String,
-    /// Whether it is switched on.
+    /// Whether it is enabled.
     pub on: bool,
-    /// How many calls met it.
+    /// The number of calls that met it.
     pub met: u64,
-    /// How many of those it was applied to.
+    /// The number of calls that it was applied to.
     pub applied: u64,
-    /// The rule as it was written.
+    /// The text of the rule.
     pub rule: String,
 }
 
@@ -87,7 +88,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { ": none".to_owned() } else { format!(": {}", names.join(", ")) }
 }
 
-/// A rule of one call.
+/// A rule for one call.
 #[derive(Debug, Clone)]
 pub(super) struct CallRule {
     seed: u64,
@@ -108,7 +109,7 @@ impl Rules {
         self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rules, and what they have done so far.
+    /// The rules, and their counters.
     #[must_use]
     pub fn list(&self) -> Vec<RuleState> {
         let table = self.table();
@@ -125,7 +126,7 @@ impl Rules {
         rules.collect()
     }
 
-    /// Switches the rules of a name on or off. A rule that is switched on counts from 0.
+    /// Enables or disables the rules of a name. When a rule is enabled, its counters are reset.
     ///
     /// # Errors
     /// No rule has the name.
@@ -140,13 +141,13 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds a rule after the others, for calls from now on. Without a name it has the next number.
+    /// Adds a rule at the end, for calls that begin later. Without a name, the rule gets the next number.
     pub fn add(&self, fault: Fault) {
         self.table().add(fault);
     }
 
-    /// Removes the rules of a name. A stream that one has reached goes on without it, and so does a call whose answer it would
-    /// alter; a call that it keeps waiting waits on.
+    /// Removes the rules of a name. A stream continues without them, and so does a call whose response they would change; a call
+    /// that a rule delays keeps waiting.
     ///
     /// # Errors
     /// No rule has the name.
@@ -160,13 +161,13 @@ impl Rules {
         Ok(())
     }
 
-    /// The rules that a call may meet.
+    /// The rules that may apply to a call.
     pub(super) fn for_call(&self, path: &str) -> Vec<CallRule> {
         let (table, seed) = (self.table(), self.shared.seed);
         let of_call = table.by_path.get(path).into_iter().flatten();
         let rules =
             of_call.map(|(rule, call)| CallRule { seed, rule: Arc::clone(rule), call: *call });
-        // A rule may be switched on while a stream goes on; a stale one keeps answers while it is off.
+        // A rule may be enabled during a stream, and a `stale` rule keeps responses while it is disabled.
         rules
             .filter(|rule| {
                 let fault = rule.fault();
@@ -199,7 +200,7 @@ impl Table {
         self.rules.push(rule);
     }
 
-    /// The rules of a name, at least one.
+    /// The rules with this name, at least one.
     fn named(&self, name: &str) -> Result<Vec<Arc<Rule>>, UnknownRule> {
         let found = self.rules.iter().filter(|rule| rule.name == name);
         let found: Vec<_> = found.map(Arc::clone).collect();
@@ -220,7 +221,7 @@ impl Rule {
 
 impl CallRule {
     pub(super) fn fault(&self) -> &CallFault {
-        // The place is that of `by_path`, and a rule never changes.
+        // `by_path` contains the index, and a rule never changes.
         &self.rule.fault.calls[self.call]
     }
 
@@ -228,7 +229,7 @@ impl CallRule {
         self.rule.state().is_on
     }
 
-    /// Counts a call that meets the rule. Whether the rule applies to it.
+    /// Counts a call that meets the rule. Returns whether the rule applies to it.
     pub(super) fn count(&self) -> bool {
         let mut state = self.rule.state();
         let chance = chance(self.seed, self.rule.number - 1, state.count.met);
@@ -238,14 +239,14 @@ impl CallRule {
         is_due
     }
 
-    /// The answer that a request had when the rule did not apply.
+    /// The response to a request from a time when the rule did not apply.
     pub(super) fn kept_answer(&self, request: &str) -> Option<KeptAnswer> {
         let state = self.rule.state();
         let kept = state.answers.get(&self.key(request));
         kept.map(|(_, answer)| answer.clone())
     }
 
-    /// Keeps an answer, in place of the oldest one when there are too many.
+    /// Keeps a response, and drops the oldest one if there are too many.
     pub(super) fn keep_answer(&self, request: &str, answer: KeptAnswer) {
         let mut state = self.rule.state();
         state.kept += 1;
@@ -310,7 +311,7 @@ mod tests {
         rules.remove("first").unwrap();
         assert!(!under_way.is_on());
         rules.remove("2").unwrap();
-        // A number is not given twice.
+        // A number is not reused.
         rules.add("off Version hang".parse().unwrap());
         assert_eq!((listed(&rules).as_str(), rules.for_call(PATH).len()), ("3 4", 1));
         let error = rules.remove("2").unwrap_err().to_string();

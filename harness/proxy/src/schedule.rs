@@ -1,24 +1,24 @@
-//! ◆ Whether a rule of the proxy applies to the call that meets it now, by how often it was met before.
+//! ◆ Whether a rule applies to the next call that meets it, depending on how often it was met before.
 
-/// How often a rule applies to the calls that meet it.
+/// The schedule of a rule: to which of the calls that meet it it applies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Schedule {
-    /// The first calls that are left alone.
+    /// Skips this many calls.
     pub(super) after: u64,
-    /// One call of so many.
+    /// Applies to every n-th call.
     pub(super) every: u64,
-    /// No more calls than these.
+    /// Applies to at most this many calls.
     pub(super) times: Option<u64>,
-    /// The share of the calls, between 0 and 1.
+    /// Applies to this share of the calls, between 0 and 1.
     pub(super) probability: f64,
 }
 
-/// What a rule has done so far.
+/// The counters of a rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// The calls that met it.
+    /// The number of calls that met it.
     pub(super) met: u64,
-    /// Those that it was applied to.
+    /// The number of calls that it was applied to.
     pub(super) applied: u64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Whether a rule applies to one more call that meets it; `chance` is a number from 0 to below 1.
+    /// Whether a rule applies to the next call that meets it; `chance` is at least 0 and below 1.
     pub(super) fn is_due(&self, count: Count, chance: f64) -> bool {
         let Some(nth) = count.met.checked_sub(self.after) else {
             return false;
@@ -40,7 +40,7 @@ impl Schedule {
     }
 }
 
-/// A number from 0 to below 1 that depends on its arguments alone: one seed gives one run.
+/// A number of at least 0 and below 1 that depends only on the arguments, so that a seed is reproducible.
 pub(super) fn chance(seed: u64, rule: u64, nth: u64) -> f64 {
     let mixed = mix(mix(mix(seed).wrapping_add(rule)).wrapping_add(nth));
     let bits = u32::try_from(mixed >> 32).unwrap_or_default();
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// The calls of ten to which a schedule applies.
+    /// The calls out of ten to which a schedule applies.
     fn applied(schedule: Schedule, seed: u64) -> Vec<u64> {
         let mut count = Count::default();
         let mut applied = Vec::new();

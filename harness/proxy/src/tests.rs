@@ -1,4 +1,4 @@
-//! What a client sees through a proxy with rules, and what the runtime behind it gets.
+//! Tests of rules: what a client receives through the proxy, and what the runtime receives.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn events(_: &str, _: &[u8]) -> Vec<Vec<u8>> {
     ["a", "b", "c", "d"].map(|id| framed(&event(id))).into()
 }
 
-/// A runtime whose containers have the ids that they are asked for by, and have exited if it is `x`.
+/// A runtime whose containers have the requested ids; container `x` has exited.
 fn statuses(_: &str, request: &[u8]) -> Vec<Vec<u8>> {
     let request = v1::ContainerStatusRequest::decode(&request[5..]).unwrap();
     let state = match request.container_id.as_str() {
@@ -179,7 +179,7 @@ async fn stale_answers_are_those_of_equal_requests() {
     assert_eq!(ends.got().len(), 2);
 }
 
-/// A field that the contract does not have, number 1000.
+/// Field number 1000, which the protocol does not have.
 const UNKNOWN_FIELD: [u8; 5] = [0xc2, 0x3e, 2, b'h', b'i'];
 
 fn frame_with_unknown_field(message: &impl prost_reflect::prost::Message) -> Vec<u8> {
@@ -202,7 +202,7 @@ async fn unknown_field_and_broken_bytes_pass_unchanged(#[case] rules: &str) {
         container_id: "c".to_owned(),
         verbose: false,
     });
-    // Fields out of order, an unknown one, and the beginning of a message that never ends.
+    // Fields out of order, an unknown field, and the beginning of a message that is never completed.
     let answer = [
         frame_with_unknown_field(&v1::ContainerStatusResponse::default()),
         vec![0, 0, 0, 0, 9, 1, 2],

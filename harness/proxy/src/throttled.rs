@@ -1,4 +1,4 @@
-//! A body that passes at so many bytes a second.
+//! A body with a limited rate.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,14 +10,14 @@ use tokio::time::{Sleep, sleep};
 
 use super::body::Forwarded;
 
-/// In how many parts a second's bytes are sent.
+/// The number of parts a second.
 const PARTS: u32 = 20;
 
-/// A body that passes at so many bytes a second.
+/// A body with a limited rate.
 pub(super) struct Throttled {
     inner: Forwarded,
     rate: u32,
-    /// Until the bytes that were sent are paid for.
+    /// The pause after the last part.
     pause: Option<Pin<Box<Sleep>>>,
     pending: Bytes,
 }
@@ -34,7 +34,7 @@ impl Throttled {
     }
 }
 
-/// How much of what is there is sent, and the pause after it.
+/// The length of the next part, and the pause after it.
 fn part(there: usize, rate: u32) -> (usize, Duration) {
     let most = usize::try_from((rate / PARTS).max(1)).unwrap_or(usize::MAX);
     let length = there.min(most);

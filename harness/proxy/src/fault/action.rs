@@ -1,4 +1,4 @@
-//! What a rule does with a call.
+//! The actions of rules.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::condition::{Side, side_and_path};
 use super::cursor::{Cursor, Problem, excerpt, suggestion};
 use super::path::FieldPath;
 
-/// The message of a status that the proxy makes.
+/// The default message of a status that the proxy creates.
 const MESSAGE: &str = "a fault of the proxy";
 /// The names of all actions.
 const ACTIONS: [&str; 16] = [
@@ -31,7 +31,7 @@ const ACTIONS: [&str; 16] = [
     "throttle",
 ];
 
-/// What is done.
+/// An action.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Answer(Status),
@@ -41,7 +41,7 @@ pub(crate) enum Action {
     Hang,
     Delay(Duration),
     Disconnect,
-    /// Without a value the field is dropped.
+    /// Without a value, the field is cleared.
     Alter {
         side: Side,
         path: FieldPath,
@@ -50,18 +50,18 @@ pub(crate) enum Action {
     Lose,
     Repeat,
     Late(Duration),
-    /// With the message that follows.
+    /// Swaps the message with the next one.
     Swap,
     Truncate(Status),
     Stale,
-    /// Bytes a second.
+    /// In bytes per second.
     Throttle(u32),
 }
 
-/// The longest delay; one that is longer is a `hang`.
+/// The maximum delay.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The status of a call.
+/// A gRPC status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) code: Code,
@@ -128,7 +128,7 @@ impl Action {
         })
     }
 
-    /// Whether it comes before the runtime answers, in any case.
+    /// Whether the action never needs the runtime's response.
     pub(super) fn is_before_response(&self) -> bool {
         match self {
             Self::Answer(_) | Self::Swallow | Self::Stale | Self::Throttle(_) => true,
@@ -146,12 +146,12 @@ impl Action {
         }
     }
 
-    /// Whether it is about the end of a call, not about a message.
+    /// Whether the action changes the status of a call, not a message.
     pub(super) fn is_of_status(&self) -> bool {
         matches!(self, Self::Fail(_) | Self::Recode(..))
     }
 
-    /// Whether it can wait for a message, and otherwise comes before the runtime sees the call.
+    /// Whether the action can wait for a message. Without one, it happens before the runtime receives the call.
     pub(super) fn may_wait(&self) -> bool {
         matches!(self, Self::Hang | Self::Delay(_) | Self::Disconnect)
     }
@@ -201,7 +201,7 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<u32, Problem> {
     }
 }
 
-/// A code that is none of success, and in quotes its message.
+/// A code other than `OK`, optionally with a quoted message.
 fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
     let at = cursor.at();
     let status = status(cursor)?;
@@ -213,7 +213,7 @@ fn refusal(cursor: &mut Cursor<'_>, verb: &str) -> Result<Status, Problem> {
     Ok(status)
 }
 
-/// A code, and in quotes its message.
+/// A code, optionally with a quoted message.
 fn status(cursor: &mut Cursor<'_>) -> Result<Status, Problem> {
     let code = code(cursor)?;
     let message = if cursor.takes("\"") {

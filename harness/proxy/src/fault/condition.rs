@@ -1,4 +1,4 @@
-//! The condition of a rule on a call's request and response. ◆
+//! ◆ The condition of a rule on a call's request and response.
 
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor, Value as Field,
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::cursor::{Cursor, Problem, excerpt, suggestion};
 use super::path::FieldPath;
 
-/// How deep `(` and `not` may nest: reading and testing a condition are recursive, and the stack of a thread is finite.
+/// The maximum nesting of `(` and `not`: parsing and evaluating a condition are recursive, and a thread's stack is limited.
 const MAX_NESTING: usize = 64;
 
-/// What must hold for a call.
+/// A condition on a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Condition {
     All(Vec<Condition>),
@@ -20,7 +20,7 @@ pub(crate) enum Condition {
     Test(Test),
 }
 
-/// What must hold for a field.
+/// A condition on a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Test {
     side: Side,
@@ -35,7 +35,7 @@ enum Is {
     Prefix(String),
 }
 
-/// The message that a path is of.
+/// The message that a path refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Request,
@@ -43,7 +43,7 @@ pub(crate) enum Side {
 }
 
 impl Condition {
-    /// Reads `A or B and not (C)`, in which `and` binds closer than `or`.
+    /// Parses `A or B and not (C)`; `and` has precedence over `or`.
     pub(super) fn parse(
         cursor: &mut Cursor<'_>,
         method: &MethodDescriptor,
@@ -51,7 +51,7 @@ impl Condition {
         Self::parse_nested(cursor, method, 0)
     }
 
-    /// As [`Self::parse`], within so many `(` and `not`.
+    /// Like [`Self::parse`], at this nesting depth.
     fn parse_nested(
         cursor: &mut Cursor<'_>,
         method: &MethodDescriptor,
@@ -62,7 +62,7 @@ impl Condition {
         })
     }
 
-    /// Whether it says anything about the response.
+    /// Whether the condition depends on the response.
     pub(super) fn needs_response(&self) -> bool {
         match self {
             Self::All(all) | Self::Any(all) => all.iter().any(Self::needs_response),
@@ -71,7 +71,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds; `None` if that depends on a message that is not there.
+    /// Whether the condition holds; `None` if that depends on a message that is missing.
     pub(crate) fn holds(
         &self,
         request: Option<&DynamicMessage>,
@@ -104,7 +104,7 @@ impl Test {
     }
 }
 
-/// What several conditions come to, of which one that is `decisive` decides.
+/// The result of several conditions: `decisive` as soon as one of them is, its opposite if all are known, otherwise `None`.
 fn decided(
     all: &[Condition],
     decisive: bool,
@@ -165,7 +165,7 @@ fn one(
     })
 }
 
-/// What follows a path, and whether the opposite is meant.
+/// The comparison after a path, and whether it is negated.
 fn comparison(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<(Is, bool), Problem> {
     if cursor.takes("!=") {
         return Ok((equal(cursor, path)?, true));
@@ -213,7 +213,8 @@ fn one_of(cursor: &mut Cursor<'_>, path: &FieldPath) -> Result<Is, Problem> {
     Ok(Is::OneOf(values.map_err(problem)?))
 }
 
-/// The side that a path names, `request.x` or `request x`; without one it is a field of the response, or else of the request.
+/// The message and the path, from `request.x` or `request x`. Without a prefix it is the response, or the request if only the
+/// request has the field.
 pub(super) fn side_and_path(
     cursor: &mut Cursor<'_>,
     method: &MethodDescriptor,
@@ -242,7 +243,7 @@ pub(super) fn side_and_path(
     Ok((side, FieldPath::parse(cursor, &message)?))
 }
 
-/// The side that has a field.
+/// The message that has a field.
 fn side_with(
     name: &str,
     input: &MessageDescriptor,

@@ -1,26 +1,27 @@
-//! Reads the text of a rule from left to right, and says where it is wrong. ◆
+//! ◆ Parses the text of a rule from left to right, and reports the position of errors.
 
 use std::borrow::Cow;
 use std::str::FromStr;
 
 use serde_json::Value;
 
-/// How much of a text an error shows, in characters.
+/// The maximum length of a text in an error, in characters.
 const MAX_SHOWN: usize = 256;
-/// The longest name, in bytes, for which a similar one is looked for: the comparison takes time and memory in proportion to it.
+/// The maximum length, in bytes, of a name for which a similar one is suggested: the comparison takes time and memory in proportion
+/// to it.
 const MAX_COMPARED: usize = 64;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// What is wrong with a text, and where.
+/// An error in a text, and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The byte.
+    /// The byte offset.
     pub(super) at: usize,
     pub(super) why: String,
 }
@@ -30,12 +31,12 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0 }
     }
 
-    /// What is left.
+    /// The remaining text.
     pub(super) fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// The byte of the next word.
+    /// The byte offset of the next word.
     pub(super) fn at(&mut self) -> usize {
         self.skip_spaces();
         self.at
@@ -57,30 +58,30 @@ impl<'a> Cursor<'a> {
         rest.get(..end).unwrap_or_default()
     }
 
-    /// The characters up to the next space; none at the end.
+    /// Takes the characters up to the next space; empty at the end.
     pub(super) fn word(&mut self) -> &'a str {
         self.skip_spaces();
         self.take_while(|c| !c.is_whitespace())
     }
 
-    /// The letters, digits and underscores that come next, spaces apart.
+    /// Skips spaces, and takes letters, digits and underscores.
     pub(super) fn name(&mut self) -> &'a str {
         self.skip_spaces();
         self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
-    /// The characters that come next and are none of these.
+    /// Takes the characters before the first one of `ends`.
     pub(super) fn until(&mut self, ends: &[char]) -> &'a str {
         self.take_while(|c| !ends.contains(&c))
     }
 
-    /// Takes a symbol that comes next, spaces apart.
+    /// Skips spaces, and takes a symbol if it is next.
     pub(super) fn takes(&mut self, symbol: &str) -> bool {
         self.skip_spaces();
         self.takes_here(symbol)
     }
 
-    /// Takes a symbol that comes next, without a space before it.
+    /// Takes a symbol if it is next, without a space before it.
     pub(super) fn takes_here(&mut self, symbol: &str) -> bool {
         let comes = self.rest().starts_with(symbol);
         if comes {
@@ -89,12 +90,12 @@ impl<'a> Cursor<'a> {
         comes
     }
 
-    /// The word of letters that comes next, which is not taken.
+    /// The next name, without taking it.
     pub(super) fn peek_name(&self) -> &'a str {
         self.clone().name()
     }
 
-    /// Takes a keyword that comes next as a word of its own.
+    /// Takes a keyword if it is the next whole word.
     pub(super) fn takes_word(&mut self, keyword: &str) -> bool {
         let comes = self.peek_name() == keyword;
         if comes {
@@ -103,14 +104,14 @@ impl<'a> Cursor<'a> {
         comes
     }
 
-    /// A number, which a sentence calls `what`.
+    /// Takes a number, which an error calls `what`.
     pub(super) fn number<T: FromStr>(&mut self, what: &str) -> Result<T, Problem> {
         let at = self.at();
         let word = self.word();
         word.parse().map_err(|_| Problem { at, why: format!("{:?} is not {what}", excerpt(word)) })
     }
 
-    /// A JSON value.
+    /// Takes a JSON value.
     pub(super) fn json(&mut self) -> Result<Value, Problem> {
         let at = self.at();
         let rest = self.rest();
@@ -135,7 +136,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Only a comment may follow.
+    /// Fails unless only a comment follows.
     pub(super) fn end(&mut self) -> Result<(), Problem> {
         self.skip_spaces();
         let rest = self.rest();
@@ -155,7 +156,7 @@ pub(super) fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The words of a sentence that propose the candidate which resembles a name: `: did you mean "x"?`, or nothing.
+/// The end of an error message with the most similar candidate: `: did you mean "x"?`, or nothing.
 pub(super) fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     if name.len() > MAX_COMPARED {
         return String::new();

@@ -1,4 +1,4 @@
-//! The way to a field of a message, by the contract's descriptors: where it leads, and what is changed there. ◆
+//! ◆ The path to a field of a message, by protobuf descriptors: lookups and changes.
 
 use prost_reflect::{
     DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor,
@@ -8,26 +8,26 @@ use serde_json::Value;
 
 use super::cursor::{Cursor, Problem, excerpt, suggestion};
 
-/// What may follow the key of a map that is written as `labels.a.b/c`.
+/// The characters that end the key of a map in the form `labels.a.b/c`.
 const KEY_ENDS: [char; 6] = [' ', '\t', ')', '=', '!', ','];
 
-/// The way to a field.
+/// The path to a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FieldPath {
     steps: Vec<Step>,
-    /// The field at its end; in a map, the field for the map's values.
+    /// The last field; in a map, the field of the map's values.
     leaf: FieldDescriptor,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(FieldDescriptor),
-    /// The entry of the map before it.
+    /// An entry of the preceding map.
     Key(MapKey),
 }
 
 impl FieldPath {
-    /// Reads a path of a message: names of fields, separated by dots, and keys of maps, `labels["x"]` or `labels.x`.
+    /// Parses a path: names of fields, separated by dots, and keys of maps, `labels["x"]` or `labels.x`.
     pub(super) fn parse(
         cursor: &mut Cursor<'_>,
         message: &MessageDescriptor,
@@ -65,7 +65,7 @@ impl FieldPath {
         }
     }
 
-    /// The value that a comparison with the field needs; of a list, an element's.
+    /// The value that the field is compared with; in a list, the value of an element.
     pub(super) fn comparable(&self, value: &Value) -> Result<Field, String> {
         if self.leaf.is_map() {
             return Err("compare a map by its keys, such as labels[\"x\"]".to_owned());
@@ -80,28 +80,29 @@ impl FieldPath {
             .ok_or_else(|| format!("{} is not a single element", excerpt(&value.to_string())))
     }
 
-    /// The value that the field gets.
+    /// The value that the field is set to.
     pub(super) fn settable(&self, value: &Value) -> Result<Field, String> {
         typed(&self.leaf, value)
     }
 
-    /// Whether the field is text.
+    /// Whether the field is a string.
     pub(super) fn is_text(&self) -> bool {
         self.leaf.kind() == Kind::String && !self.leaf.is_map()
     }
 
-    /// Whether a value at the path meets the test. A field that is at its default has that value; one of a message that is not
-    /// there has none.
+    /// Whether a value at the path passes the test. An unset field has its default value; the fields of an unset message have no
+    /// value.
     pub(super) fn any(&self, message: &DynamicMessage, test: &dyn Fn(&Field) -> bool) -> bool {
         any(message, &self.steps, test)
     }
 
-    /// Whether the field, or a message on the way, is not set; of elements of a list, whether one lacks it.
+    /// Whether the field, or a message on the path, is unset; in a list, whether it is unset in some element.
     pub(super) fn is_unset(&self, message: &DynamicMessage) -> bool {
         is_unset(message, &self.steps)
     }
 
-    /// Sets the field, or without a value drops it, in each element of a list on the way. Whether anything has changed.
+    /// Sets the field, or clears it without a value, in each element of a list on the path. Returns whether the message has
+    /// changed.
     pub(crate) fn change(&self, message: &mut DynamicMessage, value: Option<&Field>) -> bool {
         change(message, &self.steps, value)
     }
@@ -118,7 +119,7 @@ fn field(message: &MessageDescriptor, name: &str) -> Result<FieldDescriptor, Str
     })
 }
 
-/// The key that comes next, if one does.
+/// Takes the key of a map, if one is next.
 fn key(cursor: &mut Cursor<'_>) -> Result<Option<String>, Problem> {
     if cursor.takes_here("[") {
         let Value::String(key) = cursor.json()? else {
@@ -139,7 +140,7 @@ fn key(cursor: &mut Cursor<'_>) -> Result<Option<String>, Problem> {
     Ok(Some(key.to_owned()))
 }
 
-/// A field's value from its JSON form.
+/// Converts a field's value from its JSON form.
 fn typed(field: &FieldDescriptor, value: &Value) -> Result<Field, String> {
     if let (Kind::Enum(all), Value::String(name)) = (field.kind(), value) {
         known_value(&all, name)?;
@@ -169,7 +170,7 @@ fn any(message: &DynamicMessage, steps: &[Step], test: &dyn Fn(&Field) -> bool) 
     let Some((Step::Field(field), rest)) = steps.split_first() else {
         return false;
     };
-    // A message that is not there has no fields, and is not compared itself.
+    // An unset message has no fields, and cannot be compared.
     if !message.has_field(field) && (!rest.is_empty() || !is_scalar(field)) {
         return false;
     }
@@ -220,7 +221,7 @@ fn change(message: &mut DynamicMessage, steps: &[Step], value: Option<&Field>) -
             }
         };
     }
-    // A message that is not there is made to hold a value, not to lose one.
+    // Setting a field creates an unset message; clearing a field does not.
     if value.is_none() && !message.has_field(field) {
         return false;
     }

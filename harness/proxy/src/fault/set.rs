@@ -1,4 +1,4 @@
-//! The rules of one proxy: a file with one a line, its comments, and its seed.
+//! The rules of one proxy, from a file with one rule a line, comments, and a seed.
 
 use std::str::FromStr;
 
@@ -7,16 +7,16 @@ use super::cursor::excerpt;
 
 /// The rules of one proxy.
 ///
-/// As text it has one [`Fault`] a line; `seed N` in a line of its own, and comments from `#` on.
+/// The text has one [`Fault`] a line, `seed N` on its own line, and comments from `#` on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuleSet {
-    /// What decides which calls a rule with a probability applies to.
+    /// The seed that decides to which calls a rule with a probability applies.
     pub seed: u64,
-    /// The rules, which apply in this order.
+    /// The rules, in the order in which they apply.
     pub faults: Vec<Fault>,
 }
 
-/// Why a text is no set of rules.
+/// Why a text is not a valid set of rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {why}")]
 pub struct BadRules {

@@ -1,4 +1,4 @@
-//! The grammar of faults: what is read, and what is refused where.
+//! The grammar of faults: valid texts, and errors with their positions.
 use std::time::Duration;
 
 use rstest::rstest;
@@ -196,7 +196,7 @@ fn bad_fault_is_refused_with_place_and_reason(
     assert_eq!(error.to_string(), expected);
 }
 
-/// A similar name is not looked for: with one of this length, that would take minutes.
+/// No similar name is suggested: with a name of this length, the comparison would take minutes.
 #[rstest]
 #[case::call("", " hang")]
 #[case::action("Version ", "")]

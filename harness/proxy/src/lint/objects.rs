@@ -1,4 +1,4 @@
-//! What is known of sandboxes and containers in the course of a recording, and which calls break a kubelet's order. ◆
+//! ◆ The states of sandboxes and containers during a recording, and the calls that violate the kubelet's order.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const IDEMPOTENT: [&str; 4] =
 /// The sandboxes and containers of a recording.
 #[derive(Debug)]
 pub(super) struct Objects {
-    /// When the object with an id was made; those made before the recording are not there.
+    /// When each object was created, by id. Objects from before the recording are missing.
     made: BTreeMap<String, f64>,
     sandboxes: BTreeMap<String, Sandbox>,
     containers: BTreeMap<String, Container>,
@@ -27,9 +27,9 @@ struct Sandbox {
 #[derive(Debug, Default)]
 struct Container {
     sandbox: Option<String>,
-    /// A StartContainer goes on, or has succeeded.
+    /// A StartContainer call is pending or has succeeded.
     is_started: bool,
-    /// It was stopped, or seen to have exited.
+    /// The container was stopped or reported as exited.
     has_ended: bool,
     is_removed: bool,
 }
@@ -43,7 +43,7 @@ impl Objects {
         Self { made: made.collect(), sandboxes: BTreeMap::new(), containers: BTreeMap::new() }
     }
 
-    /// Which rules a call that begins breaks, and how.
+    /// The rules that a beginning call violates, each with a description.
     pub(super) fn begins(&mut self, call: &SeenCall) -> Vec<(&'static str, String)> {
         let mut broken = self.uses_removed(call);
         let method = call.method.as_str();
@@ -122,7 +122,7 @@ impl Objects {
         what.map(|what| ("removed-object", what)).collect()
     }
 
-    /// Takes in what an answer says.
+    /// Records the results of a call.
     pub(super) fn answered(&mut self, call: &SeenCall) {
         for id in &call.exited {
             self.containers.entry(id.clone()).or_default().has_ended = true;
@@ -138,7 +138,7 @@ impl Objects {
                 let id = call.made.clone().unwrap_or_default();
                 self.containers.entry(id).or_default().sandbox = Some(sandbox);
             }
-            // It may be tried again.
+            // A failed call may be retried.
             ("StartContainer", false) => {
                 self.containers.entry(container).or_default().is_started = false;
             }

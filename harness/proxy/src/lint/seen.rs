@@ -1,4 +1,4 @@
-//! What a call tells about its client: no more is kept, so that a long recording stays small. ◆
+//! ◆ The facts about a call that the linter needs; nothing else is kept, so that a long recording needs little memory.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::recorded::RecordedCall;
 
-/// What a call tells about its client.
+/// The facts about a call that the linter needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenCall {
     pub(super) method: String,
@@ -16,33 +16,33 @@ pub struct SeenCall {
     pub(super) has_deadline: bool,
     pub(super) is_stream: bool,
     pub(super) is_success: bool,
-    /// The request of a question, which another one may equal.
+    /// The request of a query or a stream, to detect equal ones.
     pub(super) request: String,
     pub(super) container: Option<String>,
     pub(super) sandbox: Option<String>,
-    /// The id in the answer of RunPodSandbox and CreateContainer.
+    /// The id in the response of RunPodSandbox or CreateContainer.
     pub(super) made: Option<String>,
-    /// The containers that are said to have exited.
+    /// The containers that the response reports as exited.
     pub(super) exited: Vec<String>,
-    /// It asks for no deadline: a command that may run for ever.
+    /// An ExecSync call without a timeout: its command may run indefinitely.
     is_endless: bool,
 }
 
 impl SeenCall {
-    /// The order in which calls are judged: that of their beginnings.
+    /// Orders calls by their starts.
     #[must_use]
     pub fn by_start(&self, other: &Self) -> Ordering {
         self.start.total_cmp(&other.start)
     }
 
-    /// Whether it needs a deadline and has none. Streams go on for ever, a pull as long as it makes progress, and a command as
-    /// long as its request says.
+    /// Whether the call needs a deadline and has none. Streams run indefinitely, a pull as long as it makes progress, and a command
+    /// until its own timeout.
     pub(super) fn lacks_deadline(&self) -> bool {
         let needs = !self.is_stream && !self.is_endless && self.method != "PullImage";
         needs && !self.has_deadline
     }
 
-    /// Whether it asks for a state.
+    /// Whether the call only queries state.
     pub(super) fn is_question(&self) -> bool {
         is_question(&self.method)
     }
@@ -88,7 +88,7 @@ impl From<&RecordedCall> for SeenCall {
     }
 }
 
-/// The containers that a message, at any depth, says to have exited.
+/// Finds the containers that a message, at any depth, reports as exited.
 fn find_exited(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -1,10 +1,10 @@
-//! Recordings of clients, good and bad, and what is found in them.
+//! Recordings of clients, correct and faulty, and their findings.
 use rstest::rstest;
 
 use super::*;
 use crate::recorded::RecordedCall;
 
-/// A call: its time, how long it takes, its name, its request, its answer.
+/// A call: its time, its duration, its method, its request, its response.
 fn call(at: f64, takes: f64, method: &str, request: &str, answer: &str) -> String {
     let end = at + takes;
     format!(
@@ -13,8 +13,8 @@ fn call(at: f64, takes: f64, method: &str, request: &str, answer: &str) -> Strin
     )
 }
 
-/// The calls of a recording whose lines are `TIME METHOD CONTAINER-OR-SANDBOX`, each of which takes half a second. A container
-/// has its sandbox's letter before a slash.
+/// A recording whose lines are `TIME METHOD CONTAINER-OR-SANDBOX`; each call takes half a second. A container's name begins with
+/// its sandbox's letter and a slash.
 fn calls(lines: &str) -> Vec<SeenCall> {
     let lines = lines.lines().map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();

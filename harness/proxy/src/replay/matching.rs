@@ -1,4 +1,4 @@
-//! Finds the recorded call that answers a request, or the nearest one and what differs. ◆
+//! ◆ Finds the recorded call that matches a request, or the nearest one and the differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use crate::recorded::RecordedCall;
 
-/// How much of a value a sentence shows.
+/// The maximum length of a value in an error message.
 const SHOWN: usize = 60;
 
-/// The calls of a recording, and how often each request was asked again.
+/// The calls of a recording, and how often each request has been received.
 #[derive(Debug)]
 pub(super) struct Recording {
     calls: Vec<RecordedCall>,
     asked: BTreeMap<String, usize>,
 }
 
-/// No recorded call answers a request.
+/// No recorded call matches a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mismatch {
     method: String,
     nearest: Option<(usize, Difference)>,
 }
 
-/// Where two requests differ.
+/// A difference between two requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Difference {
     path: String,
@@ -37,7 +37,7 @@ impl Recording {
         Self { calls, asked: BTreeMap::new() }
     }
 
-    /// The place of the call that answers a request: for the n-th equal request the n-th such call, and then the last one.
+    /// The index of the call that matches a request: the n-th equal request gets the n-th such call, or else the last one.
     pub(super) fn find(&mut self, method: &str, request: &Value) -> Result<usize, Mismatch> {
         let of_method = || {
             let calls = self.calls.iter().enumerate();
@@ -81,7 +81,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Where two requests differ, in the order of their fields.
+/// The differences between two requests, in the order of their fields.
 fn differences(recorded: &Value, asked: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(Some(recorded), Some(asked), String::new(), &mut found);

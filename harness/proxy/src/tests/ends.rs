@@ -1,4 +1,4 @@
-//! Both ends of a proxy in its tests: a runtime that answers bytes, and a client that sees them.
+//! Both sides of a proxy under test: a scripted runtime, and a client that reads raw responses.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,9 @@ use tonic::Code;
 use crate::frames::Frames;
 use crate::{Proxy, RuleSet};
 
-/// A request as the runtime got it: its path and its body.
+/// A request as the runtime received it: its path and its body.
 type Got = (String, Bytes);
-/// What a runtime answers to a request: the bytes of its body, a part a frame of HTTP/2.
+/// The runtime's response to a request: the body's bytes, split into HTTP/2 frames.
 type Script = dyn Fn(&str, &[u8]) -> Vec<Vec<u8>> + Send + Sync;
 
 /// A runtime behind a proxy.
@@ -30,7 +30,7 @@ pub(super) struct Ends {
     _directory: tempfile::TempDir,
 }
 
-/// What a client sees of a call.
+/// A response as the client received it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) body: Bytes,
@@ -39,7 +39,7 @@ pub(super) struct Seen {
 }
 
 impl Ends {
-    /// A proxy with rules before a runtime with a script.
+    /// Starts a proxy with rules in front of a scripted runtime.
     pub(super) fn start(
         rules: &str,
         script: impl Fn(&str, &[u8]) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -57,7 +57,7 @@ impl Ends {
         }
     }
 
-    /// The requests that the runtime has got.
+    /// The requests that the runtime has received.
     pub(super) fn got(&self) -> Vec<Got> {
         self.got.lock().unwrap().clone()
     }
@@ -66,7 +66,7 @@ impl Ends {
         self.proxy.socket().to_owned()
     }
 
-    /// A call on a connection of its own. `None` if the connection breaks.
+    /// Makes a call on a new connection. `None` if the connection breaks.
     pub(super) async fn call(&self, path: &str, body: Vec<u8>) -> Option<Seen> {
         let mut client = connect(&self.socket()).await;
         call(&mut client, path, body).await
@@ -116,7 +116,7 @@ fn answer(parts: Vec<Vec<u8>>) -> Response<Parts> {
     response
 }
 
-/// A connection to a proxy.
+/// Connects to a proxy.
 pub(super) async fn connect(socket: &Path) -> SendRequest<Full<Bytes>> {
     let stream = UnixStream::connect(socket).await.unwrap();
     let (client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -127,7 +127,7 @@ pub(super) async fn connect(socket: &Path) -> SendRequest<Full<Bytes>> {
     client
 }
 
-/// A call. `None` if the connection breaks.
+/// Makes a call. `None` if the connection breaks.
 pub(super) async fn call(
     client: &mut SendRequest<Full<Bytes>>,
     path: &str,
@@ -153,7 +153,7 @@ pub(super) async fn call(
 }
 
 impl Seen {
-    /// The messages of the answer.
+    /// The messages of the response.
     pub(super) fn messages(&self) -> Vec<Bytes> {
         let frames = Frames::default().push(&self.body);
         frames.into_iter().map(|frame| frame.message).collect()

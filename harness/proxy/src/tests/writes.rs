@@ -1,4 +1,4 @@
-//! How often a client writes for a request.
+//! Tests how many writes a client makes for a request.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use super::ends::{Ends, call};
 use super::{VERSION, counting};
 
-/// A connection that counts what wakes its other end.
+/// A connection that counts writes.
 struct Counted(UnixStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
@@ -60,7 +60,7 @@ async fn request_is_written_at_once_on_a_gathered_connection() {
         .await
         .unwrap();
     tokio::spawn(connection);
-    // Settings are exchanged with the first one.
+    // The first call includes the exchange of settings.
     call(&mut client, VERSION, b"\0\0\0\0\0".to_vec()).await;
     let before = writes.load(Ordering::Relaxed);
     for _ in 0..CALLS {
