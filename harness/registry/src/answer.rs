@@ -22,25 +22,25 @@ pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// How much of a blob is read at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// A response before it is sent.
+/// A response that has not been sent yet.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     headers: HeaderMap,
     content: Content,
-    /// Whether only the headers are sent.
+    /// Whether to send only the headers.
     pub(super) head: bool,
 }
 
 #[derive(Debug)]
 enum Content {
     Bytes(Bytes),
-    /// A part of a file: where it begins and its length.
+    /// A part of a file: its offset and length.
     File(tokio::fs::File, u64, u64),
 }
 
 impl Answer {
-    /// An answer without a body.
+    /// A response without a body.
     pub(super) fn empty(status: StatusCode) -> Self {
         Self {
             status,
@@ -50,7 +50,7 @@ impl Answer {
         }
     }
 
-    /// A body of some media type.
+    /// A response with a body of this media type.
     pub(super) fn bytes(media_type: &str, bytes: impl Into<Bytes>) -> Self {
         let mut answer = Self::empty(StatusCode::OK).with(CONTENT_TYPE, media_type);
         answer.content = Content::Bytes(bytes.into());
@@ -62,7 +62,7 @@ impl Answer {
         Self::bytes("application/json; charset=utf-8", value.to_string())
     }
 
-    /// An error in the specification's form.
+    /// An error in the form of the specification.
     pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Self {
         let errors = json!({"errors": [{"code": code, "message": message, "detail": null}]});
         let mut answer = Self::json(&errors);
@@ -98,7 +98,7 @@ impl Answer {
         }
     }
 
-    /// Converts it for hyper.
+    /// Converts the response for hyper, and applies the fault.
     pub(super) fn send(mut self, fault: Option<&What>) -> Response<Body> {
         if let (Some(What::Lengthen), Content::Bytes(bytes)) = (fault, &self.content) {
             self.content = Content::Bytes([bytes, &b"\n"[..]].concat().into());
@@ -130,7 +130,7 @@ impl Answer {
     }
 }
 
-/// The manner of sending a body.
+/// How a body is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Manner {
     cut: Option<u64>,
@@ -169,7 +169,7 @@ type Sender = mpsc::Sender<io::Result<Frame<Bytes>>>;
 /// Reads the content and sends it, until the client disconnects.
 async fn pump(content: Content, length: u64, manner: Manner, sender: Sender) {
     if let Err(error) = pump_all(content, length, manner, &sender).await {
-        // A client that has disconnected gets no error.
+        // This fails if the client has disconnected.
         let _ = sender.send(Err(error)).await;
     }
 }
@@ -196,7 +196,7 @@ async fn pump_all(
         let now = piece.min(length - sent).min(limit.saturating_sub(sent));
         if now == 0 {
             if manner.cut.is_some() {
-                // An error makes hyper drop unwritten bytes; it writes them while no more come.
+                // hyper drops unwritten bytes on an error, so give it time to write them.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 return Err(io::Error::other("a fault cuts the connection"));
             }

@@ -34,9 +34,9 @@ pub enum Auth {
 pub struct Bearer {
     /// User name and password; without them every client gets a token.
     pub user: Option<(String, String)>,
-    /// An identity token (an OAuth 2 refresh token) that is accepted too.
+    /// An identity token (an OAuth 2 refresh token) that the token endpoint also accepts.
     pub identity_token: Option<String>,
-    /// A token for every scope that clients need not fetch.
+    /// A token that is valid for every scope, without a request to the token endpoint.
     pub registry_token: Option<String>,
 }
 
@@ -72,9 +72,9 @@ const LIFETIME: Duration = Duration::from_secs(300);
 pub(super) struct DoorOptions {
     /// `/v2/` needs no authentication.
     pub(super) open_base: bool,
-    /// The token server's URL, if it is another one.
+    /// The token server's URL, if it is not this registry.
     pub(super) realm: Option<String>,
-    /// The part of a repository's name that needs authentication, if others do not.
+    /// If set, only repositories whose names contain this part need authentication.
     pub(super) only: Option<String>,
     /// How many requests a token is valid for.
     pub(super) token_uses: Option<u32>,
@@ -104,7 +104,7 @@ impl Door {
         Self { auth, options, tokens: Mutex::default() }
     }
 
-    /// Authorises a request by its `Authorization` header. `here` is the address as the client knows it.
+    /// Authorises a request by its `Authorization` header. `here` is the registry's URL for the client.
     pub(super) fn check(
         &self,
         header: Option<&str>,
@@ -163,8 +163,7 @@ impl Door {
         good
     }
 
-    /// The token endpoint: `fields` come from the query (GET) or
-    /// the form (POST). Returns `None` if the client is denied.
+    /// The token endpoint: `fields` come from the query (GET) or the form (POST). Returns `None` if access is denied.
     pub(super) fn token(
         &self,
         header: Option<&str>,
@@ -174,7 +173,7 @@ impl Door {
             return Ok(None);
         };
         let identity = match (header.and_then(basic), field(fields, "grant_type")) {
-            // docker's client sends an identity token this way with GET.
+            // docker sends an identity token in this way with GET.
             (Some((user, password)), _) if user == "<token>" => Some(password),
             (_, Some("refresh_token")) => field(fields, "refresh_token").map(str::to_owned),
             _ => None,

@@ -27,7 +27,7 @@ pub(super) struct Document {
     pub(super) manifests: Vec<Descriptor>,
     /// The manifest that it refers to (OCI `subject`).
     pub(super) subject: Option<Descriptor>,
-    /// The artifact type, if it is not an image.
+    /// The artifact type, unless it is an image.
     pub(super) artifact_type: Option<String>,
     pub(super) annotations: BTreeMap<String, String>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Descriptor {
     pub(super) size: u64,
     /// Annotations.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Where else a foreign layer can be downloaded.
+    /// Other URLs from which a foreign layer can be downloaded.
     pub(super) urls: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Document {
         serde_json::from_slice(bytes)
     }
 
-    /// Its media type: the field, otherwise the type that its structure implies.
+    /// The media type: the field, or else the type implied by the structure.
     pub(super) fn kind(&self) -> &str {
         match &self.media_type {
             Some(said) if !said.is_empty() => said,
@@ -66,18 +66,18 @@ impl Document {
         }
     }
 
-    /// The blobs that it needs in the registry. Foreign layers are elsewhere.
+    /// The blobs that the registry must store for the manifest. Foreign layers are elsewhere.
     pub(super) fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         let here = |layer: &&Descriptor| layer.urls.is_empty();
         self.config.iter().chain(self.layers.iter().filter(here))
     }
 
-    /// The digest of its subject, if that is well-formed.
+    /// The digest of the subject, if it is well-formed.
     pub(super) fn subject(&self) -> Option<Digest> {
         self.subject.as_ref()?.digest.parse().ok()
     }
 
-    /// Its artifact type in a listing of referrers: its own, otherwise its configuration's media type.
+    /// The artifact type in a listing of referrers: the field, or else the configuration's media type.
     pub(super) fn artifact_type(&self) -> Option<String> {
         let own = self.artifact_type.clone();
         own.or_else(|| Some(self.config.as_ref()?.media_type.clone()))
@@ -85,7 +85,7 @@ impl Document {
     }
 }
 
-/// Whether a client's `Accept` headers allow a type; without any, all types are allowed.
+/// Whether a client's `Accept` headers allow a type; without such headers, all types are allowed.
 pub(super) fn accepts<'a>(headers: impl Iterator<Item = &'a str>, kind: &str) -> bool {
     let mut some = false;
     for range in headers.flat_map(|header| header.split(',')) {

@@ -66,7 +66,7 @@ impl Fault {
         self
     }
 
-    /// Redirects the client to the same path below `url`, as registries do that store blobs elsewhere.
+    /// Redirects the client to the same path below `url`, as registries do if they store blobs elsewhere.
     #[must_use]
     pub fn redirect(url: &str) -> Self {
         Self::new(What::Redirect(url.trim_end_matches('/').to_owned()))
@@ -97,13 +97,14 @@ impl Fault {
         Self::new(What::Corrupt)
     }
 
-    /// Flips a bit of the last byte of the response's body: behind the end of a tar archive, where no unpacker looks.
+    /// Flips a bit of the last byte of the response's body. In a layer this is after the end of the tar archive, which unpackers do
+    /// not read.
     #[must_use]
     pub fn corrupt_end() -> Self {
         Self::new(What::CorruptEnd)
     }
 
-    /// Sends an empty line after a document: it says the same, and has another digest. Files are sent as they are.
+    /// Appends an empty line to a document: its meaning is the same, its digest is not. Files are sent unchanged.
     #[must_use]
     pub fn lengthen() -> Self {
         Self::new(What::Lengthen)

@@ -22,7 +22,7 @@
 //! |---|---|
 //! | `route` ◆, `names` ◆, `document` ◆ | parse requests, names and manifests |
 //! | `store` | blobs and names in a directory, which is an OCI layout |
-//! | `temporary` | the directory of a registry without one of its own, and what killed ones have left |
+//! | `temporary` | the directory of a registry that is given none, and the remains of killed registries |
 //! | `load` | loads archives and layouts into the store |
 //! | `auth`, `fault` | authentication, and faults that tests inject; TLS is here |
 //! | `serve`, `answer` | handle requests and send responses |
@@ -124,7 +124,7 @@ impl Options {
         self
     }
 
-    /// Sets the directory for images, which may have those of an earlier registry; the default is a temporary one.
+    /// Sets the directory for images, which may contain those of an earlier registry; the default is a temporary one.
     #[must_use]
     pub fn root(mut self, directory: &Path) -> Self {
         self.root = Some(directory.to_owned());
@@ -138,42 +138,42 @@ impl Options {
         self
     }
 
-    /// Sends challenges below `/v2/NAME/` only: `/v2/` itself needs no authentication, as in some registries.
+    /// Sends challenges only below `/v2/NAME/`: `/v2/` itself needs no authentication, as in some registries.
     #[must_use]
     pub fn open_base(mut self) -> Self {
         self.door.open_base = true;
         self
     }
 
-    /// Asks for authentication only for repositories with this in their names.
+    /// Requires authentication only for repositories whose names contain `part`.
     #[must_use]
     pub fn only(mut self, part: &str) -> Self {
         self.door.only = Some(part.to_owned());
         self
     }
 
-    /// Names this URL as the token server, in place of the registry's own.
+    /// Names this URL as the token server, instead of the registry's own.
     #[must_use]
     pub fn realm(mut self, url: &str) -> Self {
         self.door.realm = Some(url.to_owned());
         self
     }
 
-    /// Makes tokens valid for this many requests; the next one gets a challenge again.
+    /// Limits tokens to this many requests; the next request gets a challenge again.
     #[must_use]
     pub fn token_uses(mut self, uses: u32) -> Self {
         self.door.token_uses = Some(uses);
         self
     }
 
-    /// Serves TLS with a certificate of its own: see [`Registry::ca`].
+    /// Serves TLS with its own certificate authority: see [`Registry::ca`].
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts the registry. It serves when this returns.
+    /// Starts the registry. It accepts connections when this returns.
     ///
     /// # Errors
     /// If the address or the directory is not usable.
@@ -236,7 +236,7 @@ pub struct Registry {
     server: Arc<Server>,
     address: SocketAddr,
     ca: Option<String>,
-    /// Ends the task, and with it all connections, and loads on other threads.
+    /// On drop, ends the task with all connections, and loads on other threads.
     end: DropGuard,
     shutdown: CancellationToken,
     /// Held by the thread of [`Registry::load_interruptibly`].
@@ -261,12 +261,12 @@ impl Registry {
         Options::default()
     }
 
-    /// Stops the registry and waits for its end.
+    /// Stops the registry, and waits until it has ended.
     pub async fn stop(self) {
         drop(self.end);
-        // A load would write to a directory that is being removed.
+        // A load would write to the directory while it is removed.
         drop(self.loads.lock().await);
-        // A task that panicked has ended too.
+        // An error means that the task panicked, so it has ended, too.
         let _ = self.task.await;
     }
 
@@ -288,7 +288,7 @@ impl Registry {
         &self.server.url
     }
 
-    /// The certificate of its authority in PEM, with TLS.
+    /// The certificate of its authority in PEM; `None` without TLS.
     #[must_use]
     pub fn ca(&self) -> Option<&str> {
         self.ca.as_deref()
@@ -303,8 +303,8 @@ impl Registry {
         load::load(&self.server.store, path, name, &CancellationToken::new())
     }
 
-    /// Like [`Registry::load`], on another thread: the caller can handle signals meanwhile. If this is dropped, the load continues
-    /// until [`Registry::stop`], which ends it and waits for that.
+    /// Like [`Registry::load`], on another thread, so that the caller can handle signals. If this future is dropped, the load
+    /// continues until [`Registry::stop`], which cancels it and waits for its end.
     ///
     /// # Errors
     /// See [`Registry::load`]. Also if the registry stops.
@@ -373,7 +373,7 @@ impl Registry {
         Ok(digest)
     }
 
-    /// Injects a fault from now on.
+    /// Injects a fault for later requests.
     pub fn fail(&self, fault: Fault) {
         self.server.faults.add(fault);
     }
@@ -416,7 +416,7 @@ async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Most likely the process has no free descriptor: closing connections frees some.
+                    // The usual cause is that the process has no free descriptor: closing connections frees some.
                     tracing::warn!(%error, "cannot take a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;

@@ -18,16 +18,16 @@ use super::store::{LONGEST_MANIFEST, REF_NAME, Store, digest_of, digest_of_conte
 
 mod archive;
 
-/// The annotation with the full name that docker and containerd write.
+/// The annotation in which docker and containerd write the full name.
 const FULL_NAME: &str = "io.containerd.image.name";
 
-/// How many indexes may be nested. One is usual, and two are not unheard of.
+/// The maximum nesting of indexes. One is usual, and two occur.
 const LEVELS: usize = 8;
 
-/// How many manifests and indexes one name may lead to: an image for each platform, with what attests to it, has dozens.
+/// The maximum number of manifests and indexes for one name: an image for each platform, with its attestations, has dozens.
 const DOCUMENTS: usize = 1000;
 
-/// How many names the images of one archive or layout may have: each is kept, and pulled by `crib load`.
+/// The maximum number of names in one archive or layout: each is stored, and pulled by `crib load`.
 const NAMES: usize = 10_000;
 
 /// Why an image cannot be loaded.
@@ -55,7 +55,7 @@ pub enum LoadError {
         /// The path.
         path: PathBuf,
     },
-    /// A directory contains no image.
+    /// The directory contains no image.
     #[error(
         "the directory {path} contains no image: give an OCI layout, or a directory with archives (*.tar, *.tar.gz, *.tgz) or layouts"
     )]
@@ -95,7 +95,7 @@ pub enum LoadError {
     },
 }
 
-/// Loads the images at `path` and returns the names by which they can be pulled. Fails soon after `cancelled` is.
+/// Loads the images at `path`, and returns the names by which they can be pulled. Fails soon after `cancelled` is cancelled.
 pub(super) fn load(
     store: &Store,
     path: &Path,
@@ -107,12 +107,13 @@ pub(super) fn load(
     let metadata = fs::metadata(path).map_err(io)?;
     let loader = |source| Loader { store, path, source, cancelled };
     let names = if !metadata.is_dir() {
-        // Reading a FIFO waits for who writes to it, and a device may have no end.
+        // Opening a FIFO blocks until there is a writer, and a device may have no end.
         if !metadata.is_file() {
             return Err(io(io::Error::other("it is neither a file nor a directory")));
         }
         let members = members(path, store.root(), cancelled).map_err(|error| {
-            // Kernel errors have an errno; all others mean that the file is not an archive.
+            // Kernel errors have an errno. Of the others, these kinds are about the archive's content; the rest mean that the file
+            // is not an archive.
             let ours = [io::ErrorKind::AlreadyExists, io::ErrorKind::FileTooLarge];
             match error.raw_os_error() {
                 Some(_) => io(error),
@@ -178,7 +179,7 @@ struct Saved {
 }
 
 impl Loader<'_> {
-    /// Whether there is a file of this name.
+    /// Whether a file of this name exists.
     fn has(&self, name: &str) -> bool {
         match &self.source {
             Source::Directory => self.path.join(name).is_file(),
@@ -206,7 +207,7 @@ impl Loader<'_> {
         LoadError::Broken { path: self.path.to_owned(), problem }
     }
 
-    /// Reads a document, which has a limit; `None` if it is missing.
+    /// Reads a document of limited size; `None` if it is missing.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LoadError> {
         let Some(mut content) = self.open(name)? else { return Ok(None) };
         if content.size() > LONGEST_MANIFEST as u64 {
@@ -264,7 +265,7 @@ impl Loader<'_> {
         name: Option<&str>,
     ) -> Result<Vec<String>, LoadError> {
         let mut entries: Vec<&Descriptor> = index.manifests.iter().collect();
-        // A tool that adds a second name writes the entry again.
+        // Some tools add a second name by repeating the entry.
         let distinct: BTreeSet<&str> = entries.iter().map(|entry| entry.digest.as_str()).collect();
         self.one_name(name, distinct.len())?;
         if name.is_some() {
@@ -275,7 +276,7 @@ impl Loader<'_> {
             let said = entry.annotations.get(FULL_NAME);
             let said = said.or_else(|| {
                 let named = entry.annotations.get(REF_NAME);
-                // Many tools write the tag alone, which names no repository.
+                // Many tools write only the tag, which names no repository.
                 named.filter(|named| named.contains(['/', ':']))
             });
             let all = match (name, said) {
@@ -292,7 +293,7 @@ impl Loader<'_> {
         named.into_iter().map(|(name, entry)| self.put_named(&name, entry)).collect()
     }
 
-    /// The names in manifest.json of the image of an index.json entry.
+    /// The names that manifest.json has for the image of an index.json entry.
     fn saved_names(&self, entry: &Descriptor, saved: &[Saved]) -> Result<Vec<String>, LoadError> {
         let (_, bytes) = self.document(entry)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -322,8 +323,8 @@ impl Loader<'_> {
         Ok((digest, bytes))
     }
 
-    /// Stores a manifest or an index with all content that it refers to. `above` are the indexes that refer to it, and `done`
-    /// what is stored: an index may name another one many times, which names others many times.
+    /// Stores a manifest or an index with all content that it refers to. `above` is the number of indexes above it. `done` contains
+    /// the stored documents, because several indexes may refer to the same document.
     fn put(
         &self,
         repository: &str,
@@ -339,14 +340,14 @@ impl Loader<'_> {
         let document = Document::parse(&bytes)
             .map_err(|error| self.broken(format!("the manifest {digest}: {error}")))?;
         self.copy(&digest)?;
-        // Before what it refers to: it is on the way from there on, and a document cannot refer to itself.
+        // Inserted before its children are stored, which is safe: a document cannot refer to itself.
         done.insert(digest.clone());
         if done.len() > DOCUMENTS {
             return Err(self.broken(format!("one name leads to more than {DOCUMENTS} manifests")));
         }
         for child in &document.manifests {
             let here = child.digest.parse().is_ok_and(|digest| self.has(&member_of(&digest)));
-            // An archive of one platform may keep the index of all platforms: skip the missing ones.
+            // An archive of one platform may contain the index of all platforms: skip the missing ones.
             if here && !child.digest.parse().is_ok_and(|digest| done.contains(&digest)) {
                 self.put(repository, None, child, above + 1, done)?;
             }
@@ -378,7 +379,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Makes a manifest for an image of a docker archive, which has none.
+    /// Creates a manifest for an image of a docker archive, which contains none.
     fn load_saved(&self, image: &Saved, name: Option<&str>) -> Result<Vec<String>, LoadError> {
         let names = match name {
             Some(name) => vec![name.to_owned()],
@@ -436,7 +437,7 @@ impl Loader<'_> {
     }
 }
 
-/// The media type of a layer, by its first bytes.
+/// The media type of a layer, detected by its first bytes.
 fn layer_type(magic: [u8; 4]) -> &'static str {
     match magic {
         [0x1f, 0x8b, ..] => "application/vnd.docker.image.rootfs.diff.tar.gzip",
@@ -459,7 +460,7 @@ pub(super) struct ImageName {
     full: String,
 }
 
-/// Parses and normalizes an image name as container runtimes do: `busybox` is `docker.io/library/busybox:latest`.
+/// Parses and normalizes an image name as container runtimes do: `busybox` becomes `docker.io/library/busybox:latest`.
 pub(super) fn parse(name: &str) -> Result<ImageName, LoadError> {
     let reference: Reference =
         name.parse().map_err(|source| LoadError::BadName { name: name.to_owned(), source })?;

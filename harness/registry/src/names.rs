@@ -1,8 +1,8 @@
 //! ◆ The repositories, their tags, and the repository that a request refers to.
 //!
-//! A repository is stored under its full name if it has one (`registry.k8s.io/pause`), so that one server can stand in
-//! for several registries that use the same paths. A client that uses this server as a mirror names the original
-//! registry in the query (`?ns=registry.k8s.io`, as containerd does) or in the path, or not at all.
+//! A repository is stored under its full name (`registry.k8s.io/pause`) if it has one, so that one server can stand in for several
+//! registries with the same paths. A client that uses this server as a mirror names the original registry in the query
+//! (`?ns=registry.k8s.io`, as containerd does), in the path, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -51,12 +51,12 @@ pub(super) enum Missing {
     Repository,
     /// The repository has no such tag or digest.
     Manifest,
-    /// Several registries have different manifests for it: their repositories.
+    /// Several registries have different manifests for it; these are their repositories.
     Several(Vec<String>),
 }
 
 impl Names {
-    /// The repositories that a request can refer to; only the best match if there is one.
+    /// The repositories that a request can refer to, or only the best match if there is one.
     pub(super) fn meant(&self, path: &str, registry: Option<&str>) -> Vec<&str> {
         let here = |name: &str| self.0.get_key_value(name).map(|(name, _)| name.as_str());
         if let Some(registry) = registry.map(canonical) {
@@ -100,7 +100,7 @@ impl Names {
         }
     }
 
-    /// The repository's stored name for a push to `path`.
+    /// The name under which a push to `path` is stored.
     pub(super) fn for_push(path: &str, registry: Option<&str>) -> String {
         match registry {
             Some(registry) => format!("{}/{path}", canonical(registry)),

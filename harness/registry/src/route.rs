@@ -115,8 +115,8 @@ impl Route {
     }
 }
 
-/// Joins the components of a repository's name if each is valid. The first may be a registry's host with a port, since
-/// one server can stand in for several.
+/// Joins the components of a repository's name if each one is valid. The first may be a registry's host with a port, since one
+/// server can stand in for several registries.
 fn repository(words: &[&str]) -> Result<String, BadPath> {
     let (first, rest) = words.split_first().ok_or(BadPath::Unknown)?;
     let name = first
@@ -249,8 +249,8 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Parses a `Range` header for a file of `length` bytes: first byte and length. Returns `None` if the file has none of
-/// the bytes; a malformed header means the whole file.
+/// Parses a `Range` header for a file of `length` bytes, into first byte and length. Returns `None` if the range is outside the
+/// file; a malformed header means the whole file.
 pub(super) fn range(header: Option<&str>, length: u64) -> Option<Option<(u64, u64)>> {
     let Some((first, last)) = header
         .and_then(|header| header.strip_prefix("bytes="))

@@ -63,7 +63,7 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// A header's value, if it is text.
+    /// A header's value, if it is valid text.
     pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -74,7 +74,7 @@ impl Ask {
     }
 }
 
-/// Closes the connection: hyper does when a service fails.
+/// The error that makes hyper close the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the registry closes the connection")]
 pub(super) struct Hangup;
@@ -98,7 +98,7 @@ impl Server {
             Ask { method: parts.method, headers: parts.headers, fields: fields(&query), body };
         let range = ask.header(&RANGE).map(str::to_owned);
         let authorized = ask.headers.contains_key(AUTHORIZATION);
-        // Recorded before the response, so that a test that has the response finds the record.
+        // Recorded before the response is sent, so that a test that receives the response finds the record.
         let remember = |status| {
             tracing::debug!(method, path, query, status, "answered");
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,7 +232,7 @@ impl Server {
     }
 }
 
-/// The requested page of a listing (`n` and `last`), and the query of the next page.
+/// The requested page of a listing (`n` and `last`), and the query for the next page.
 fn page(all: Vec<String>, ask: &Ask) -> (Vec<String>, Option<String>) {
     let last = field(&ask.fields, "last");
     let after = all.into_iter().filter(|item| last.is_none_or(|last| item.as_str() > last));
@@ -276,7 +276,7 @@ fn refuse_path(bad: BadPath) -> Answer {
     }
 }
 
-/// `unknown` is the error code for a missing repository; requests for a manifest use another one.
+/// The response for a missing repository or manifest. `unknown` is the error code for a missing repository.
 fn refuse_missing(missing: &Missing, name: &str, unknown: &str) -> Answer {
     let (code, said) = match missing {
         Missing::Repository => (unknown, format!("repository {name} not found")),
@@ -301,7 +301,7 @@ fn disk_trouble(error: &io::Error) -> Answer {
 }
 
 impl Server {
-    /// Serves any blob from any repository: the registry does not isolate repositories.
+    /// Serves any blob from any repository: repositories are not isolated from each other.
     async fn blob(&self, ask: &Ask, digest: &Digest) -> io::Result<Answer> {
         let file = match tokio::fs::File::open(self.store.blob_path(digest)).await {
             Ok(file) => file,

@@ -53,7 +53,7 @@ impl Store {
         for directory in ["blobs/sha256", "blobs/sha512", "uploads"] {
             file_tree::directory::make(&root.join(directory), 0o777)?;
         }
-        // An earlier server's unfinished uploads are useless: their sessions have ended.
+        // Unfinished uploads of an earlier server are useless: their sessions have ended.
         for entry in fs::read_dir(root.join("uploads"))? {
             fs::remove_file(entry?.path())?;
         }
@@ -68,16 +68,16 @@ impl Store {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock with a partial change.
+        // No code panics while it holds the lock and the change is incomplete.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `look` with the names; [`Store::write_index`] has to follow a change.
+    /// Calls `look` with the names. After a change, the caller must call [`Store::write_index`].
     pub(super) fn names<T>(&self, look: impl FnOnce(&mut Names) -> T) -> T {
         look(&mut self.state().names)
     }
 
-    /// The path of a blob, even if it is missing.
+    /// The path of a blob, whether or not it exists.
     pub(super) fn blob_path(&self, digest: &Digest) -> PathBuf {
         let (algorithm, digits) = digest.parts();
         self.root.join("blobs").join(algorithm).join(digits)
@@ -105,7 +105,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Removes an upload for one request at a time.
+    /// Takes an upload out of the store: only one request at a time can use it.
     pub(super) fn take(&self, id: &str) -> Option<Upload> {
         self.state().uploads.remove(id)
     }
@@ -120,7 +120,7 @@ impl Store {
         self.state().uploads.get(id).map(|upload| upload.size)
     }
 
-    /// Moves an upload to the blobs if it has the digest. Returns whether it has.
+    /// Moves an upload to the blobs if it has the digest. Returns whether it does.
     pub(super) fn finish(&self, upload: &Upload, digest: &Digest) -> io::Result<bool> {
         let found = match digest.parts().0 {
             "sha256" => Digest::of_hash("sha256", &upload.hash.clone().finalize()),
@@ -134,7 +134,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Copies bytes to the blobs if they have the digest. Returns whether they have.
+    /// Copies bytes to the blobs if they have the digest. Returns whether they do.
     pub(super) fn copy_blob(&self, from: impl Read, digest: &Digest) -> io::Result<bool> {
         if self.blob_size(digest).is_some() {
             return Ok(true);
@@ -142,7 +142,7 @@ impl Store {
         let (_, path) = self.fresh()?;
         let found = File::create_new(&path).and_then(|to| copy_hashed(from, to, digest));
         if !found.as_ref().is_ok_and(|found| found == digest) {
-            // An error of the copy says more than one of the removal.
+            // The error of the copy is more useful than one of the removal.
             let removed = fs::remove_file(&path);
             return found.and(removed).map(|()| false);
         }
@@ -166,7 +166,7 @@ impl Store {
         Ok(())
     }
 
-    /// Stores a manifest whose digest has been checked. [`Store::write_index`] has to follow.
+    /// Stores a manifest whose digest has been checked. The caller must then call [`Store::write_index`].
     pub(super) fn put_manifest(
         &self,
         name: &str,
@@ -214,7 +214,7 @@ impl Store {
         }
         let index = json!({"schemaVersion": 2, "manifests": entries});
         fs::write(self.root.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        // The lock is held so that an older index never replaces a newer one.
+        // The lock is held, so that an older index never replaces a newer one.
         let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
         file.write_all(&serde_json::to_vec_pretty(&index)?)?;
         file.persist(self.root.join("index.json"))?;
@@ -255,7 +255,7 @@ impl Store {
         self.put_manifest(&name, tag, &digest, &entry.media_type, &bytes, &document)
     }
 
-    /// The sorted tags of a repository; none if it is missing.
+    /// The sorted tags of a repository; `None` if it is missing.
     pub(super) fn tags(&self, path: &str, registry: Option<&str>) -> Option<Vec<String>> {
         self.names(|names| {
             let meant = names.meant(path, registry);
@@ -271,12 +271,12 @@ impl Store {
     }
 }
 
-/// The sha256 digest of bytes.
+/// The SHA-256 digest of bytes.
 pub(super) fn digest_of(bytes: &[u8]) -> Digest {
     Digest::of_hash("sha256", &Sha256::digest(bytes))
 }
 
-/// Whether bytes have a digest, of either algorithm.
+/// Whether bytes have this digest, with either algorithm.
 pub(super) fn has_digest(bytes: &[u8], digest: &Digest) -> bool {
     let found = match digest.parts().0 {
         "sha256" => Digest::of_hash("sha256", &Sha256::digest(bytes)),
@@ -285,12 +285,12 @@ pub(super) fn has_digest(bytes: &[u8], digest: &Digest) -> bool {
     found == *digest
 }
 
-/// The digest of a file, by the algorithm of `like`.
+/// The digest of a file, with the algorithm of `like`.
 pub(super) fn hash_file(path: &Path, like: &Digest) -> io::Result<Digest> {
     copy_hashed(File::open(path)?, io::sink(), like)
 }
 
-/// Copies bytes and returns their digest, by the algorithm of `like`.
+/// Copies bytes and returns their digest, with the algorithm of `like`.
 fn copy_hashed(from: impl Read, to: impl Write, like: &Digest) -> io::Result<Digest> {
     match like.parts().0 {
         "sha256" => Ok(Digest::of_hash("sha256", &hash_copied::<Sha256>(from, to)?)),
@@ -298,7 +298,7 @@ fn copy_hashed(from: impl Read, to: impl Write, like: &Digest) -> io::Result<Dig
     }
 }
 
-/// The sha256 digest of what is read.
+/// The SHA-256 digest of everything that `from` contains.
 pub(super) fn digest_of_content(from: impl Read) -> io::Result<Digest> {
     let hash = hash_copied::<Sha256>(from, io::sink())?;
     Ok(Digest::of_hash("sha256", &hash))

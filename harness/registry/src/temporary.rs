@@ -1,7 +1,7 @@
 //! The temporary directory of a registry. If the process is killed, the user's next registry removes it.
 //!
-//! The registry holds a lock (flock(2)) on the file `lock` in the directory. Only a process that gets this lock removes the
-//! directory of another one. A directory without the file is not touched: it is being made, or the user's own.
+//! The registry holds a lock (flock(2)) on the file `lock` in the directory. Another process removes the directory only if it gets
+//! this lock. A directory without the file is left alone: it is being created, or belongs to another program.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-/// What the names of the directories begin with.
+/// The name prefix of the directories.
 const PREFIX: &str = "crib-registry-";
 /// The file with the lock.
 const LOCK: &str = "lock";
-/// The directory of the images.
+/// The subdirectory of the images.
 const IMAGES: &str = "images";
 
-/// A temporary directory. Dropping it removes it.
+/// A temporary directory. Dropping it removes the directory.
 #[derive(Debug)]
 pub(super) struct Temporary {
     directory: TempDir,
-    /// Dropped last, when the directory is removed.
+    /// Dropped last, after the directory is removed.
     _lock: File,
 }
 
 impl Temporary {
-    /// Makes one in `parent`, which only its owner can enter.
+    /// Creates a directory in `parent` that only its owner can enter.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         let made = tempfile::Builder::new()
             .prefix(PREFIX)
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent);
         let directory = made?;
-        // The file gets its name only when it is locked: no other process removes the directory before.
+        // The file gets its final name after it is locked, so that no other process removes the directory before.
         let new = directory.path().join("lock.new");
         let lock = File::create_new(&new)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -42,7 +42,7 @@ impl Temporary {
         Ok(Self { directory, _lock: lock })
     }
 
-    /// Where the images are.
+    /// The directory of the images.
     pub(super) fn images(&self) -> PathBuf {
         self.directory.path().join(IMAGES)
     }
@@ -50,14 +50,14 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Before the lock: if this process is killed meanwhile, the next one removes the rest.
+        // The images are removed before the lock file: if this process is killed in between, the next one removes the rest.
         if let Err(error) = file_tree::remove(&self.images()) {
             tracing::debug!(%error, "failed to remove the images of a registry");
         }
     }
 }
 
-/// Removes the directories in `parent` whose registries were killed. One that cannot be removed stays.
+/// Removes the directories in `parent` whose registries were killed. A directory that cannot be removed stays.
 pub(super) fn remove_dead(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let directory = entry.path();
@@ -69,26 +69,26 @@ pub(super) fn remove_dead(parent: &Path) {
     }
 }
 
-/// The lock of a directory, if it is that of a killed registry of this user.
+/// Takes the lock of a directory, if it belongs to a killed registry of this user.
 fn lock_dead(directory: &Path) -> Option<File> {
     let name = directory.file_name()?;
     if !name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
         return None;
     }
-    // Not through a symbolic link, and none that another user can enter.
+    // Do not follow a symbolic link, and skip directories that another user can enter.
     let found = fs::symlink_metadata(directory).ok()?;
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
     if !found.is_dir() || !is_own || found.mode() & 0o077 != 0 {
         return None;
     }
     let path = directory.join(LOCK);
-    // Opening a FIFO would wait.
+    // Opening a FIFO would block.
     if !fs::symlink_metadata(&path).ok()?.is_file() {
         return None;
     }
     let file = File::open(&path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    // Another process may have removed it since it was opened.
+    // Another process may have removed or replaced the file since it was opened.
     let (locked, now) = (file.metadata().ok()?, fs::symlink_metadata(&path).ok()?);
     ((locked.dev(), locked.ino()) == (now.dev(), now.ino())).then_some(file)
 }
@@ -112,7 +112,7 @@ mod tests {
         let living = Temporary::make(parent.path()).unwrap();
         fs::create_dir(living.images()).unwrap();
         dead(&path("crib-registry-dead"), 0o700);
-        // Open to others, of another program, a link, and one without a lock.
+        // Accessible to others, of another program, a link, and one without a lock.
         dead(&path("crib-registry-open"), 0o755);
         dead(&path("other"), 0o700);
         std::os::unix::fs::symlink(path("other"), path("crib-registry-link")).unwrap();

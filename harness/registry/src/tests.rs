@@ -38,7 +38,7 @@ async fn send(registry: &Registry, line: &str, headers: &str, body: &[u8]) -> Go
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body).await.unwrap();
     let mut all = Vec::new();
-    // A connection that is cut returns the bytes received before.
+    // If the connection is cut, the bytes received before are kept.
     let _ = stream.read_to_end(&mut all).await;
     let end = all.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.map_or(all.len(), |end| end + 4);
@@ -323,7 +323,7 @@ async fn archives_and_layouts_are_loaded_by_annotated_name() {
     assert!(error.contains("contains no image"), "{error}");
 }
 
-/// Wraps the image of a layout in `levels` indexes, each of which names the next one 40 times.
+/// Wraps the image of a layout in `levels` indexes, each of which refers to the next one 40 times.
 fn nest(layout: &std::path::Path, levels: usize) {
     let index = layout.join("index.json");
     let mut document: serde_json::Value =
@@ -363,7 +363,7 @@ async fn nested_indexes_are_loaded_once_and_to_a_limit() {
     }
 }
 
-/// Each is another document: a set of those that are done does not end this.
+/// All documents are different, so remembering the stored ones does not bound the load.
 #[tokio::test]
 async fn wide_index_is_loaded_to_a_limit() {
     let dir = tempfile::tempdir().unwrap();
@@ -434,13 +434,13 @@ async fn names_of_an_archive_are_loaded_to_a_limit() {
     assert_eq!(load(&serde_json::json!([image(3)]), None).map(|names| names.len()), Ok(3));
     let error = load(&serde_json::json!([image(10_001)]), None).unwrap_err();
     assert!(error.ends_with("is broken: it has more than 10000 names"), "{error}");
-    // A name that is given stands for all of them.
+    // One given name stands for all entries.
     assert_eq!(
         load(&serde_json::json!([image(10_001)]), Some("a:1")).map(|names| names.len()),
         Ok(1)
     );
 
-    // A docker archive of several images.
+    // A docker archive with several images.
     let (file, several) =
         (dir.path().join("a.tar"), serde_json::json!([image(5_000), image(5_001)]));
     let bytes = several.to_string().into_bytes();
@@ -464,7 +464,7 @@ fn with_hole(path: &Path, name: &str, size: u64) {
     file.set_len(512 + size.next_multiple_of(512) + 1024).unwrap();
 }
 
-/// The file at `path`, compressed.
+/// Compresses the file at `path`.
 fn compressed(path: &Path) -> PathBuf {
     let to = path.with_extension("gz");
     let file = std::fs::File::create(&to).unwrap();
@@ -508,7 +508,7 @@ async fn archives_are_unpacked_up_to_limits() {
     let refused = |path: &Path, problem: &str| {
         let error = registry.load(path, Some("it:1")).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
-        // The index and its own directories.
+        // Only the index and the store's own directories are left.
         let left = std::fs::read_dir(registry.server.store.root()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
@@ -530,7 +530,7 @@ async fn archives_are_unpacked_up_to_limits() {
     long.finish().unwrap();
     refused(&file, "a header is too long");
 
-    // The size alone is enough: the content need not be there.
+    // The declared size is enough: the content need not exist.
     with_hole(&file, "whatever", 2 << 30);
     std::fs::File::options().write(true).open(&file).unwrap().set_len(1024).unwrap();
     refused(&compressed(&file), "it unpacks to more than 1024 MiB");

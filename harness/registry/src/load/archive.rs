@@ -1,4 +1,5 @@
-//! Reads an archive, compressed or not: its members are parts of its file, or of one unnamed file if they have to be unpacked.
+//! Reads an archive, compressed or not: its members are parts of the archive's file or, if they must be unpacked, of one unnamed
+//! file.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,22 +15,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::store::LONGEST_MANIFEST;
 
-/// The documents that are read by name; a longer one is refused before it is unpacked.
+/// The documents with fixed names; longer ones than a manifest may be are refused before they are unpacked.
 const DOCUMENTS: [&str; 2] = ["index.json", "manifest.json"];
-/// How many members an archive may have. One with all images of a cluster has thousands.
+/// The maximum number of members in an archive. An archive with all images of a cluster has thousands.
 const MEMBERS: usize = 100_000;
-/// How many bytes the names of all members and the targets of links may have.
+/// The maximum total length of all members' names and link targets.
 const NAMES: usize = 16 << 20;
-/// How many bytes the headers of one member may have, with a long name and extended attributes.
+/// The maximum size of one member's headers, with a long name and extended attributes.
 const HEADERS: u64 = 1 << 20;
-/// How many bytes may be unpacked; the same limits as those of crib's runtime.
+/// The maximum number of unpacked bytes; this and the next two limits are those of crib's runtime.
 const UNPACKED: u64 = 64 << 30;
-/// How many bytes may be unpacked for each byte of the archive, if these are more than [`RATIO_FROM`].
+/// The maximum number of unpacked bytes for each byte of the archive, above [`RATIO_FROM`].
 const RATIO: u64 = 200;
-/// How many bytes may be unpacked whatever the size of the archive: small files of zeros compress well.
+/// This many bytes may be unpacked from an archive of any size: small files of zeros compress well.
 const RATIO_FROM: u64 = 1 << 30;
 
-/// The bytes of a file, or of a part of one. Reading fails once the load is cancelled.
+/// The bytes of a file or of a part of it. Reading fails once the load is cancelled.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     file: Arc<File>,
@@ -46,7 +47,7 @@ impl Content {
         Ok(Self { file: Arc::new(file), at: 0, left, cancelled: cancelled.clone() })
     }
 
-    /// The number of bytes that are not read yet.
+    /// The number of unread bytes.
     pub(super) fn size(&self) -> u64 {
         self.left
     }
@@ -72,20 +73,20 @@ impl Read for Content {
 
 /// Fails once the load is cancelled.
 pub(super) fn unless_cancelled(cancelled: &CancellationToken) -> io::Result<()> {
-    // Not ErrorKind::Interrupted, after which readers try again.
+    // Not ErrorKind::Interrupted, on which readers retry.
     match cancelled.is_cancelled() {
         true => Err(io::Error::other("the load was cancelled")),
         false => Ok(()),
     }
 }
 
-/// The bytes of an archive once decompressed, up to limits.
+/// The decompressed bytes of an archive, with limits.
 struct Limited<'a> {
     inner: Box<dyn Read>,
     cancelled: &'a CancellationToken,
-    /// How many more bytes may be read in all.
+    /// How many more bytes may be read in total.
     left: u64,
-    /// How many more bytes may be read for the headers of a member, if these are read: the tar reader keeps them in memory.
+    /// How many more bytes may be read for a member's headers, while these are read: the tar reader keeps them in memory.
     headers: &'a Cell<Option<u64>>,
 }
 
@@ -108,7 +109,7 @@ fn too_large(problem: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, problem.into())
 }
 
-/// The members of an archive by name; links are resolved within it. What has to be unpacked is in a file without a name in the
+/// The members of an archive by name, with links resolved within it. Members that must be unpacked are in an unnamed file in the
 /// directory `spool_in`, which the kernel removes even if this process is killed.
 pub(super) fn members(
     path: &Path,
@@ -189,7 +190,7 @@ pub(super) fn members(
             | EntryType::XHeader
             | EntryType::__Nonexhaustive(_) => {}
         }
-        // To its end, so that only headers are read until the next member.
+        // Read to the end of the member, so that only headers remain before the next one.
         io::copy(&mut entry, &mut io::sink())?;
     }
     for (name, target) in links {
@@ -200,7 +201,7 @@ pub(super) fn members(
     Ok(members)
 }
 
-/// Why a document is refused that is longer than a manifest may be.
+/// The error for a document that is longer than a manifest may be.
 pub(super) fn too_long(name: &str) -> io::Error {
     too_large(format!("{name} has more than {} MiB", LONGEST_MANIFEST >> 20))
 }

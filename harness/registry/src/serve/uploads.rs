@@ -89,8 +89,8 @@ impl Server {
     }
 }
 
-/// An upload that one request holds. It returns to the store when the request ends, even if the client disconnects, so
-/// that the client can query the progress and continue.
+/// An upload that one request has taken. It returns to the store when the request ends, even if the client disconnects, so that the
+/// client can query the progress and continue.
 struct Session<'a> {
     store: &'a Store,
     id: &'a str,
@@ -114,7 +114,7 @@ impl<'a> Session<'a> {
         };
         let mut options = tokio::fs::File::options();
         let mut file = options.write(true).open(&upload.path).await?;
-        // Discard bytes that an aborted request wrote but did not count.
+        // Discards bytes that an aborted request wrote without counting them.
         file.set_len(upload.size).await?;
         tokio::io::AsyncSeekExt::seek(&mut file, io::SeekFrom::End(0)).await?;
         while let Some(frame) = body.frame().await {
